@@ -31,7 +31,7 @@ from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.pseudo import pseudo_pairs
 from rayhier.train.hce.whiten import start_whitened
-from rayhier.train.phases import dev_queries
+from rayhier.train.phases import dev_and_spans
 from rayhier.train.tower import Tower, build_tower
 
 ROOT = Path(__file__).parents[1]
@@ -102,7 +102,7 @@ class Collection:
         self.documents = load_documents(self.corpus, self.vectors)
         if self.documents.parents is not None:
             sys.exit(f"{name}: its documents are passages; benchmarks read whole documents")
-        self.dev = dev_queries(self.corpus, self.vectors, self.documents)
+        self.dev, _ = dev_and_spans(self.corpus, self.vectors, self.documents)
         self.examples = load_examples(self.spec.train, self.corpus, self.vectors, self.documents)
 
     @cached_property

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Floats
-from rayhier.index.assign import Assigner, leaf_counts
+from rayhier.index.assign import Assigner, leaf_sizes
 from rayhier.index.shards import write_shard
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
@@ -37,7 +37,7 @@ def write(
         for begin in range(0, n, AT_ONCE):
             some = np.asarray(vector_NM[begin : begin + AT_ONCE], np.float32)
             rows = assigner(documents.slice(begin, AT_ONCE), Encoded.of(some))
-            counts += np.array(leaf_counts(rows["leaf"].to_numpy(), router.n_leaves))
+            counts += leaf_sizes(rows, router.n_leaves)
             placed.append(Path(folder) / f"{begin}.arrow")
             with pa.OSFile(str(placed[-1]), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
                 writer.write_table(rows)

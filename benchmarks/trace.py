@@ -33,8 +33,8 @@ def main() -> None:
         spec = EncoderSpec(model=options.model, precision=precision)
         folder = open_model(spec).path
         encoders = {
-            "as it is": TextEncoder(folder, spec, "cpu"),
-            "its trace": TextEncoder(folder, spec, "cpu").traced(),
+            "as it is": TextEncoder(folder, spec),
+            "its trace": TextEncoder(folder, spec).traced(),
         }
         plain, traced = (encoder.encode(texts[:300]) for encoder in encoders.values())
         is_same = "yes" if np.array_equal(plain, traced) else "no"

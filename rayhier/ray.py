@@ -131,7 +131,6 @@ def _check_answers(address: str) -> None:
 def check_resources(spec: JobSpec) -> None:
     """Raise InputError where a stage needs more CPUs or GPUs than the cluster has: Ray would wait for ever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    _check_device(spec)
     for stage in ("corpus", "embed", "train", "index", "evaluate", *(["scores"] if spec.scores else [])):
         workers: Workers | TrainWorkers = getattr(spec.cluster, stage)
         least = workers.least_workers if isinstance(workers, TrainWorkers) else None
@@ -158,15 +157,6 @@ def _check_tokenise(spec: JobSpec, nodes: Sequence[float]) -> None:
         if cpus > has:
             where = f"cluster.tokenise: got {tokenise.workers} workers x {tokenise.cpus} CPUs beside cluster.{stage}"
             raise InputError(f"{where}, together {cpus:g}; allowed: at most the cluster's {has:g} CPUs")
-
-
-def _check_device(spec: JobSpec) -> None:
-    """InputError where the encoder needs CUDA in a stage without GPUs: Ray hides GPUs from such a process."""
-    for stage in [*spec.encoding, "train"] if spec.encoder.device == "cuda" else ():
-        if not getattr(spec.cluster, stage).gpus:
-            raise InputError(
-                f"cluster.{stage}.gpus: got 0 with encoder.device cuda; allowed: above 0, or encoder.device auto or cpu"
-            )
 
 
 def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float]) -> None:

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from rayhier.progress import say
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.run import SQLITE, MlflowTracker, WandbTracker
+from rayhier.spec.track import SQLITE, MlflowTracker, WandbTracker
 from rayhier.storage import files
 from rayhier.storage.paths import resolve
 
@@ -52,9 +52,9 @@ class Sink:
                 self._failures[tracker] = 0
             except Exception as error:  # noqa: BLE001  whatever a library raises
                 self._failures[tracker] += 1
-                say(f"  run.track: {type(tracker).__name__}: {_line(error)}; {group} {step} is not there")
+                say(f"  track: {type(tracker).__name__}: {_line(error)}; {group} {step} is not there")
                 if self._failures[tracker] == PATIENCE:
-                    say(f"  run.track: {type(tracker).__name__}: measures go there no longer")
+                    say(f"  track: {type(tracker).__name__}: measures go there no longer")
                     del self._failures[tracker]
                     with contextlib.suppress(Exception):
                         tracker.close()
@@ -65,7 +65,7 @@ class Sink:
             try:
                 tracker.close(failed=failed)
             except Exception as error:  # noqa: BLE001  whatever a library raises
-                say(f"  run.track: {type(tracker).__name__}: {_line(error)}; its run was not ended")
+                say(f"  track: {type(tracker).__name__}: {_line(error)}; its run was not ended")
 
 
 class TensorBoard(Tracker):
@@ -120,17 +120,15 @@ class Mlflow(Tracker):
 class Wandb(Tracker):
     """A run of Weights & Biases, whose id is its artifact; a server goes on with one that is there."""
 
-    def __init__(self, tracker: WandbTracker, spec: JobSpec, title: str, artifact: str) -> None:
+    def __init__(self, spec: JobSpec, title: str, artifact: str) -> None:
         wandb = _import("wandb")
         quiet = {"console": "off", "silent": True, "disable_git": True, "save_code": False, "x_disable_stats": True}
         self._run = wandb.init(
-            project=tracker.project or spec.name,
+            project=spec.name,
             name=title,
             id=artifact,
             resume="allow",
             reinit="create_new",  # never the run that the caller of rayhier.run may have
-            mode=tracker.mode,
-            dir=tracker.folder,
             config=flat(spec),
             settings=wandb.Settings(**quiet),
         )
@@ -156,9 +154,9 @@ def tracked(spec: JobSpec, title: str, artifact: str, board: Path | None = None)
     """
     trackers = list[Tracker]() if board is None else [TensorBoard(board)]
     try:
-        trackers += [] if spec.run.track is None else [_opened(spec, title, artifact)]
+        trackers += [] if spec.track is None else [_opened(spec, title, artifact)]
     except Exception as error:  # noqa: BLE001  whatever a library raises
-        say(f"  run.track: {_line(error)}; measures do not go there")
+        say(f"  track: {_line(error)}; measures do not go there")
     sink = Sink(trackers)
     try:
         yield sink
@@ -170,20 +168,17 @@ def tracked(spec: JobSpec, title: str, artifact: str, board: Path | None = None)
 
 def located(spec: JobSpec) -> JobSpec:
     """Make the tracker's path one that every process of this machine understands; InputError where it is none."""
-    match spec.run.track:
+    match spec.track:
         case MlflowTracker(file=str(file)) as tracker:
-            placed = {"uri": f"{SQLITE}{resolve('run.track.uri', file)}"}
-        case WandbTracker(mode="offline") as tracker:
-            placed = {"folder": str(resolve("run.track.folder", tracker.folder))}
+            placed = {"uri": f"{SQLITE}{resolve('track.uri', file)}"}
         case _:
             return spec
-    track = tracker.model_copy(update=placed)
-    return spec.model_copy(update={"run": spec.run.model_copy(update={"track": track})})
+    return spec.model_copy(update={"track": tracker.model_copy(update=placed)})
 
 
 def check(spec: JobSpec) -> None:
     """InputError where the spec's tracker is not installed, does not answer, or its folder cannot be written."""
-    match spec.run.track:
+    match spec.track:
         case MlflowTracker() as tracker:
             mlflow = _import("mlflow")
             for left in reversed(range(TRIES)):  # at first, processes may make the tables of one file together
@@ -192,23 +187,23 @@ def check(spec: JobSpec) -> None:
                     break
                 except Exception as error:  # noqa: BLE001  whatever a library raises
                     if not left or tracker.file is None:
-                        raise InputError(f"run.track.uri: {tracker.uri} does not answer: {_line(error)}") from None
+                        raise InputError(f"track.uri: {tracker.uri} does not answer: {_line(error)}") from None
                     time.sleep(1)
-        case WandbTracker() as tracker:
-            wandb = _import("wandb")
-            if tracker.mode == "online" and wandb.api.api_key is None:
-                raise InputError("run.track: no key of W&B; allowed: $WANDB_API_KEY, or mode: offline")
+        case WandbTracker():
+            wandb, folder = _import("wandb"), os.environ.get("WANDB_DIR", ".")
+            if os.environ.get("WANDB_MODE", "online") == "online" and wandb.api.api_key is None:
+                raise InputError("track: no key of W&B; allowed: $WANDB_API_KEY, or $WANDB_MODE=offline")
             try:
-                files.probe(Path(tracker.folder))
+                files.probe(Path(folder))
             except OSError as error:
-                raise InputError(f"run.track.folder: {tracker.folder} cannot be written: {error.strerror}") from None
+                raise InputError(f"$WANDB_DIR: {folder} cannot be written: {error.strerror}") from None
         case None:
             pass
 
 
 def flat(spec: JobSpec) -> dict[str, str]:
     """List the values of a spec as texts by their dotted names, such as train.epochs, without those that are null."""
-    return dict(_flat("", spec.model_dump(mode="json", exclude_none=True, exclude={"run"})))
+    return dict(_flat("", spec.model_dump(mode="json", exclude_none=True, exclude={"track"})))
 
 
 def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -220,10 +215,9 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _opened(spec: JobSpec, title: str, artifact: str) -> Tracker:
-    if isinstance(spec.run.track, MlflowTracker):
-        return Mlflow(spec.run.track, spec, title, artifact)
-    assert isinstance(spec.run.track, WandbTracker)  # noqa: S101  the caller has a tracker
-    return Wandb(spec.run.track, spec, title, artifact)
+    if isinstance(spec.track, MlflowTracker):
+        return Mlflow(spec.track, spec, title, artifact)
+    return Wandb(spec, title, artifact)
 
 
 def _import(name: str) -> Any:
@@ -234,7 +228,7 @@ def _import(name: str) -> Any:
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise InputError(f"run.track: {name} is not installed: pip install 'rayhier[{EXTRAS[name]}]'") from error
+        raise InputError(f"track: {name} is not installed: pip install 'rayhier[{EXTRAS[name]}]'") from error
     logging.getLogger(name).setLevel(logging.WARNING)
     return module
 

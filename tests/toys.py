@@ -1,7 +1,7 @@
 """Models and leaf maps made in moments, for tests of whatever reads them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,20 @@ def tiny_bert(folder: Path, words: Sequence[str], seed: int = 0) -> Path:
     modules = [{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}]
     (folder / "modules.json").write_text(json.dumps(modules))
     return folder
+
+
+def artifact(folder: Path, kind: str, tables: Mapping[str, pa.Table] | None = None, **counts: object) -> object:
+    """Publish tables as parquet files of an artifact whose record has these counts."""
+    from rayhier.storage.seal import seal
+
+    from rayhier.storage import files
+    from rayhier.storage.artifact import Artifact, Record
+
+    made = [files.write_parquet(folder / "a", name, [table], table.schema) for name, table in (tables or {}).items()]
+    about = {"fingerprint": "f", "attempt": "a", "inputs": {}, "versions": {}, "seconds": 0}
+    record = Record(kind=kind, files=made, counts=counts, **about)
+    files.replace(folder / "record.json", seal(record.model_dump(mode="json")))
+    return Artifact(folder, record)
 
 
 def write_map(root: Path, table: pa.Table, leaves: int, shards: int, **own: object) -> object:

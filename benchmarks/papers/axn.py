@@ -31,7 +31,7 @@ from rayhier.dataset.holdout import held_queries
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, load_split
 from rayhier.dataset.ranking import ID, Ranking, whole_scan
-from rayhier.evaluate.reranking import MEASURE, MOST, WEIGHTS, reordered
+from rayhier.evaluate.calibrate import BESIDES, MEASURE, MOST_RERANKED, reordered
 from rayhier.job.plan import make_plan
 from rayhier.job.run import run
 from rayhier.scores.call_budget import Asked, run_sync, spending
@@ -40,7 +40,7 @@ from rayhier.scores.factorise import Matrix, base_scores, inductive, mapped, mat
 from rayhier.scores.scorer import PairScorer, Settings, open_scorer
 from rayhier.search.words.bm25 import Words
 from rayhier.spec import load
-from rayhier.spec.cross_encoder import CHOSEN_DEPTH, FactorsSpec
+from rayhier.spec.cross_encoder import CHOSEN_DEPTH
 
 SPEC = ROOT / "specs" / "scifact-axn.yaml"
 MADE = ("corpus", "embed", "test", "cross_encoder")
@@ -124,7 +124,7 @@ class World:
     def weight(self) -> float:
         """Weight of the base score beside the cross-encoder's: the best on dev, over the base's first documents."""
         dev = self.queries("dev")
-        dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST)))
+        dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_RERANKED)))
         base_QN = self.base(dev)
         row_QK = np.argsort(-base_QN, axis=1, kind="stable")[:, :CHOSEN_DEPTH]
         zero_Q, ids = np.zeros(len(dev), np.int64), pa.table({ID: self.documents.ids})
@@ -132,8 +132,8 @@ class World:
         ranking, judge = Ranking(base_QK, row_QK, ids, zero_Q, zero_Q, zero_Q), Judge(dev, [MEASURE])
         each = zip(dev.ids, dev.texts, row_QK, strict=True)
         score_QK = np.stack([self.truth.best(*query) for query in each]).astype(np.float64)
-        measured = {weight: judge.mean(reordered(ranking, score_QK, base_QK, weight))[MEASURE] for weight in WEIGHTS}
-        return max(WEIGHTS, key=lambda weight: (measured[weight], -weight))
+        measured = {weight: judge.mean(reordered(ranking, score_QK, base_QK, weight))[MEASURE] for weight in BESIDES}
+        return max(BESIDES, key=lambda weight: (measured[weight], -weight))
 
     @cached_property
     def held_scores(self) -> Floats:
@@ -305,9 +305,9 @@ class Setting:
         lessons = matrix, matching(matrix.score_X), held.vector_QM, item_NM
         match row.vectors:
             case "transductive":
-                item_NM = transductive(*lessons, FactorsSpec(vectors="transductive"), 0)
+                item_NM = transductive(*lessons, "transductive", 0)
             case "inductive":
-                queries, items = inductive(*lessons, FactorsSpec(vectors="inductive"), 0)
+                queries, items = inductive(*lessons, "inductive", 0)
                 return Learned(mapped(items, item_NM), bias_N, slope, matching, partial(mapped, queries))
             case "anchors":
                 anchors = score_HN[np.unique(matrix.query_X)].T.astype(np.float64)

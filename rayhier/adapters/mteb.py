@@ -114,7 +114,7 @@ def corpus_task(workdir: str, split: Literal["dev", "test"] = "test") -> AbsTask
     place = locate(workdir)
     now = current.read(place)
     corpus, vectors = (current.artifact(place, now, kind) for kind in ("corpus", "vectors"))
-    if now.spec.corpus.passages is not None:
+    if now.spec.corpus.windows is not None:
         raise InputError("corpus.passages: MTEB's tasks have whole documents; allowed: a corpus without passages")
     test = current.artifact(place, now, "test") if split == "test" and "test" in now.artifacts else None
     queries = load_split(split, corpus, vectors, test)

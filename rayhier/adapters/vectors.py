@@ -30,7 +30,7 @@ import pyarrow as pa
 from rayhier.arrays import Floats, Ints
 from rayhier.embed.encode import TextEncoder
 from rayhier.index import change
-from rayhier.index.assign import Assigner, leaf_counts
+from rayhier.index.assign import Assigner, leaf_sizes
 from rayhier.index.maintain import maintain
 from rayhier.index.shards import write_rows
 from rayhier.index.vacuum import vacuum
@@ -39,6 +39,7 @@ from rayhier.model.router import Router, load_router
 from rayhier.search.request.model import Model
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError, JobSpec, load
+from rayhier.spec.index import LEAF_FACTOR
 from rayhier.spec.router import LearnedIvfRouting
 from rayhier.storage import leaf_map, schemas
 from rayhier.storage.leaf_map import BUILT, LeafMap, Manifest
@@ -125,7 +126,7 @@ class VectorIndex:
                 self._router = self._built(table, self._space.documents(vector_NM))
             else:
                 batch, put = Encoded.of(self._space.documents(vector_NM)), change.upsert if replaces else change.add
-                put(self._root, Assigner(self._router, self._spec), [(table, batch)], self._spec.index.max_leaf_factor)
+                put(self._root, Assigner(self._router, self._spec), [(table, batch)], LEAF_FACTOR)
             self._changed(self._router)
 
     def delete(self, numbers: Iterable[int]) -> None:
@@ -208,7 +209,7 @@ class VectorIndex:
             vectors=self._spec.index.vectors,
             documents=len(vector_NP),
             leaves_per_document=self._spec.leaves_per_document,
-            counts=leaf_counts(rows["leaf"].to_numpy(), router.n_leaves),
+            counts=leaf_sizes(rows, router.n_leaves).tolist(),
             shards=[write_rows(self._root, "data/shard-00000.parquet", rows, words=None)],
         )
         leaf_map.publish(self._root, manifest)

@@ -13,7 +13,7 @@ from rayhier.spec.corpus import Columns, FieldType, Limits
 
 DIGEST_BYTES = 16
 LONGEST_LINE = 64 << 20
-"""Most bytes of a line. Readers of lines stop here, so that an endless line cannot fill the memory."""
+"""Most bytes of a line, so that an endless line cannot fill the memory."""
 SHOWN = 80
 """Most characters of a rejected row that are kept for the user to see."""
 HEADER = ("query-id", "corpus-id", "score")
@@ -50,28 +50,37 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True)
-class Rules:
+class RowSchema:
     """Limits, column names and declared fields by which a row becomes a document or a query."""
 
     limits: Limits
     columns: Columns
     fields: Mapping[str, FieldType]
     query_columns: Columns | None = None
-    """Names of the columns of queries; None: the same as of documents."""
 
     @property
     def of_queries(self) -> Columns:
-        """Names of the columns that hold a query's id and text."""
         return self.columns if self.query_columns is None else self.query_columns
+
+    def document(self, row: Mapping[str, Any]) -> "Entry":
+        """Make a document from a row. RowError if title and text are blank, or the id or a value is not allowed."""
+        values = tuple(_value(row.get(name), kind) for name, kind in self.fields.items())
+        title, text = _string(row, self.columns.title), _string(row, self.columns.text)
+        return entry(_key(row, self.columns.id, self.limits), title, text, self.limits, values)
+
+    def query(self, row: Mapping[str, Any]) -> "Entry":
+        """Make a query from a row. RowError if the text is blank, or the id or text is not allowed."""
+        names = self.of_queries
+        key = _key(row, names.id, self.limits)
+        if names.text not in row:
+            raise RowError(Reason.MISSING_TEXT)
+        return entry(key, "", _string(row, names.text), self.limits)
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A rejected row of the source, as written to rejected.parquet."""
-
     reason: Reason
     value: str
-    """Beginning of the row, or of its id."""
 
 
 def beginning(value: object) -> str:
@@ -92,8 +101,6 @@ def beginning(value: object) -> str:
 
 
 class RowError(ValueError):
-    """Error that rejects a row, with the reason."""
-
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -101,22 +108,19 @@ class RowError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An accepted document or query; the title of a query is empty."""
+    """An accepted document or query. The title of a query is empty."""
 
     key: str
-    """Id of the document or query."""
     title: str
     text: str
     cut: bool
     """True if the title or text was longer than its limit and was cut."""
     values: tuple[Any, ...] = ()
-    """Values of the declared fields, in the order of the spec; None where the row has no value."""
+    """Values of the declared fields, in the order of the spec."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A query, a document and a grade; a grade above 0 means that the document is relevant."""
-
     query_id: str
     doc_id: str
     grade: int
@@ -124,31 +128,27 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A generated query and the document that it was written for."""
-
     query: str
     doc_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedRows(Generic[T]):
-    """Accepted and rejected rows of a file, or of a range of a file, each with its line number, counted from 1."""
+    """Accepted and rejected rows of a file, or of a range of a file, with line numbers, counted from 1."""
 
     lines: int
-    """Number of lines, blank lines and a header included."""
     read: int
-    """Number of rows: lines without blank lines and the header."""
+    """Number of lines without blank lines and the header."""
     accepted: list[tuple[int, T]]
     rejected: list[tuple[int, Rejection]]
 
 
 def digest(text: str) -> bytes:
-    """Return the BLAKE2b hash of an id or a text, 16 bytes."""
     return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()
 
 
 def entry(key: str, title: str, text: str, limits: Limits, values: tuple[Any, ...] = ()) -> Entry:
-    """Make a document or query, with title and text cut to their limits; RowError where both are blank."""
+    """Make a document or query, with title and text cut to their limits. RowError if both are blank."""
     cut = len(title) > limits.title or len(text) > limits.text
     accepted = Entry(key, title[: limits.title], text[: limits.text], cut, values)
     if not accepted.title.strip() and not accepted.text.strip():
@@ -156,28 +156,8 @@ def entry(key: str, title: str, text: str, limits: Limits, values: tuple[Any, ..
     return accepted
 
 
-def document(row: Mapping[str, Any], rules: Rules) -> Entry:
-    """Make a document from a row, by the columns and declared fields that `rules` names.
-
-    Title or text may be missing or null. RowError where both are blank, or the id or a value is not allowed.
-    """
-    names = rules.columns
-    values = tuple(_value(row.get(name), kind) for name, kind in rules.fields.items())
-    title, text = _string(row, names.title), _string(row, names.text)
-    return entry(_key(row, names.id, rules.limits), title, text, rules.limits, values)
-
-
-def query(row: Mapping[str, Any], rules: Rules) -> Entry:
-    """Make a query from a row's id and text; RowError where the text is blank, or the id or text is not allowed."""
-    names = rules.of_queries
-    key = _key(row, names.id, rules.limits)
-    if names.text not in row:
-        raise RowError(Reason.MISSING_TEXT)
-    return entry(key, "", _string(row, names.text), rules.limits)
-
-
 def judgement(query_id: str, doc_id: str, grade: str) -> Judgement:
-    """Make a judgement from texts; RowError where the grade is not a whole number of 32 bits."""
+    """Make a judgement from texts. RowError if the grade is not a whole number of 32 bits."""
     grade = grade.strip()
     if not re.fullmatch(r"[+-]?[0-9]{1,10}", grade) or abs(int(grade)) >= 2**31:
         raise RowError(Reason.WRONG_TYPE)
@@ -185,10 +165,7 @@ def judgement(query_id: str, doc_id: str, grade: str) -> Judgement:
 
 
 def judgement_row(row: Mapping[str, Any]) -> Judgement:
-    """Make a judgement from a row with BEIR's columns; ids are text or whole numbers, the grade is a whole number.
-
-    RowError where a value has another type.
-    """
+    """Make a judgement from a row with BEIR's columns. RowError if a value has another type."""
     query_id, doc_id = (_id(row, name) for name in HEADER[:2])
     grade = row.get(HEADER[2])
     if isinstance(grade, float) and grade.is_integer():
@@ -199,7 +176,7 @@ def judgement_row(row: Mapping[str, Any]) -> Judgement:
 
 
 def pair(row: Mapping[str, Any], limits: Limits) -> Pair:
-    """Make a pair from a row's `query` and `doc_id`; RowError where either is missing or longer than its limit."""
+    """Make a pair from a row's `query` and `doc_id`. RowError if either is missing or longer than its limit."""
     query = _string(row, "query").strip()
     if not query:
         raise RowError(Reason.EMPTY_TEXT)
@@ -209,10 +186,6 @@ def pair(row: Mapping[str, Any], limits: Limits) -> Pair:
 
 
 def count(read: int, accepted: int, rejected: Mapping[str, int]) -> dict[str, Any]:
-    """Return counts for record.json: rows read and accepted, and rejected by reason, most frequent first.
-
-    RuntimeError where accepted + rejected is not `read`, which would be a mistake of rayhier.
-    """
     if accepted + sum(rejected.values()) != read:
         raise RuntimeError(f"{accepted} accepted and {dict(rejected)} rejected, but {read} read")
     reasons = sorted(rejected.items(), key=lambda pair: (-pair[1], pair[0]))
@@ -220,7 +193,6 @@ def count(read: int, accepted: int, rejected: Mapping[str, int]) -> dict[str, An
 
 
 def split(line: bytes, columns: int) -> list[str]:
-    """Split a line at tabs; RowError where it does not have `columns` values, is too long or is not UTF-8."""
     values = decode(line).rstrip("\r\n").split("\t")
     if len(values) != columns:
         raise RowError(Reason.WRONG_COLUMNS)
@@ -228,7 +200,6 @@ def split(line: bytes, columns: int) -> list[str]:
 
 
 def decode(line: bytes) -> str:
-    """Decode a line of bytes as UTF-8; RowError where it is too long or not valid UTF-8."""
     if len(line) > LONGEST_LINE:
         raise RowError(Reason.LINE_TOO_LONG)
     try:
@@ -238,7 +209,6 @@ def decode(line: bytes) -> str:
 
 
 def json_row(line: bytes) -> dict[str, Any]:
-    """Parse a line as a JSON object; RowError where the line is anything else."""
     text = decode(line)
     try:
         value = json.loads(text)
@@ -250,7 +220,6 @@ def json_row(line: bytes) -> dict[str, Any]:
 
 
 def _string(row: Mapping[str, Any], name: str) -> str:
-    """Text of a column, "" where it is missing or null; RowError where it is not valid text."""
     value = row.get(name)
     if value is None:
         return ""
@@ -276,30 +245,24 @@ def _key(row: Mapping[str, Any], name: str, limits: Limits) -> str:
 
 
 def _value(value: Any, kind: FieldType) -> Any:
-    """Value of a declared field, None where it is missing; RowError where it has another type."""
-    if value is None:
-        return None
-    if not _is_a(value, kind):
-        raise RowError(Reason.WRONG_FIELD)
-    return float(value) if kind == "float" else value
-
-
-def _is_a(value: Any, kind: FieldType) -> bool:
-    """Return True if a value has a declared field's type.
-
-    An int fits `float` too, a bool fits no number; NaN, infinity, an `int` beyond 64 bits and invalid text fit no type.
-    """
-    if kind == "string":
-        return isinstance(value, str) and encodes(value)
-    if kind == "bool" or isinstance(value, bool):
-        return kind == "bool" and isinstance(value, bool)
-    if kind == "int":
-        return isinstance(value, int) and -(2**63) <= value < 2**63
-    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    match kind, value:
+        case _, None:
+            return None
+        case "string", str() if encodes(value):
+            return value
+        case "bool", bool():
+            return value
+        case _, bool():
+            pass
+        case "int", int() if -(2**63) <= value < 2**63:
+            return value
+        case "float", int() | float() if abs(value) <= sys.float_info.max:  # not NaN
+            return float(value)
+    raise RowError(Reason.WRONG_FIELD)
 
 
 def encodes(text: str) -> bool:
-    """Return True if a text can be written as UTF-8; JSON can contain half a character (a surrogate), which cannot."""
+    """Return True if a text is valid UTF-8: JSON can contain half a character (a surrogate)."""
     try:
         text.encode()
     except UnicodeEncodeError:

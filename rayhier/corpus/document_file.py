@@ -8,49 +8,43 @@ from pathlib import Path
 import pyarrow as pa
 
 from rayhier.corpus import check, lines, parquet
-from rayhier.corpus.check import Entry, Rejection, Rules
+from rayhier.corpus.check import Entry, Rejection, RowSchema
 from rayhier.corpus.rows import checked
 from rayhier.spec import InputError
 from rayhier.storage.source import PARQUET
 
 REASONS_SHOWN = 3
 VECTOR = "vector"
-"""Name of the column of vectors."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """Rows of a file, checked: documents, and their vectors where the file has a column of these."""
-
     rows: list[Entry | Rejection | None]
     """None stands for a blank line."""
     vectors: pa.ChunkedArray | None
 
 
-def read(path: Path, rules: Rules, size: int, *, vectors: bool = True) -> Iterator[Read]:
-    """Yield the rows of a file, `size` at a time, with the vectors of a parquet file unless `vectors` is False.
-
-    InputError where the file cannot be read, or a parquet file lacks the column of ids.
-    """
+def read(path: Path, schema: RowSchema, size: int, *, vectors: bool = True) -> Iterator[Read]:
+    """Yield the rows of a file, `size` at a time. InputError if it cannot be read, or lacks the column of ids."""
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     if path.suffix != PARQUET:
         raw = lines.rows(lines.lines(path, 0, path.stat().st_size))
-        rows = checked(raw, lambda line: check.document(check.json_row(line), rules))
+        rows = checked(raw, lambda line: schema.document(check.json_row(line)))
         while part := list(islice(rows, size)):
             yield Read(part, None)
         return
-    names = rules.columns
+    names = schema.columns
     parquet.check_columns("file", path, [names.id])
-    wanted = [names.id, names.title, names.text, *rules.fields, *([VECTOR] if vectors else [])]
+    wanted = [names.id, names.title, names.text, *schema.fields, *([VECTOR] if vectors else [])]
     for table in parquet.tables(path, wanted, size):
         vector_column = table[VECTOR] if VECTOR in table.column_names else None
         raw = table.drop_columns([] if vector_column is None else [VECTOR]).to_pylist()
-        yield Read(list(checked(raw, lambda row: check.document(row, rules))), vector_column)
+        yield Read(list(checked(raw, schema.document)), vector_column)
 
 
 def check_rows(path: Path, rows: Iterable[Entry | Rejection | None]) -> int:
-    """Check all rows before the first is used; returns how many documents. InputError where a row is refused."""
+    """Check all rows before the first is used. Returns how many documents. InputError if a row is refused."""
     documents, bad, reasons = 0, 0, list[str]()
     for number, row in enumerate(rows, 1):
         documents += isinstance(row, Entry)

@@ -10,39 +10,37 @@ from pathlib import Path
 from typing import Any
 
 from rayhier.corpus import check
-from rayhier.corpus.check import Entry, Judgement, Rules
+from rayhier.corpus.check import Entry, Judgement, RowSchema
 from rayhier.corpus.rows import Stream, checked
 from rayhier.spec import InputError
 from rayhier.spec.corpus import HuggingFace
 from rayhier.storage import hub_data
 
 DOCUMENTS, QUERIES = "corpus", "queries"
-"""Names of the configurations (subsets) of documents and queries; judgements have only one."""
+"""Names of the configurations (subsets) of documents and queries. Judgements have only one."""
 NAMES = {"train": ("train",), "dev": ("dev", "validation", "val"), "test": ("test",)}
 
 
 @dataclass(frozen=True)
 class Repository:
-    """A data set on the Hugging Face hub at one commit, or a data set in a folder."""
-
     key: str
-    """Key of the spec that names the data set, for error messages."""
     path: str
     commit: str | None
-    """Commit hash on the hub; None for a folder."""
+    """Commit hash on the hub. None for a folder."""
 
     @classmethod
-    def find(cls, key: str, path: str, revision: str | None) -> "Repository":
+    def find(cls, key: str, path: str) -> "Repository":
         """Find the folder `path`, or else the data set of that name on the hub; InputError where neither exists.
 
-        The hub is asked even where the commit is known: a hub that does not answer fails here at once, in `datasets`
-        only after many attempts.
+        The hub is asked even if the commit is known: a silent hub fails here at once, in `datasets` only after many
+        attempts.
         """
         folder: Path | None = hub_data.folder(key, path)
-        return cls(key, path, hub_data.ask(key, path, revision)) if folder is None else cls(key, str(folder), None)
+        if folder is not None:
+            return cls(key, str(folder), None)
+        return cls(key, path.partition("@")[0], hub_data.ask(key, path))
 
     def load(self, config: str | None) -> Mapping[str, Any]:
-        """Open a configuration of the data set: split -> rows; InputError where there is no such configuration."""
         try:
             import datasets
         except ImportError:
@@ -58,7 +56,6 @@ class Repository:
         return loaded
 
     def rows(self, config: str | None, loaded: Any) -> Iterator[dict[str, Any]]:
-        """Yield the rows of an opened split; InputError where a file is damaged or the hub stops answering."""
         import datasets
 
         try:
@@ -73,23 +70,20 @@ class Repository:
 
 @dataclass(frozen=True)
 class HubReader:
-    """Reader of documents and queries in one data set of the hub, and of judgements in another."""
-
     texts: Repository
     qrels: Repository
-    rules: Rules
+    schema: RowSchema
 
     def documents(self) -> Stream[Entry]:
-        named = ("id", "text") if self.rules.columns.title == "title" else ("id", "title", "text")
-        rows = self._rows(DOCUMENTS, named, self.rules.fields)
-        return Stream(DOCUMENTS, checked(rows, lambda row: check.document(row, self.rules)))
+        named = ("id", "text") if self.schema.columns.title == "title" else ("id", "title", "text")
+        rows = self._rows(DOCUMENTS, named, self.schema.fields)
+        return Stream(DOCUMENTS, checked(rows, self.schema.document))
 
     def queries(self) -> Iterator[Stream[Entry]]:
         rows = self._rows(QUERIES, ("id", "text"), {})
-        yield Stream(QUERIES, checked(rows, lambda row: check.query(row, self.rules)))
+        yield Stream(QUERIES, checked(rows, self.schema.query))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        """Stream the judgements of a split, under the first of its names in NAMES that the data set has, if any."""
         loaded = self.qrels.load(None)
         for name in NAMES[split]:
             if name in loaded:
@@ -97,8 +91,8 @@ class HubReader:
                 return
 
     def _rows(self, config: str, columns: tuple[str, ...], fields: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Rows of every split of a configuration; InputError where the first row of a split lacks a column."""
-        wanted = dict.fromkeys((getattr(self.rules.columns, name) for name in columns), "corpus.path")
+        """Yield rows of every split of a configuration. InputError if the first row of a split lacks a column."""
+        wanted = dict.fromkeys((getattr(self.schema.columns, name) for name in columns), "corpus.path")
         wanted |= {name: f"corpus.fields.{name}" for name in fields}
         for split in self.texts.load(config).values():
             for number, row in enumerate(self.texts.rows(config, split)):
@@ -112,7 +106,7 @@ class HubReader:
 
 
 def reader(spec: HuggingFace) -> HubReader:
-    """Make the reader of the data sets that a spec names; InputError where one is missing or the hub is silent."""
-    texts = Repository.find("corpus.path", spec.path, spec.revision)
-    qrels = Repository.find("corpus.judgements", spec.qrels, spec.judgements_revision)
-    return HubReader(texts, qrels, Rules(spec.limits, spec.row_columns, spec.fields))
+    """Make the reader of the data sets that a spec names. InputError if one is missing or the hub is silent."""
+    texts = Repository.find("corpus.path", spec.path)
+    qrels = Repository.find("corpus.judgements", spec.qrels)
+    return HubReader(texts, qrels, RowSchema(spec.limits, spec.row_columns, {}))

@@ -10,22 +10,23 @@ import pyarrow as pa
 from rayhier.corpus.check import DIGEST_BYTES, digest
 
 Digests = npt.NDArray[np.bytes_]
-"""Array [n] of digests (hashes of ids, 16 bytes each), dtype S16. Where numpy reads an element, it drops zero bytes at
-its end; in comparisons it does not."""
+"""Array [n] of digests, dtype S16. If numpy reads an element, it drops zero bytes at its end, but not in
+comparisons."""
 
 DIGEST = pa.binary(DIGEST_BYTES)
 NO_DIGESTS: Digests = np.empty(0, f"S{DIGEST_BYTES}")
 
 
 def of(names: Iterable[str]) -> Digests:
-    """Hash each id to a digest of 16 bytes; returns an array [n]."""
     return np.array([digest(name) for name in names], NO_DIGESTS.dtype)
 
 
 def array(column: pa.ChunkedArray) -> Digests:
     """Convert a column of fixed-size binary values without nulls to digests [n]."""
-    chunks = [_chunk(chunk) for chunk in column.chunks]
-    return np.concatenate([NO_DIGESTS, *chunks])
+    flats = [
+        np.frombuffer(chunk.buffers()[1], NO_DIGESTS.dtype)[chunk.offset :][: len(chunk)] for chunk in column.chunks
+    ]
+    return np.concatenate([NO_DIGESTS, *flats])
 
 
 def later(digests: Digests) -> npt.NDArray[np.intp]:
@@ -40,8 +41,6 @@ def later(digests: Digests) -> npt.NDArray[np.intp]:
 
 
 class IdSet:
-    """A set of ids that answers `key in ids` by a binary search in the ids' digests."""
-
     def __init__(self, digests: Digests) -> None:
         self._sorted = np.sort(digests)
 
@@ -49,8 +48,3 @@ class IdSet:
         probe = np.array([digest(key)], dtype=self._sorted.dtype)
         place = int(np.searchsorted(self._sorted, probe)[0])
         return bool((self._sorted[place : place + 1] == probe).any())
-
-
-def _chunk(chunk: pa.Array) -> Digests:
-    flat = np.frombuffer(chunk.buffers()[1], dtype=f"S{DIGEST_BYTES}")
-    return flat[chunk.offset : chunk.offset + len(chunk)]

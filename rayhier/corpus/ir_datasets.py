@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rayhier.corpus import check
-from rayhier.corpus.check import Entry, Judgement, Rules
+from rayhier.corpus.check import Entry, Judgement, RowSchema
 from rayhier.corpus.rows import Stream, checked
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Columns, IrDatasets
@@ -18,26 +18,25 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class IrReader:
-    """An opened data set of ir_datasets, and its splits; each is an id and the package's object."""
+    """An opened data set of ir_datasets, and its splits. Each is an id and the package's object."""
 
     dataset: tuple[str, Any]
     splits: dict[str, tuple[str, Any]]
-    rules: Rules
+    schema: RowSchema
 
     def documents(self) -> Stream[Entry]:
-        """Stream all documents; a document without a field `text` has the text of ir_datasets' `default_text()`."""
+        """Stream all documents. Without a field `text`, a document has the text of `default_text()`."""
         name, opened = self.dataset
         rows = (_row(entry.doc_id, entry) for entry in _guarded(name, opened.docs_iter()))
-        return Stream(name, checked(rows, lambda row: check.document(row, self.rules)))
+        return Stream(name, checked(rows, self.schema.document))
 
     def queries(self) -> Iterator[Stream[Entry]]:
-        """Stream the queries, split by split; a data set that serves as two splits is read once."""
+        """Stream the queries, split by split. A data set that serves as two splits is read once."""
         for name, opened in dict(self.splits.values()).items():
             rows = (_row(entry.query_id, entry) for entry in _guarded(name, opened.queries_iter()))
-            yield Stream(name, checked(rows, lambda row: check.query(row, self.rules)))
+            yield Stream(name, checked(rows, self.schema.query))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        """Stream the judgements of a split; nothing where the data set has no such split."""
         if split in self.splits:
             name, opened = self.splits[split]
             rows = _guarded(name, opened.qrels_iter())
@@ -48,7 +47,7 @@ class IrReader:
 
 
 def reader(spec: IrDatasets) -> IrReader:
-    """Open a data set and its splits; InputError where the package is not installed or it does not know an id."""
+    """Open a data set and its splits. InputError if the package is not installed or it does not know an id."""
     split_ids = {split: name for split, name in spec.splits.model_dump().items() if name}
     dataset = _load("corpus.dataset", spec.dataset)
     if not dataset.has_docs():
@@ -57,12 +56,12 @@ def reader(spec: IrDatasets) -> IrReader:
     for split, (name, opened) in splits.items():
         if not opened.has_queries() or not opened.has_qrels():
             raise InputError(f"corpus.splits.{split}: {name} lacks queries or judgements; allowed: an id with both")
-    rules = Rules(spec.limits, Columns(), {})
-    return IrReader((spec.dataset, dataset), splits or _splits(spec.dataset, dataset), rules)
+    schema = RowSchema(spec.limits, Columns(), {})
+    return IrReader((spec.dataset, dataset), splits or _splits(spec.dataset, dataset), schema)
 
 
 def _splits(name: str, dataset: Any) -> dict[str, tuple[str, Any]]:
-    """Find the judged splits by name; where none is named test, the data set itself is test if it has judgements."""
+    """Find the judged splits by name. If none is named test, the data set itself is test if it has judgements."""
     by_split = {}
     for split, endings in NAMES.items():
         for ending in endings:
@@ -103,7 +102,6 @@ def _row(key: str, entry: Any) -> dict[str, Any]:
 
 
 def _guarded(name: str, rows: Iterable[T]) -> Iterator[T]:
-    """Yield the rows; a failed download or a damaged file becomes InputError."""
     try:
         yield from rows
     except (OSError, RuntimeError, ValueError) as error:

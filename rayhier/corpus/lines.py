@@ -1,4 +1,4 @@
-"""Readers of text files with a row per line. Lines are read as bytes, so that a broken line costs only its own row."""
+"""Readers of text files with a row per line. Lines are bytes, so that a broken line costs only its own row."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from rayhier.corpus import check
-from rayhier.corpus.check import LONGEST_LINE, Entry, Judgement, RowError, Rules
+from rayhier.corpus.check import LONGEST_LINE, Entry, Judgement, RowError, RowSchema
 from rayhier.corpus.rows import Range, Rows, Stream, checked
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Columns, Limits
-from rayhier.storage.listing import Listing, NamedFile
+from rayhier.storage.listing import CorpusFiles, NamedFile
 
 SMALLEST_RANGE = 1 << 20
 MOST_RANGES = 1024
@@ -23,10 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Format(Generic[T]):
-    """Format of the lines of a file: a parser, and a description for messages."""
-
     parse: Callable[[bytes], T]
-    """Function that parses a line; raises RowError where the line has another format."""
     allowed: str
     """Description of a valid line, for error messages."""
     header: tuple[str, ...] = ()
@@ -35,15 +32,12 @@ class Format(Generic[T]):
 
 @dataclass(frozen=True)
 class LinesReader:
-    """Reader of a source whose documents, queries and judgements lie in files of lines."""
-
-    listing: Listing
+    listing: CorpusFiles
     document: Format[Entry]
     query: Format[Entry]
     judgement: Format[Judgement]
 
     def ranges(self) -> list[Range]:
-        """Cut the files of documents into byte ranges, sized by `pieces`, in order."""
         ranges: list[Range] = []
         for file in self.listing.documents:
             cuts = pieces(file.path.stat().st_size)
@@ -51,7 +45,6 @@ class LinesReader:
         return ranges
 
     def documents(self, piece: Range) -> Rows[Entry]:
-        """Yield the documents whose lines begin in a byte range of a file, each checked; see `Rows`."""
         return checked(rows(lines(Path(piece.path), piece.begin, piece.end)), self.document.parse)
 
     def queries(self) -> Iterator[Stream[Entry]]:
@@ -59,7 +52,6 @@ class LinesReader:
             yield whole(file, self.query)
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        """Stream the judgements of a split from its file; nothing where the split has no file."""
         if split in self.listing.judgements:
             yield whole(self.listing.judgements[split], self.judgement)
 
@@ -70,42 +62,23 @@ def whole(file: NamedFile, form: Format[T]) -> Stream[T]:
 
 
 def table(columns: int, allowed: str, parse: Callable[[list[str]], T], header: tuple[str, ...] = ()) -> Format[T]:
-    """Make the format of lines with `columns` values separated by tabs, from which `parse` makes a row.
-
-    A line with another number of values is rejected; `allowed` describes the values, for messages.
-    """
-    return Format(
-        lambda line: parse(check.split(line, columns)),
-        f"{columns} columns split by tabs: {allowed}",
-        header,
-    )
+    return Format(lambda line: parse(check.split(line, columns)), f"{columns} columns split by tabs: {allowed}", header)
 
 
 JUDGEMENTS = table(3, ", ".join(check.HEADER), lambda row: check.judgement(*row), check.HEADER)
-"""Format of judgements in BEIR's layout: query id, document id and grade, separated by tabs; the header is optional."""
 
 
-def json_lines(listing: Listing, rules: Rules) -> LinesReader:
-    """Make a reader of documents and queries as JSON objects, and of judgements in BEIR's layout."""
-    keys = rules.columns
-    return LinesReader(
-        listing,
-        Format(
-            lambda line: check.document(check.json_row(line), rules), f"a JSON object with {keys.id} and {keys.text}"
-        ),
-        Format(
-            lambda line: check.query(check.json_row(line), rules),
-            f"a JSON object with {rules.of_queries.id} and {rules.of_queries.text}",
-        ),
-        JUDGEMENTS,
-    )
+def json_lines(listing: CorpusFiles, schema: RowSchema) -> LinesReader:
+    def keys(columns: Columns) -> str:
+        return f"a JSON object with {columns.id} and {columns.text}"
+
+    document = Format(lambda line: schema.document(check.json_row(line)), keys(schema.columns))
+    query = Format(lambda line: schema.query(check.json_row(line)), keys(schema.of_queries))
+    return LinesReader(listing, document, query, JUDGEMENTS)
 
 
 def refusal(path: Path, allowed: str) -> InputError:
-    """Make the error about a file in which no line has the right number of columns; its message shows the first line.
-
-    `allowed` describes a valid line.
-    """
+    """Make the error about a file in which no line has the right number of columns."""
     number, first = next((n, line) for n, line in enumerate(lines(path, 0, path.stat().st_size), 1) if line.strip())
     text = first.decode("utf-8", "replace").rstrip("\r\n")
     shown = text if len(text) <= LINE_SHOWN else text[:LINE_SHOWN] + "…"
@@ -116,7 +89,7 @@ def refusal(path: Path, allowed: str) -> InputError:
 
 
 def pieces(size: int) -> list[tuple[int, int]]:
-    """Cut a file of `size` bytes into 1 to 1,024 ranges [begin, end) of at least 1 MiB; the last may be smaller."""
+    """Cut a file of `size` bytes into 1 to 1,024 ranges [begin, end) of at least 1 MiB. The last may be smaller."""
     step = max(SMALLEST_RANGE, -(-size // MOST_RANGES))
     return [(begin, min(begin + step, size)) for begin in range(0, max(size, 1), step)]
 
@@ -128,15 +101,11 @@ def rows(raw: Iterable[bytes], header: tuple[str, ...] = ()) -> Iterator[bytes |
 
 
 def values(line: bytes) -> tuple[str, ...]:
-    """Return the texts between the tabs of a line; bytes that are not UTF-8 are replaced."""
     return tuple(line.decode("utf-8-sig", "replace").rstrip("\r\n").split("\t"))
 
 
 def lines(path: Path, begin: int, end: int) -> Iterator[bytes]:
-    """Yield the lines of a file that begin at a byte in [begin, end), with their newline.
-
-    A line longer than LONGEST_LINE is cut to its first LONGEST_LINE + 1 bytes.
-    """
+    """Yield the lines of a file that begin in [begin, end), cut to LONGEST_LINE + 1 bytes, with their newline."""
     with path.open("rb") as opened:
         position = begin
         if begin > 0:
@@ -150,7 +119,7 @@ def lines(path: Path, begin: int, end: int) -> Iterator[bytes]:
 
 
 def _skip(readline: Callable[[int], bytes], most: int) -> int:
-    """Skip to the end of the line, or a little past `most` bytes; returns the number of bytes read."""
+    """Skip to the end of the line, or a little past `most` bytes. Returns the number of bytes read."""
     skipped = 0
     while skipped <= most and (chunk := readline(SKIP)):
         skipped += len(chunk)
@@ -159,26 +128,14 @@ def _skip(readline: Callable[[int], bytes], most: int) -> int:
     return skipped
 
 
-def ms_marco(listing: Listing, limits: Limits) -> LinesReader:
-    """Make a reader of MS MARCO's passages in the tab-separated files they were published in."""
-    rules = Rules(limits, Columns(), {})
-
-    def document(row: list[str]) -> Entry:
-        return check.document({"id": row[0], "text": row[1]}, rules)
-
-    def query(row: list[str]) -> Entry:
-        return check.query({"id": row[0], "text": row[1]}, rules)
-
-    return LinesReader(
-        listing,
-        table(2, "id, text", document),
-        table(2, "id, text", query),
-        Format(trec_judgement, f"4 columns: {QRELS}"),
-    )
+def ms_marco(listing: CorpusFiles, limits: Limits) -> LinesReader:
+    schema = RowSchema(limits, Columns(), {})
+    document = table(2, "id, text", lambda row: schema.document(dict(zip(("id", "text"), row, strict=True))))
+    query = table(2, "id, text", lambda row: schema.query(dict(zip(("id", "text"), row, strict=True))))
+    return LinesReader(listing, document, query, Format(trec_judgement, f"4 columns: {QRELS}"))
 
 
 def trec_judgement(line: bytes) -> Judgement:
-    """Parse a line of a TREC qrels file, ignoring its second column; RowError unless the line has four columns."""
     columns = check.decode(line).split()
     if len(columns) != 4:
         raise RowError(check.Reason.WRONG_COLUMNS)

@@ -9,16 +9,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rayhier.corpus import check, lines
-from rayhier.corpus.check import HEADER, Entry, Judgement, Rules
+from rayhier.corpus.check import HEADER, Entry, Judgement, RowSchema
 from rayhier.corpus.rows import Range, Rows, Stream, checked
 from rayhier.spec import InputError
 from rayhier.spec.corpus import OwnFiles
 from rayhier.storage import listing
-from rayhier.storage.listing import Listing, NamedFile
+from rayhier.storage.listing import CorpusFiles, NamedFile
 from rayhier.storage.source import PARQUET, unreadable
 
 RANGE_BYTES = 16 << 20
-"""Most uncompressed bytes of a range of small row groups; a larger row group is a range by itself."""
+"""Most uncompressed bytes of a range of small row groups. A larger row group is a range by itself."""
 BATCH_ROWS = 1_000
 BUFFER_BYTES = 1 << 20
 """Bytes that pyarrow reads at a time, so that a row group as large as its file never lies in memory."""
@@ -26,37 +26,33 @@ BUFFER_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class ParquetReader:
-    """Reader of a source whose documents and queries lie in parquet files."""
-
-    listing: Listing
-    rules: Rules
+    listing: CorpusFiles
+    schema: RowSchema
 
     def ranges(self) -> list[Range]:
-        """Cut the files of documents into ranges of row groups, of 16 MiB; InputError where a file lacks a column."""
         ranges: list[Range] = []
         for file in self.listing.documents:
-            self._check(file, self.rules.fields)
+            self._check(file, self.schema.fields)
             cuts = pieces(_sizes(file.path))
             ranges += [Range(len(ranges) + n, file.name, str(file.path), *cut) for n, cut in enumerate(cuts)]
         return ranges
 
     def documents(self, piece: Range) -> Rows[Entry]:
-        names = self.rules.columns
-        wanted = [names.id, names.title, names.text, *self.rules.fields]
+        names = self.schema.columns
+        wanted = [names.id, names.title, names.text, *self.schema.fields]
         raw = read(Path(piece.path), wanted, range(piece.begin, piece.end))
-        return checked(raw, lambda row: check.document(row, self.rules))
+        return checked(raw, self.schema.document)
 
     def queries(self) -> Iterator[Stream[Entry]]:
-        """Stream the queries, file by file, each checked; InputError where a file lacks a column."""
-        section = "columns" if self.rules.of_queries == self.rules.columns else "query_columns"
+        section = "columns" if self.schema.of_queries == self.schema.columns else "query_columns"
         for file in self.listing.queries:
             for name in ("id", "text"):
-                check_columns(f"corpus.{section}.{name}", file.path, [getattr(self.rules.of_queries, name)])
-            raw = read(file.path, [self.rules.of_queries.id, self.rules.of_queries.text])
-            yield Stream(file.name, checked(raw, lambda row: check.query(row, self.rules)))
+                check_columns(f"corpus.{section}.{name}", file.path, [getattr(self.schema.of_queries, name)])
+            raw = read(file.path, [self.schema.of_queries.id, self.schema.of_queries.text])
+            yield Stream(file.name, checked(raw, self.schema.query))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        """Stream the judgements of a split, if it has a file: parquet, or tab-separated in BEIR's layout."""
+        """Stream the judgements of a split, from parquet, or tab-separated in BEIR's layout."""
         file = self.listing.judgements.get(split)
         if file is None:
             return
@@ -67,30 +63,24 @@ class ParquetReader:
         yield Stream(file.name, checked(read(file.path, HEADER), check.judgement_row))
 
     def _check(self, file: NamedFile, fields: Iterable[str]) -> None:
-        """InputError where a file lacks a column; the title may be missing unless the spec renames it."""
-        wanted = ["id", "text", *(["title"] if self.rules.columns.title != "title" else [])]
+        wanted = ["id", "text", *(["title"] if self.schema.columns.title != "title" else [])]
         for name in wanted:
-            check_columns(f"corpus.columns.{name}", file.path, [getattr(self.rules.columns, name)])
+            check_columns(f"corpus.columns.{name}", file.path, [getattr(self.schema.columns, name)])
         for name in fields:
             check_columns(f"corpus.fields.{name}", file.path, [name])
 
 
 def reader(spec: OwnFiles) -> ParquetReader:
-    """Make the reader of the files that a spec names; InputError where a file is missing."""
-    return ParquetReader(listing.find(spec), Rules(spec.limits, spec.columns, spec.fields, spec.row_query_columns))
+    return ParquetReader(listing.find(spec), RowSchema(spec.limits, spec.columns, spec.fields, spec.row_query_columns))
 
 
 def read(path: Path, columns: Iterable[str], groups: Iterable[int] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a parquet file, or of some of its row groups, as column -> value; missing columns are left out.
-
-    A thousand rows are in memory at a time. Raises InputError where the file is damaged.
-    """
+    """Yield the rows of a file, or of some row groups, without missing columns. InputError if it is damaged."""
     for table in tables(path, columns, BATCH_ROWS, groups):
         yield from table.to_pylist()
 
 
 def tables(path: Path, columns: Iterable[str], rows: int, groups: Iterable[int] | None = None) -> Iterator[pa.Table]:
-    """Yield the rows of a parquet file as `read` does, in tables of at most so many rows."""
     file = _open(path)
     names = [name for name in dict.fromkeys(columns) if name in file.schema_arrow.names]
     wanted = range(file.num_row_groups) if groups is None else groups
@@ -99,12 +89,12 @@ def tables(path: Path, columns: Iterable[str], rows: int, groups: Iterable[int] 
 
 
 def extent(path: Path) -> tuple[int, int]:
-    """Return the number of rows of a parquet file, and their uncompressed bytes."""
+    """Return the number of rows of a file, and their uncompressed bytes."""
     return int(_open(path).metadata.num_rows), sum(_sizes(path))
 
 
 def check_columns(key: str, path: Path, names: Iterable[str]) -> None:
-    """Raise InputError, which names the spec's `key`, where a parquet file lacks one of the columns `names`."""
+    """Raise InputError, which names the spec's `key`, if a parquet file lacks one of the columns `names`."""
     columns = _open(path).schema_arrow.names
     for name in names:
         if name not in columns:
@@ -135,13 +125,11 @@ def _open(path: Path) -> pq.ParquetFile:
 
 
 def _sizes(path: Path) -> list[int]:
-    """Uncompressed bytes of each row group."""
     metadata = _open(path).metadata
     return [metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)]
 
 
 def _guarded(path: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches; an error of pyarrow becomes InputError."""
     try:
         yield from batches
     except (pa.ArrowException, OSError) as error:

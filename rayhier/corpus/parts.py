@@ -1,14 +1,13 @@
 """Documents, range by range: a range becomes a part file of accepted documents, and a scratch file of fates.
 
-A row's fate says that the row was accepted, or why it was rejected. From the fates alone the driver process finds ids
-that recur across parts, drops them from the later parts, and counts. A repeated `make` or `settle` after a crash writes
-the same bytes.
+A row's fate says that the row was accepted, or why it was rejected. From the fates alone the driver process drops ids
+that recur across parts, and counts. A repeated `make` or `settle` after a crash writes the same bytes.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -28,35 +27,27 @@ from rayhier.storage.paths import Location
 
 GROUP_ROWS = 10_000
 CHUNK_DOCUMENTS = 1_000
-"""Number of documents that are converted to a table at a time."""
 FATES = pa.schema(
     [("line", pa.int64()), ("value", pa.string()), ("digest", ids.DIGEST), ("cut", pa.bool_()), ("reason", pa.string())]
 )
-"""Columns of a file of fates: a row for each row read, accepted rows first, in the order of the part file.
-
-`reason` is null for an accepted row; `value` is the beginning of its id, or of a rejected row; `digest` a hash of the
-id; `cut` True where title or text was cut."""
+"""Columns of a file of fates, accepted rows first, in the order of the part file. `value` is the beginning of the id,
+or of a rejected row. `digest` is a hash of the id."""
 
 
 @dataclass(frozen=True)
 class PartFile:
-    """A finished range of a source: its part file and its file of fates are written."""
-
     source: str
     lines: int
     read: int
     documents: File | None
-    """File of the accepted documents; None where no row was accepted."""
     fates: Location
 
 
 @dataclass
 class Fates:
-    """Fates of the rows of one range (accepted, or rejected with a reason), collected while the range is read."""
-
     lines: int = 0
     accepted: list[tuple[int, str, bytes, bool]] = field(default_factory=list)
-    """Accepted rows: line, beginning of the id, digest of the id, and True where title or text was cut."""
+    """Accepted rows: line, beginning of the id, digest of the id, and True if title or text was cut."""
     rejected: list[tuple[int, Rejection]] = field(default_factory=list)
 
     def keep(self, rows: Rows[Entry]) -> Iterator[Entry]:
@@ -77,21 +68,19 @@ class Fates:
 
 @dataclass
 class CheckedParts:
-    """All part files of a source, after ids that recur in several parts were dropped, and counts of rows."""
+    """All part files of a source, without ids that recur in several parts, and counts of rows."""
 
     digests: ids.Digests
-    """Digests [n] (hashes) of all ids that parts accepted; an id in several parts occurs several times."""
+    """Digests [n] of all ids that parts accepted. An id in several parts occurs several times."""
     documents: list[File] = field(default_factory=list)
     rejected: list[pa.Table] = field(default_factory=list)
     reasons: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """Number of rejected rows by file and reason."""
     read: Counter[str] = field(default_factory=Counter)
-    """Number of rows read, by file."""
     accepted: int = 0
     cut: int = 0
 
     def counts(self) -> dict[str, Any]:
-        """Return the counts of documents for record.json: read, accepted, rejected by reason, cut."""
         reasons = sum(self.reasons.values(), Counter[str]())
         return count(self.read.total(), self.accepted, reasons) | {"cut": self.cut}
 
@@ -101,22 +90,17 @@ class CheckedParts:
 
 
 def finished(piece: Range, root: Location) -> PartFile | None:
-    """Return the part of a range where an earlier task or run has finished it, else None."""
+    """Return the part of a range if an earlier task or run has finished it."""
     entry = _ledger(root).done(_name(piece))
     if entry is None:
         return None
     fates, *documents = entry.files
-    counts = entry.counts
-    return PartFile(
-        piece.source, counts["lines"], counts["read"], documents[0] if documents else None, root / fates.name
-    )
+    document_file = documents[0] if documents else None
+    return PartFile(piece.source, entry.counts["lines"], entry.counts["read"], document_file, root / fates.name)
 
 
 def make(piece: Range, rows: Rows[Entry], root: Location, layout: DocumentLayout) -> int:
-    """Write the part of a range: its accepted documents, each id once; returns their number.
-
-    Keeps about GROUP_ROWS rows in memory, and the digest and the beginning of every id.
-    """
+    """Write the part of a range: its accepted documents, each id once. Returns their number."""
     fates = Fates()
     file = write_documents(root, piece.part, fates.keep(distinct(rows, set())), layout)
     noted = files.write_parquet(root, f"{SCRATCH}/fates/{piece.part:05d}.parquet", groups(fates.table()), FATES)
@@ -128,7 +112,7 @@ def make(piece: Range, rows: Rows[Entry], root: Location, layout: DocumentLayout
 
 def settle(root: Location, parts: Sequence[PartFile], layout: DocumentLayout) -> CheckedParts:
     """Drop ids that recur across parts from the later parts' files, and count the rows of all parts."""
-    digests = [_digests(part) for part in parts]
+    digests = [ids.array(files.read_table(part.fates, ["digest"])["digest"].drop_null()) for part in parts]
     checked = CheckedParts(np.concatenate([ids.NO_DIGESTS, *digests]))
     again = ids.later(checked.digests)
     first = 0
@@ -140,30 +124,23 @@ def settle(root: Location, parts: Sequence[PartFile], layout: DocumentLayout) ->
         if file is not None and len(positions):
             file = _drop(root, file, part_digests[positions], layout)
         checked.documents += [file] if file else []
-        _count(checked, part, _marked(part, positions), lines[part.source])
+        _count(checked, part, positions, lines[part.source])
         first += len(part_digests)
         lines[part.source] += part.lines
     return checked
 
 
 def write_documents(root: Location, part: int, documents: Iterator[Entry], layout: DocumentLayout) -> File | None:
-    """Write a part file of documents, row group by row group; returns None where there are no documents."""
-    name = f"documents/part-{part:05d}.parquet"
-    first = list(islice(documents, CHUNK_DOCUMENTS))
-    if not first:
+    chunks = iter(lambda: list(islice(documents, CHUNK_DOCUMENTS)), [])
+    first = next(chunks, None)
+    if first is None:
         return None
-
-    def tables() -> Iterator[pa.Table]:
-        chunk = first
-        while chunk:
-            yield layout.table(chunk)
-            chunk = list(islice(documents, CHUNK_DOCUMENTS))
-
-    return files.write_parquet(root, name, regrouped(tables()), layout.schema)
+    tables = (layout.table(chunk) for chunk in chain([first], chunks))
+    return files.write_parquet(root, f"documents/part-{part:05d}.parquet", regrouped(tables), layout.schema)
 
 
 def regrouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Join consecutive tables until each has at least GROUP_ROWS rows; only the last may have fewer."""
+    """Join consecutive tables until each has at least GROUP_ROWS rows. Only the last may have fewer."""
     waiting: list[pa.Table] = []
     for table in tables:
         waiting.append(table)
@@ -175,27 +152,19 @@ def regrouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def groups(table: pa.Table) -> Iterator[pa.Table]:
-    """Yield consecutive slices of a table, GROUP_ROWS rows each, to be written as row groups."""
     for begin in range(0, table.num_rows, GROUP_ROWS):
         yield table.slice(begin, GROUP_ROWS)
 
 
-def _digests(part: PartFile) -> ids.Digests:
-    """Digests [n] of the accepted ids of a part, in the order of the part file."""
-    return ids.array(files.read_table(part.fates, ["digest"])["digest"].drop_null())
-
-
-def _marked(part: PartFile, positions: npt.NDArray[np.intp]) -> pa.Table:
+def _count(checked: CheckedParts, part: PartFile, duplicates: npt.NDArray[np.intp], line: int) -> None:
+    """Count a part's rows, of which those at the positions `duplicates` are rejected too."""
     fates = files.read_table(part.fates)
     is_duplicate = np.zeros(len(fates), dtype=bool)
-    is_duplicate[positions] = True
+    is_duplicate[duplicates] = True
     reasons = pc.if_else(pa.array(is_duplicate), str(Reason.DUPLICATE_ID), fates["reason"])
-    return fates.set_column(fates.schema.get_field_index("reason"), "reason", reasons)
-
-
-def _count(checked: CheckedParts, part: PartFile, fates: pa.Table, line: int) -> None:
-    accepted = fates.filter(pc.is_null(fates["reason"]))
-    rejected = fates.filter(pc.is_valid(fates["reason"])).sort_by("line")
+    fates = fates.set_column(fates.schema.get_field_index("reason"), "reason", reasons)
+    accepted = fates.filter(pc.is_null(reasons))
+    rejected = fates.filter(pc.is_valid(reasons)).sort_by("line")
     names = [part.source] * len(rejected)
     numbers = pc.add(rejected["line"], line)
     checked.rejected.append(pa.table([names, numbers, rejected["reason"], rejected["value"]], schema=schemas.REJECTED))
@@ -206,11 +175,10 @@ def _count(checked: CheckedParts, part: PartFile, fates: pa.Table, line: int) ->
 
 
 def _drop(root: Location, file: File, removed: ids.Digests, layout: DocumentLayout) -> File | None:
-    """Rewrite a part file without the ids of these digests, unless an earlier run did; None where no row is left."""
+    """Rewrite a part file without the ids of these digests. None if no row is left."""
     path = root / file.name
     table = columns.read([path], layout.schema.names)
-    row_digests = np.array([digest(key) for key in table[layout.key].to_pylist()], dtype=removed.dtype)
-    remaining = table.filter(pa.array(~np.isin(row_digests, removed)))
+    remaining = table.filter(pa.array(~np.isin(ids.of(table[layout.key].to_pylist()), removed)))
     if remaining.num_rows == 0:
         path.unlink()
         return None

@@ -24,30 +24,25 @@ class DocumentLayout:
 
     @classmethod
     def of(cls, spec: CorpusSpec) -> Self:
-        return cls(spec.passages, spec.field_types)
+        return cls(spec.windows, spec.field_types)
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the corpus's files of documents."""
         return schemas.documents(self.fields, self.passages is not None)
 
     @property
     def key(self) -> str:
-        """Name of the column with the id of a document, also where rows are passages."""
         return "doc_id" if self.passages is None else schemas.PARENT.name
 
     def check_cut(self, names: Sequence[str]) -> None:
-        """Raise InputError where columns are those of passages and this layout's are not, or the other way round."""
+        """Raise InputError if only one of the columns and this layout is of passages."""
         were_cut = schemas.PARENT.name in names
         if were_cut != (self.passages is not None):
             got, allowed = ("passages", "whole documents") if were_cut else ("whole documents", "passages")
             raise InputError(f"corpus.passages: got an index of {got}; allowed: {allowed}, as the spec says")
 
     def fitted(self, rows: pa.Table) -> pa.Table:
-        """Return rows of another layout with the columns of this one, null in declared fields that they lack.
-
-        InputError where a field has another type, or where one of the two cuts documents into passages.
-        """
+        """Return rows of another layout with the columns of this one. InputError if a field has another type."""
         self.check_cut(rows.column_names)
         columns = []
         for field in self.schema:
@@ -75,8 +70,8 @@ class DocumentLayout:
 def cut(document: Entry, passages: Passages) -> Iterator[list[Any]]:
     """Yield a row for each passage of a document: id `ID#0001`, title, text, the document's ID, and its fields.
 
-    Each passage is numbered, even the only passage of a short document: the text before the last `#` is always the
-    document's id, so that no two passages have the same id.
+    The only passage of a short document is numbered too. So the text before the last `#` is the document's id, and no
+    two passages have the same id.
     """
     for number, text in enumerate(windows(document.text, passages), 1):
         yield [f"{document.key}#{number:04d}", document.title, text, document.key, *document.values]

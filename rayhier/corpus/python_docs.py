@@ -17,37 +17,22 @@ from rayhier.corpus.rows import Stream
 from rayhier.corpus.split import assign
 from rayhier.spec.corpus import Limits, PythonDocs
 
-SKIPPED = frozenset(
-    {
-        "site-packages",
-        "dist-packages",
-        "test",
-        "tests",
-        "idle_test",
-        "idlelib",
-        "lib2to3",
-        "turtledemo",
-        "ensurepip",
-        "__pycache__",
-    }
-)
+SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "idlelib", "lib2to3", "turtledemo"}
+SKIPPED |= {"ensurepip", "__pycache__"}
 SENTENCE_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?](?=\s)")
 SHORTEST_REST = 40
 LONGEST_SUMMARY = 200
-"""Most characters of a query; where the first sentence is longer, only its first line is taken."""
+"""Most characters of a query. If the first sentence is longer, only its first line is taken."""
 
 Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
 class Docstring:
-    """A docstring of a module, class or function, and where it stands."""
-
     source: str
-    """Path of the file, relative to the library's folder."""
     line: int
     name: str
-    """Qualified name, e.g. `asyncio.events.AbstractEventLoop.call_soon`."""
+    """Qualified name, such as `asyncio.events.AbstractEventLoop.call_soon`."""
     text: str
 
 
@@ -56,43 +41,31 @@ class Docstrings:
     """Documents and their queries, in the same order, and rejected docstrings as (file, line, rejection)."""
 
     read: int = 0
-    """Number of docstrings, plus the number of files that do not parse."""
     documents: list[Entry] = field(default_factory=list)
     queries: list[Entry] = field(default_factory=list)
     rejected: list[tuple[str, int, Rejection]] = field(default_factory=list)
 
-    def judgements(self) -> list[Judgement]:
-        """Make a judgement for each query: the document from the same docstring has grade 1."""
-        return [
-            Judgement(query.key, document.key, 1) for query, document in zip(self.queries, self.documents, strict=True)
-        ]
-
 
 @dataclass(frozen=True)
 class DocstringReader:
-    """Queries of docstrings and their judgements. A hash chooses the split of each query."""
-
     docstrings: Docstrings
 
     def queries(self) -> Iterator[Stream[Entry]]:
         yield Stream("docstrings", iter(self.docstrings.queries))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        """Stream the judgements of a split."""
-        splits = assign({query.key: query.text for query in self.docstrings.queries})
-        yield Stream("docstrings", (row for row in self.docstrings.judgements() if splits[row.query_id] == split))
+        queries, documents = self.docstrings.queries, self.docstrings.documents
+        splits = assign({query.key: query.text for query in queries})
+        judged = (Judgement(query.key, document.key, 1) for query, document in zip(queries, documents, strict=True))
+        yield Stream("docstrings", (row for row in judged if splits[row.query_id] == split))
 
 
 def reader(spec: PythonDocs) -> DocstringReader:
-    """Read the docstrings of the running Python's standard library."""
     return DocstringReader(pairs(Path(sysconfig.get_paths()["stdlib"]), spec.limits))
 
 
 def pairs(library: Path, limits: Limits) -> Docstrings:
-    """Make queries and documents from the docstrings of all Python files below a folder, sorted by file.
-
-    A file that does not parse counts as one rejected row.
-    """
+    """Make queries and documents from Python files below a folder. A file that does not parse is a rejected row."""
     result = Docstrings()
     texts: set[bytes] = set()
     names: Counter[str] = Counter()
@@ -124,16 +97,13 @@ def pairs(library: Path, limits: Limits) -> Docstrings:
 
 def python_files(library: Path) -> list[Path]:
     """List the Python files below a folder, without tests, tools and installed packages, sorted."""
-    files = []
-    for path in library.rglob("*.py"):
-        parts = path.relative_to(library).with_suffix("").parts
-        if not SKIPPED.intersection(parts) and all(part.isidentifier() for part in parts) and path.is_file():
-            files.append(path)
-    return sorted(files)
+    named = ((path, path.relative_to(library).with_suffix("").parts) for path in library.rglob("*.py"))
+    wanted = (path for path, parts in named if not SKIPPED & {*parts} and all(part.isidentifier() for part in parts))
+    return sorted(path for path in wanted if path.is_file())
 
 
 def read(code: bytes, source: str) -> Iterator[Docstring]:
-    """Yield the docstrings of a module, its classes and functions, in order; RowError where `code` does not parse."""
+    """Yield the docstrings of a module, its classes and functions. RowError if `code` does not parse."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -145,7 +115,7 @@ def read(code: bytes, source: str) -> Iterator[Docstring]:
 
 
 def pair(docstring: Docstring, recurrence: int, limits: Limits) -> tuple[Entry, Entry]:
-    """Make (document, query) of a docstring; RowError where the document is too short, or contains its query.
+    """Make (document, query). RowError if the document is too short, or contains its query.
 
     `recurrence` counts docstrings of the same name: the second gets the id `name#2`, and so on.
     """
@@ -184,7 +154,7 @@ def _walk(node: Definition, name: str, source: str) -> Iterator[Docstring]:
 
 
 def _definitions(node: ast.AST) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Classes and functions directly inside a node, also below `if` and `try`, without those nested in them."""
+    """Yield classes and functions directly inside a node, also below `if` and `try`."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield child
@@ -193,5 +163,4 @@ def _definitions(node: ast.AST) -> Iterator[ast.ClassDef | ast.FunctionDef | ast
 
 
 def _normal(text: str) -> str:
-    """Normalise a text for comparison: lower case, single blanks, no punctuation at the end."""
     return " ".join(text.casefold().split()).rstrip(".!?:;, ")

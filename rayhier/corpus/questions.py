@@ -1,7 +1,7 @@
-"""Queries and judgements of a source, read and checked against each other and the documents by the driver process.
+"""Queries and judgements of a source, checked against each other and the documents by the driver process.
 
-The corpus holds what training may read; queries and judgements of the test split are an artifact of their own, so that
-more of them change nothing that was trained.
+Queries and judgements of the test split are an artifact of their own, so that more of them change nothing that was
+trained.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -23,18 +23,14 @@ TRAINING, TEST = SPLITS[:2], SPLITS[2]
 T = TypeVar("T")
 
 Files = Sequence[tuple[str, ParsedRows[T]]]
-"""Accepted and rejected rows of each file, with the file's name in rejected.parquet."""
 
 
 @dataclass(frozen=True)
 class Questions:
-    """Accepted and rejected queries and judgements of a source, file by file."""
-
     queries: Files[Entry]
     judgements: Mapping[str, Files[Judgement]]
-    """Split -> rows of each of its files."""
     named: frozenset[str] | None
-    """Ids of queries that train or dev judgements name, accepted or not; None where nothing is judged."""
+    """Ids of queries that train or dev judgements name, accepted or not. None: nothing is judged."""
     earlier: Mapping[str, str] = field(default_factory=dict)
     """Text by id of the queries in splits that are not in `splits`."""
 
@@ -51,7 +47,7 @@ class Questions:
 
     @property
     def splits(self) -> dict[str, Sequence[Judgement]]:
-        """Accepted judgements by split; a dev split without judgements is cut from train."""
+        """Accepted judgements by split. A dev split without judgements is cut from train."""
         return self._divided[0]
 
     @cached_property
@@ -67,10 +63,7 @@ class Questions:
         return {query.key: query.text for query in self.accepted_queries}
 
     def asked_before(self) -> dict[str, dict[str, int]]:
-        """Count dev queries that are also in train, and test queries that are also in train or dev.
-
-        Queries are the same by id or by text. A query that counts by id does not count by text.
-        """
+        """Count queries of dev, and of test, that are also in earlier splits: by id, and others by text."""
         texts, earlier = {**self.earlier, **self._texts}, dict(self.earlier)
         counted = {}
         for split, rows in self.splits.items():
@@ -82,10 +75,7 @@ class Questions:
         return counted
 
     def of_training(self) -> "Questions":
-        """Select what training may read: judgements of train and dev, and the accepted queries that these name.
-
-        Where nothing is judged, all queries are selected.
-        """
+        """Select judgements of train and dev, and the accepted queries that these name. All, if nothing is judged."""
         if self.named is None:
             return self
         judgements = {split: rows for split, rows in self.judgements.items() if split != TEST}
@@ -107,14 +97,12 @@ class Questions:
         return parts
 
     def rejected(self) -> Iterable[pa.Table]:
-        """Yield the rejected rows of queries and judgements, a table for each file."""
         kinds: list[Files[Any]] = [self.queries, *self.judgements.values()]
         for by_file in kinds:
             for name, parsed in by_file:
                 yield tables.rejected((name, *row) for row in parsed.rejected)
 
     def counts(self) -> dict[str, Any]:
-        """Return the counts of queries and judgements for record.json: read, accepted, rejected by reason."""
         return {
             "queries": tables.count_entries(_read(self.queries), self.accepted_queries, _reasons(self.queries)),
             "judgements": {
@@ -128,12 +116,10 @@ class Questions:
 
 
 def read(reader: Reader, documents: Container[str] | None, *, judged: bool = True) -> Questions:
-    """Read the queries of a source, each id once, and judgements of these and `documents`, each pair once in a split.
+    """Read the queries of a source, each id once, and their judgements, each pair once in a split.
 
-    `documents` is None if any document may be judged.
-
-    Without `judged`, the source has queries and no judgements. Raises InputError for a file in which no row has the
-    right number of columns.
+    `documents` is None if any document may be judged. InputError for a file without a row of the right number of
+    columns.
     """
     earlier: set[bytes] = set()
     queries = [(stream.source, _whole(stream, collect(distinct(stream.rows, earlier)))) for stream in reader.queries()]

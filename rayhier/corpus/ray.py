@@ -23,16 +23,13 @@ from rayhier.storage.files import File
 from rayhier.storage.paths import Location, locate
 
 PART_DOCUMENTS = 1_000
-"""Number of documents in a part of a corpus of type python_docs, which is read in seconds."""
 PART_ROWS = 10_000
 """Number of rows in a part of a source that can only be iterated (ir_datasets, huggingface)."""
 PART_FILES = 250
-"""Number of files in a part of a corpus of type text: also of a thousand, every process encodes some."""
+"""Number of files in a part of a corpus of type text, so that every process encodes some."""
 
 
 class MakePart:
-    """A Ray actor that reads ranges of a source and writes their documents below `root`."""
-
     def __init__(self, reader: RangeReader, root: str, layout: DocumentLayout) -> None:
         self.reader, self.root, self.layout = reader, locate(root), layout
 
@@ -52,20 +49,14 @@ class Contents:
     documents: Sequence[File]
     questions: Questions
     rejected: Sequence[pa.Table]
-    """Tables of the rejected rows of documents, with the columns of `schemas.REJECTED`."""
     count: dict[str, Any]
-    """Count of documents: read = accepted + rejected."""
 
     def counts(self, some: Questions) -> dict[str, Any]:
-        """Counts for record.json of the documents, and of some queries and judgements."""
         return {"documents": self.count, **some.counts()}
 
 
 def build(spec: JobSpec, attempt: Attempt) -> Output:
-    """Read, check and write the corpus of a spec, as one stage; returns its files and counts.
-
-    InputError where the source lacks anything that the spec needs.
-    """
+    """Read, check and write the corpus of a spec, as one stage. InputError if it lacks anything that the spec needs."""
     layout = DocumentLayout.of(spec.corpus)
     match spec.corpus:
         case PythonDocs():
@@ -124,7 +115,7 @@ def _finished(piece: Range, root: Location) -> PartFile:
 
 
 def _iterated(spec: IrDatasets | HuggingFace | TextFiles, root: Location) -> Contents:
-    """Read a source that can only be iterated, in this process; rows of finished parts are skipped."""
+    """Read a source that can only be iterated, in this process. Rows of finished parts are skipped."""
     reader, layout = sources.iterated(spec), DocumentLayout.of(spec)
     documents, most = reader.documents(), PART_FILES if isinstance(spec, TextFiles) else PART_ROWS
     part_files: list[PartFile] = []

@@ -5,26 +5,15 @@ from typing import Any
 from rayhier.corpus.check import Reason
 from rayhier.dataset.families import told_before
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.corpus import (
-    Beir,
-    CorpusSpec,
-    HuggingFace,
-    IrDatasets,
-    MsMarco,
-    OwnFiles,
-    PythonDocs,
-    TextFiles,
-)
+from rayhier.spec.corpus import Beir, CorpusSpec, IrDatasets, MsMarco, OwnFiles, PythonDocs, TextFiles
 
 
 def check(spec: JobSpec, counts: dict[str, Any]) -> None:
-    """Raise InputError, which names the key, where the corpus lacks what the spec needs.
-
-    `counts` are the corpus's counts, as record.json has them. `check_split` checks the split that is evaluated.
-    """
+    """Raise InputError, which names the key, if the corpus lacks what the spec needs."""
     if counts["documents"]["accepted"] == 0:
+        key, value = _named(spec.corpus)
         raise InputError(
-            f"corpus.{_key(spec.corpus)}: no document accepted ({_rejected(counts['documents'])}); "
+            f"corpus.{key}: {value}: no document accepted ({_rejected(counts['documents'])}); "
             f"allowed: {allowed(spec.corpus)}"
         )
     queries = counts["queries"]
@@ -51,7 +40,7 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
 
 
 def check_judgements(counts: dict[str, Any]) -> None:
-    """Raise InputError where a split has judgements and none of them was accepted: ids of another corpus, mostly."""
+    """Raise InputError if a split has judgements and none was accepted: ids of another corpus, mostly."""
     for split, rows in counts["judgements"].items():
         if rows["read"] and not rows["accepted"]:
             raise InputError(
@@ -63,8 +52,7 @@ def check_judgements(counts: dict[str, Any]) -> None:
 def check_split(spec: JobSpec, counts: dict[str, Any], training: dict[str, Any] | None = None) -> None:
     """Raise InputError if the split that is evaluated has no judgement above 0, or only queries that also train.
 
-    `counts` are those of the artifact that holds the split: the corpus, or the test split, and then `training` are the
-    corpus's counts.
+    `training` are the counts of the corpus, if the split is an artifact of its own.
     """
     if spec.corpus.names_judgements and counts["splits"][spec.evaluate.split]["relevant"] == 0:
         splits = counts["splits"] | (training or {"splits": {}})["splits"]
@@ -81,7 +69,6 @@ def check_split(spec: JobSpec, counts: dict[str, Any], training: dict[str, Any] 
 
 
 def allowed(spec: CorpusSpec) -> str:
-    """Describe the rows of documents that a kind of source must have, for error messages."""
     match spec:
         case Beir():
             return 'UTF-8, one JSON object per line, {"_id": "…", "title": "…", "text": "…"}'
@@ -99,20 +86,17 @@ def allowed(spec: CorpusSpec) -> str:
             return f"rows with {names.id}, {names.title} and {names.text}"
 
 
-def _key(spec: CorpusSpec) -> str:
+def _named(spec: CorpusSpec) -> tuple[str, str]:
+    """Return the key of the corpus section that names the documents, and its value."""
     match spec:
-        case Beir():
-            return f"path: {spec.path}/corpus.jsonl"
-        case MsMarco():
-            return f"path: {spec.path}/collection.tsv"
         case OwnFiles():
-            return f"documents: {spec.documents}"
+            return "documents", spec.documents
         case IrDatasets():
-            return f"dataset: {spec.dataset}"
-        case HuggingFace() | TextFiles():
-            return f"path: {spec.path}"
+            return "dataset", spec.dataset
         case PythonDocs():
-            return "type: python_docs"
+            return "type", "python_docs"
+        case _:
+            return "path", spec.path + {"beir": "/corpus.jsonl", "msmarco": "/collection.tsv"}.get(spec.type, "")
 
 
 def _rejected(counts: dict[str, Any]) -> str:

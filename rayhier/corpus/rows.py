@@ -1,4 +1,4 @@
-"""Interfaces of the readers of all sources: they yield rows of a file, a range or an iterator, checked one by one."""
+"""Interfaces of the readers of all sources, whose rows are checked one by one."""
 
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
@@ -23,7 +23,6 @@ class Range:
 
     part: int
     source: str
-    """Name of the file or data set, as rejected.parquet shows it."""
     path: str
     begin: int
     end: int
@@ -31,45 +30,34 @@ class Range:
 
 @dataclass(frozen=True)
 class Stream(Generic[T]):
-    """Checked rows of a file or data set, and its name."""
-
     source: str
-    """Name of the file or data set, as rejected.parquet shows it."""
     rows: Rows[T]
     path: Path | None = None
-    """Path of a file of lines; None for other sources."""
     allowed: str = ""
-    """Description of a valid line, for error messages."""
 
 
 class Reader(Protocol):
-    """Interface of a source's reader, for queries and judgements."""
-
     def queries(self) -> Iterable[Stream[Entry]]: ...
 
-    def judgements(self, split: str) -> Iterable[Stream[Judgement]]:
-        """Stream the judgements of a split, file by file; nothing where the split has none."""
-        ...
+    def judgements(self, split: str) -> Iterable[Stream[Judgement]]: ...
 
 
 class RangeReader(Reader, Protocol):
-    """Interface of a source whose documents lie in files, which several processes read range by range."""
+    """A source whose documents lie in files, which several processes read range by range."""
 
-    def ranges(self) -> list[Range]:
-        """Cut all files of documents into ranges, in order."""
-        ...
+    def ranges(self) -> list[Range]: ...
 
     def documents(self, piece: Range) -> Rows[Entry]: ...
 
 
 class StreamReader(Reader, Protocol):
-    """Interface of a source whose documents can only be iterated, from the first on, by one process."""
+    """A source whose documents can only be iterated, from the first on, by one process."""
 
     def documents(self) -> Stream[Entry]: ...
 
 
 def checked(raw: Iterable[Raw | None], parse: Callable[[Raw], T]) -> Rows[T]:
-    """Yield each raw row parsed by `parse`; where `parse` raises RowError, yield a Rejection with its reason."""
+    """Yield each raw row parsed by `parse`, or a Rejection if `parse` raises RowError."""
     for value in raw:
         try:
             yield None if value is None else parse(value)
@@ -78,7 +66,7 @@ def checked(raw: Iterable[Raw | None], parse: Callable[[Raw], T]) -> Rows[T]:
 
 
 def distinct(rows: Rows[Entry], earlier: set[bytes]) -> Rows[Entry]:
-    """Reject documents or queries whose id occurred before: its digest is in `earlier`, to which new ones are added."""
+    """Reject documents or queries whose id's digest is in `earlier`, to which new ones are added."""
     for row in rows:
         if not isinstance(row, Entry):
             yield row
@@ -92,10 +80,7 @@ def distinct(rows: Rows[Entry], earlier: set[bytes]) -> Rows[Entry]:
 def known(
     rows: Rows[Judgement], queries: Container[str], documents: Container[str] | None, earlier: set[bytes]
 ) -> Rows[Judgement]:
-    """Reject judgements of unknown queries or documents, and pairs that occurred before: their digest is in `earlier`.
-
-    Digests of accepted pairs are added to `earlier`.
-    """
+    """Reject judgements of unknown queries or documents, and pairs in `earlier`, to which new ones are added."""
     for row in rows:
         if not isinstance(row, Judgement):
             yield row
@@ -115,7 +100,6 @@ def _shown(judgement: Judgement) -> str:
 
 
 def collect(rows: Rows[T]) -> ParsedRows[T]:
-    """Read all rows into memory, accepted and rejected, with their line numbers."""
     accepted: list[tuple[int, T]] = []
     rejected: list[tuple[int, Rejection]] = []
     line = 0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rayhier.corpus import check, huggingface, ir_datasets, parquet, python_docs
-from rayhier.corpus.check import Entry, Judgement, Reason, RowError, Rules
+from rayhier.corpus.check import Entry, Judgement, Reason, RowError, RowSchema
 from rayhier.corpus.lines import json_lines, ms_marco
 from rayhier.corpus.rows import RangeReader, Reader, Stream, StreamReader, checked
 from rayhier.spec import InputError
@@ -27,7 +27,6 @@ from rayhier.storage.listing import NamedFile
 
 
 def reader(spec: CorpusSpec) -> Reader:
-    """Make the reader of a source's queries and judgements; InputError where the source cannot be opened."""
     match spec:
         case PythonDocs():
             return python_docs.reader(spec)
@@ -38,13 +37,12 @@ def reader(spec: CorpusSpec) -> Reader:
 
 
 def ranged(spec: FileCorpus) -> RangeReader:
-    """Make the reader of a source of files, which is read range by range; InputError where a file is missing."""
     match spec:
         case Beir():
-            return json_lines(listing.find(spec), Rules(spec.limits, Columns(id="_id"), spec.fields))
+            return json_lines(listing.find(spec), RowSchema(spec.limits, Columns(id="_id"), spec.fields))
         case OwnFiles(type="jsonl"):
-            rules = Rules(spec.limits, spec.columns, spec.fields, spec.row_query_columns)
-            return json_lines(listing.find(spec), rules)
+            schema = RowSchema(spec.limits, spec.columns, spec.fields, spec.row_query_columns)
+            return json_lines(listing.find(spec), schema)
         case OwnFiles():
             return parquet.reader(spec)
         case MsMarco():
@@ -52,7 +50,6 @@ def ranged(spec: FileCorpus) -> RangeReader:
 
 
 def iterated(spec: IrDatasets | HuggingFace | TextFiles) -> StreamReader:
-    """Make the reader of a source that can only be iterated; InputError where it cannot be opened."""
     match spec:
         case IrDatasets():
             return ir_datasets.reader(spec)
@@ -76,7 +73,6 @@ class TextReader:
         return iter(())
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:  # noqa: ARG002  as every reader's
-        """Stream no judgements."""
         return iter(())
 
     def _document(self, file: NamedFile) -> Entry:
@@ -90,11 +86,11 @@ class TextReader:
         title, text = titled(check.decode(content), file.path)
         if not text:
             raise RowError(Reason.EMPTY_TEXT)
-        return check.document({"id": file.name, "title": title, "text": text}, Rules(self.limits, Columns(), {}))
+        return RowSchema(self.limits, Columns(), {}).document({"id": file.name, "title": title, "text": text})
 
 
 def titled(text: str, path: Path) -> tuple[str, str]:
-    r"""Divide a file's text into title and rest: a heading of Markdown, or else the file's name stands for the title.
+    r"""Divide a file's text into title and rest. The title is a heading of Markdown, or else the file's name.
 
     >>> titled("# Pruning\n\nCut back.", Path("a.md"))
     ('Pruning', 'Cut back.')

@@ -15,10 +15,9 @@ Counts = dict[str, Any]
 
 
 def cut_dev(train: Sequence[Judgement], texts: Mapping[str, str]) -> tuple[list[Judgement], list[Judgement], Counts]:
-    """Move about a tenth of the train queries with their judgements to dev. Returns train, dev, and counts of families.
+    """Move about a tenth of the train queries, by families that ask the same, with their judgements to dev.
 
-    Queries that ask the same are moved together (`dataset.families.alike`). `texts` holds the text of each query by id.
-    Train and dev each get at least one family if there are two or more.
+    Returns train, dev, and counts of families. Both splits get a family if there are two.
     """
     answers: dict[str, list[str]] = {judgement.query_id: [] for judgement in train}
     for judgement in train:
@@ -34,11 +33,7 @@ def cut_dev(train: Sequence[Judgement], texts: Mapping[str, str]) -> tuple[list[
 
 
 def assign(texts: Mapping[str, str]) -> dict[str, str]:
-    """Choose the split of each query: 80% train, 10% dev, 10% test.
-
-    `texts` holds the text of each query by id. If queries share their normalised text, the id of
-    the first query chooses the split of all these queries.
-    """
+    """Choose the split of each query by a hash: 80% train, 10% dev, 10% test. Equal texts stay together."""
     first: dict[str, str] = {}
     keys = [first.setdefault(normal(text), query) for query, text in texts.items()]
     place_Q = np.digitize(hash_ids(keys) / 2.0**64, [DEV, DEV + TEST])

@@ -20,7 +20,6 @@ REJECTED = "rejected.parquet"
 
 
 def describe(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, dict[str, int]]:
-    """Count queries, judgements, and judgements above 0 (`relevant`) in each split."""
     return {
         split: {
             "queries": len({judgement.query_id for judgement in rows}),
@@ -48,22 +47,15 @@ def stored(root: Location, documents: Sequence[File], fields: Iterable[str]) -> 
 
 
 def rejected(rows: Iterable[tuple[str, int, Rejection]]) -> pa.Table:
-    """Make the table of rejected rows (file, line, reason, beginning of the row) from (file, line, rejection)."""
     listed = [(source, line, str(rejection.reason), rejection.value) for source, line, rejection in rows]
     return pa.table(list(zip(*listed, strict=True)) or [()] * len(schemas.REJECTED), schema=schemas.REJECTED)
 
 
 def count(read: int, accepted: Sequence[object], reasons: Iterable[Reason]) -> dict[str, Any]:
-    """Return counts for record.json: rows read, accepted, and rejected by reason, most frequent first.
-
-    `read` is the number of rows; `reasons` has an entry for each rejected row. RuntimeError where accepted and rejected
-    rows together are not `read` rows.
-    """
     return check.count(read, len(accepted), Counter(map(str, reasons)))
 
 
 def count_entries(read: int, accepted: Sequence[Entry], reasons: Iterable[Reason]) -> dict[str, Any]:
-    """Return counts of documents or queries for record.json: read, accepted, rejected by reason, and cut to a limit."""
     return count(read, accepted, reasons) | {"cut": sum(entry.cut for entry in accepted)}
 
 
@@ -112,7 +104,6 @@ def notes(counts: Mapping[str, Any]) -> list[str]:
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """Format the counts of one kind of rows as text: read, accepted, cut, and rejected by reason."""
     reasons = ", ".join(f"{reason} {number:,}" for reason, number in row["rejected"].items())
     phrases = [f"{row['read']:,} read", f"{row['accepted']:,} accepted"]
     if row.get("cut"):

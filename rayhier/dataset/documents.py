@@ -13,38 +13,32 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.schemas import Language
 
 Choice = Callable[[pa.ChunkedArray], pa.Array]
-"""Function that chooses rows: from the id of each row's document (of a passage, its parent) to True where it is
-kept."""
+"""Function that chooses rows, from the id of each row's document (of a passage, its parent)."""
 
 
 @dataclass(frozen=True)
 class Copies:
-    """Groups of rows that belong to one document, which lies in several leaves or is cut into passages."""
-
     result_N: Ints
-    """Number [n] of the result that each row belongs to; a search returns a result once, by its best row."""
+    """Number [n] of the result that each row belongs to. A search returns a result once, by its best row."""
     lower_NR: Ints | None = None
-    """Leaves [n, r - 1] of the row's document that rank before the row's own leaf, -1 where there are fewer; None where
-    no document lies in several leaves."""
+    """Leaves [n, r - 1] of the row's document that rank before the row's own leaf, -1 if there are fewer. None if no
+    document lies in several leaves."""
 
 
 @dataclass(frozen=True)
 class Documents:
-    """Document ids [n] and base vectors [n, m], in the order of the corpus."""
-
     ids: list[str]
     vector_NM: Floats
     parents: list[str] | None = None
-    """Id of the document that each passage was cut from, which judgements name; None where documents are not cut."""
+    """Id of the document that each passage was cut from, which judgements name."""
 
     @property
     def results(self) -> list[str]:
-        """Id of the result that each row belongs to: the row's own id, or for a passage the id of its document."""
         return self.ids if self.parents is None else self.parents
 
     @property
     def copies(self) -> Copies | None:
-        """Groups of rows that belong to one result; None where each row is a result by itself."""
+        """Groups of rows that belong to one result. None if each row is a result by itself."""
         if self.parents is None:
             return None
         return Copies(np.unique(self.parents, return_inverse=True)[1].astype(np.int64))
@@ -56,7 +50,6 @@ def language(corpus: Artifact) -> Language:
 
 
 def load_documents(corpus: Artifact, vectors: Artifact, choice: Choice | None = None) -> Documents:
-    """Load ids, base vectors and parents of all rows of a corpus, or only of the rows that `choice` keeps."""
     names, vector_PNM = [], []
     for name in vectors.names("documents/"):
         part = read_vectors(corpus, vectors, name)
@@ -70,7 +63,7 @@ def load_documents(corpus: Artifact, vectors: Artifact, choice: Choice | None = 
 
 
 def together(part_PNM: list[Floats]) -> Floats:
-    """Stack matrices [n, m] to one and empty the list: each is freed once copied, so memory never holds all twice."""
+    """Stack matrices [n, m] to one and empty the list, so that memory never holds all twice."""
     stacked_NM = np.empty((sum(map(len, part_PNM)), part_PNM[0].shape[1]), np.float32)
     end = len(stacked_NM)
     while part_PNM:
@@ -81,19 +74,13 @@ def together(part_PNM: list[Floats]) -> Floats:
 
 
 def read_vectors(corpus: Artifact, vectors: Artifact, name: str) -> pa.Table:
-    """Read `doc_id`, `result_id` and `vector` of the rows in the file `name` of the vectors artifact.
-
-    Raises ValueError where the corpus has passages and its file `name` has other rows, or rows in another order.
-    """
+    """Read `doc_id`, `result_id` and `vector` of the rows in a file of the vectors artifact."""
     table = columns.read([vectors.path(name)], ["doc_id", "vector"])
     return table.append_column("result_id", result_ids(corpus, name, table["doc_id"]))
 
 
 def result_ids(corpus: Artifact, name: str, doc_ids: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the id of the result that each row of a file belongs to: its own id, or of a passage that of its document.
-
-    Raises ValueError where the corpus's file `name` does not have the rows `doc_ids` in this order.
-    """
+    """Return each row's result: a document. ValueError if the corpus's file `name` does not have the rows `doc_ids`."""
     path = corpus.path(name)
     if "parent" not in files.read_metadata(path).schema.to_arrow_schema().names:
         return doc_ids
@@ -104,7 +91,7 @@ def result_ids(corpus: Artifact, name: str, doc_ids: pa.ChunkedArray) -> pa.Chun
 
 
 def result_numbers(doc_ids: pa.Array, results: pa.Array) -> Ints | None:
-    """Number the results and return the number [n] of each row's result; None where each row is a result by itself."""
+    """Return the number [n] of each row's result. None if each row is a result by itself."""
     if results.equals(doc_ids):
         return None
     return np.asarray(results.dictionary_encode().indices.to_numpy(), dtype=np.int64)
@@ -116,7 +103,6 @@ def document_text(title: str, text: str) -> str:
 
 
 def document_texts(documents: pa.Table) -> list[str]:
-    """Return the text to encode, title and text, of each row of a table of documents."""
     pairs = zip(documents["title"].to_pylist(), documents["text"].to_pylist(), strict=True)
     return [document_text(title, text) for title, text in pairs]
 
@@ -133,11 +119,7 @@ def load_texts(corpus: Artifact, ids: Sequence[str]) -> pa.ChunkedArray:
 
 
 def texts_of(corpus: Artifact, ids: Sequence[str]) -> list[str]:
-    """Load the texts to encode (title and text) of documents, in the order of `ids`; reads a file at a time."""
-    wanted = pa.array(ids, pa.string())
-    texts: dict[str, str] = {}
-    for name in corpus.names("documents/"):
-        table = columns.read([corpus.path(name)], ["doc_id", "title", "text"])
-        table = table.filter(pc.is_in(table["doc_id"], wanted))
-        texts |= zip(table["doc_id"].to_pylist(), document_texts(table), strict=True)
+    """Load the texts to encode of documents, in the order of `ids`."""
+    table = load_titled(corpus, ids)
+    texts = dict(zip(table["doc_id"].to_pylist(), document_texts(table), strict=True))
     return [texts[name] for name in ids]

@@ -22,9 +22,7 @@ from rayhier.arrays import Bools, Ints
 from rayhier.dataset.holdout import hash_ids
 
 PAIRS = 1_000_000
-"""About how many pairs of queries are compared at a time."""
 AROUND = regex.compile(r"^[¿¡\s]+|[\p{Sentence_Terminal}\s]+$")
-"""Matches what begins or ends a sentence."""
 FEWEST_FAMILIES, LARGEST = 50, 0.1
 """A shared answer joins queries if at least this many families remain, and none has a larger share of the queries."""
 
@@ -33,7 +31,7 @@ def families(words: Sequence[Collection[str]], answers: Sequence[Collection[str]
     """Number the family [q] of each query, from 0.
 
     `words` holds each query's words, as `dataset.words` splits them, and `answers` the ids of its answers. A query
-    without words is related to others through answers alone. Raises ValueError where the two differ in length.
+    without words is related to others through answers alone. Raises ValueError if the two differ in length.
 
     >>> families([["red", "fox"], ["red", "fox", "den"], ["owl"], ["bat"]], [["a"], ["b"], ["b"], ["c"]])
     array([0, 0, 0, 1])
@@ -110,7 +108,7 @@ def normal(text: str) -> str:
 def some(family_Q: Ints, texts: Sequence[str], most: int) -> Bools:
     """Mark at most `most` queries [q], by whole families, in the order of a hash of their texts.
 
-    If no family fits, the smallest family is marked. A family's place depends on its texts alone.
+    If no family fits, the smallest family is marked.
     """
     _, family_Q, size_F = np.unique(family_Q, return_inverse=True, return_counts=True)
     hash_F = np.full(len(size_F), np.iinfo(np.uint64).max, np.uint64)
@@ -125,28 +123,23 @@ def some(family_Q: Ints, texts: Sequence[str], most: int) -> Bools:
 
 
 def asked_before(asked: Mapping[str, str], earlier: Mapping[str, str]) -> tuple[Bools, Bools]:
-    """Mark the queries [q] whose id is an earlier query's, and other queries [q] whose normalised text is.
-
-    Both arguments hold the text of each query by its id.
-    """
+    """Mark queries [q] whose id is an earlier query's, and others [q] whose text is. Both map ids to texts."""
     texts = {normal(text) for text in earlier.values()}
     id_Q = np.array([query in earlier for query in asked], bool)
     return id_Q, np.array([normal(text) in texts for text in asked.values()], bool) & ~id_Q
 
 
 def told_before(split: str, queries: int, by_id: int, by_text: int) -> str:
-    """Say how many queries of a split were marked by `asked_before`."""
     doing = "train" if split == "dev" else "train or choose"
     return f"{by_id + by_text:,} of {queries:,} {split} queries also {doing}: {by_id:,} by id, {by_text:,} by text"
 
 
 def told_cut(families: int, shared: str) -> str:
-    """Say how dev was cut out of the train queries."""
     return f"dev is cut out of train by {families:,} families of queries that share {shared}"
 
 
 def incidence(members: Sequence[Collection[Hashable]]) -> csr_array:
-    """Make the sparse matrix [q, w] that has 1 where a query has a word, or an answer."""
+    """Make the sparse matrix [q, w] that has 1 if a query has a word, or an answer."""
     sets = [dict.fromkeys(names) for names in members]
     number: dict[Hashable, int] = {}
     column_X = [number.setdefault(name, len(number)) for names in sets for name in names]
@@ -155,7 +148,6 @@ def incidence(members: Sequence[Collection[Hashable]]) -> csr_array:
 
 
 def _components(from_X: Ints, to_X: Ints, nodes: int) -> Ints:
-    """Number the component [n] of each node of a graph by its edges, which are pairs of nodes."""
     graph = coo_array((np.ones(len(from_X), np.int8), (from_X, to_X)), shape=(nodes, nodes))
     return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
 
@@ -164,7 +156,7 @@ def folds(family_Q: Ints, count: int, seed: int) -> Ints:
     """Divide queries into `count` folds of about equal numbers of queries, and no family: the fold [q] of each.
 
     The largest families are placed first, each in the fold that has the fewest queries; families of one size in an
-    order that follows from `seed`. Raises ValueError where `count` is below 2 or above the number of families.
+    order that follows from `seed`. Raises ValueError if `count` is below 2 or above the number of families.
 
     >>> folds(np.array([0, 0, 0, 1, 2, 3]), 2, seed=0).tolist()
     [0, 0, 0, 1, 1, 1]

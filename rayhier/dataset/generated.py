@@ -9,14 +9,12 @@ from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 
 VECTORS = "generated.parquet"
-"""File of the vectors artifact that holds the vectors of generated queries."""
 
 
 def split_generated(queries: Queries) -> tuple[Queries, Queries]:
-    """Split generated queries in two for training without dev judgements: a tenth serves as dev, the rest trains.
+    """Split generated queries: a tenth, at most 1,000, serves as dev, the rest trains.
 
-    The tenth, at most 1,000, is chosen by a hash of the query's id. Where nothing would be left to train on, both parts
-    have all queries.
+    A hash of the ids chooses the tenth. If nothing would be left to train on, both parts have all queries.
     """
     is_dev = np.zeros(len(queries), dtype=bool)
     is_dev[holdout_rows(queries.ids)] = True
@@ -24,7 +22,6 @@ def split_generated(queries: Queries) -> tuple[Queries, Queries]:
 
 
 def load_generated(generated: Artifact, vectors: Artifact) -> Queries:
-    """Load generated queries with their base vectors; the documents that a query was written for have grade 1."""
     pairs = columns.read([generated.path("pairs.parquet")], ["query_id", "doc_id"])
     grades: dict[str, dict[str, int]] = {}
     for query, document in zip(*(pairs[name].to_pylist() for name in pairs.column_names), strict=True):

@@ -25,25 +25,17 @@ class Holdout:
 
     ids: list[str]
     results: list[str]
-    """Id of the result that each document belongs to: its own id, or for a passage the id of its document."""
     vector_HM: Floats
 
     @classmethod
     def of(cls, doc_ids: pa.Array, result_ids: pa.Array, vector_NM: Floats, most: int) -> "Holdout":
-        """Hold out at most `most` of n documents to stand for dev queries: those first by a hash of the id.
-
-        `vector_NM` are base vectors. `doc_ids` [n] are the ids of the rows, `result_ids` [n] those of the results that
-        the rows belong to.
-        """
+        """Hold out at most `most` documents to stand for dev queries: those first by a hash of the id."""
         first = np.argsort(hash_ids(doc_ids.to_pylist()), kind="stable")[:most]
         ids, results = (array.take(pa.array(first)).to_pylist() for array in (doc_ids, result_ids))
         return cls(ids, results, vector_NM[first])
 
     def queries(self, near: Ranking) -> Queries:
-        """Make each held-out document a query; its answers are the ten nearest documents in `near`, itself left out.
-
-        `near` ranks the eleven nearest documents of each.
-        """
+        """Make each held-out document a query, whose answers are the ten nearest other documents in `near`."""
         grades = {}
         for name, result, rows in zip(self.ids, self.results, near.row_QK, strict=True):
             near_ids = [near_id for near_id in near.ids[rows[rows >= 0]].tolist() if near_id != result]
@@ -57,11 +49,7 @@ def load_dev(
     holdout: Callable[[], Holdout],
     nearest: Callable[[Floats, int], Ranking],
 ) -> Queries:
-    """Load the dev queries; where none has an answer, make queries of held-out documents that search for near ones.
-
-    `holdout` returns the held-out documents; `nearest(vectors, k)` ranks the k nearest documents of vectors [h, m] by
-    an exact search.
-    """
+    """Load the dev queries. If none has an answer, held-out documents become queries for `nearest` documents."""
     queries = load_queries(corpus, vectors, "dev")
     if queries.answered:
         return queries
@@ -70,7 +58,6 @@ def load_dev(
 
 
 def holdout_rows(ids: Sequence[str]) -> Ints:
-    """Return the rows of the documents to hold out: the first `holdout_size` by a hash of the id."""
     return np.argsort(hash_ids(ids), kind="stable")[: holdout_size(len(ids))]
 
 

@@ -11,8 +11,6 @@ from rayhier.dataset.ranking import Ranking
 
 
 class Judge:
-    """Computes named measures (`nDCG@10`, `R@100`, …) of rankings, for fixed queries and their judgements."""
-
     def __init__(self, queries: Queries, measures: Sequence[str]) -> None:
         self.query_ids = list(queries.ids)
         self._place = {query: place for place, query in enumerate(self.query_ids)}
@@ -21,7 +19,7 @@ class Judge:
         self.evaluator = ir_measures.evaluator(list(self.parsed), queries.grades)
 
     def run(self, ranking: Ranking, ids: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
-        """Convert a ranking to a TREC run, query -> document -> score; its rows are all queries, or the given `ids`."""
+        """Convert a ranking to a TREC run, query -> document -> score. Its rows are all queries, or the given `ids`."""
         run = {}
         named = self.query_ids if ids is None else ids
         for query, rows, scores in zip(named, ranking.row_QK, ranking.score_QK, strict=True):
@@ -30,7 +28,6 @@ class Judge:
         return run
 
     def values(self, ranking: Ranking) -> dict[str, Values]:
-        """Compute each measure for every query of a ranking, name -> [q]; a query without results has 0."""
         return self.values_of(self.run(ranking))
 
     def values_of(self, run: dict[str, dict[str, float]]) -> dict[str, Values]:
@@ -55,5 +52,4 @@ class Judge:
 
 
 def means(values: dict[str, Values]) -> dict[str, float]:
-    """Compute the mean of each measure over the queries, from its values [q]."""
     return {name: float(value_Q.mean()) for name, value_Q in values.items()}

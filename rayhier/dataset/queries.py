@@ -19,7 +19,7 @@ class Queries:
     vector_QM: Floats
     grades: dict[str, dict[str, int]]
     texts: Sequence[str] = ()
-    """Texts [q] of the queries, for BM25, and for a trained transformer to encode; empty where they are not loaded."""
+    """Texts [q], for BM25, and for a trained transformer to encode. Empty if they are not loaded."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -30,7 +30,6 @@ class Queries:
         return any(grade > 0 for grades in self.grades.values() for grade in grades.values())
 
     def some(self, kept_Q: Bools) -> "Queries":
-        """Select the queries where `kept_Q` [q] is True, with their judgements."""
         rows = np.flatnonzero(kept_Q).tolist()
         ids = [self.ids[row] for row in rows]
         texts = [self.texts[row] for row in rows] if len(self.texts) else ()
@@ -46,7 +45,6 @@ class Queries:
         return replace(self, grades=chosen).some(answered)
 
     def with_vectors(self, vector_QM: Floats) -> "Queries":
-        """Return a copy of the queries with the vectors [q, m] of another encoder."""
         return replace(self, vector_QM=vector_QM)
 
 
@@ -56,12 +54,10 @@ def new_answers(queries: Queries, answers: Collection[str]) -> Bools:
 
 
 def relevant(grades: Mapping[str, int]) -> list[str]:
-    """List the ids of the documents with a grade above 0, from the grades of one query."""
     return [name for name, grade in grades.items() if grade > 0]
 
 
 def load_answers(corpus: Artifact, split: str) -> set[str]:
-    """Load the ids of the documents that answer any query of a split: their grade is above 0."""
     judged = columns.read([corpus.path(f"judgements/{split}.parquet")], ["doc_id", "grade"])
     answers: set[str] = set(judged.filter(pc.greater(judged["grade"], 0))["doc_id"].to_pylist())
     return answers
@@ -76,10 +72,7 @@ def load_texts(corpus: Artifact, splits: Sequence[str]) -> dict[str, str]:
 
 
 def load_queries(corpus: Artifact, vectors: Artifact, split: str) -> Queries:
-    """Load the judged queries of a split with their base vectors; no queries where the split has no judgements.
-
-    `corpus` has texts and judgements, `vectors` the vectors; an artifact of the test split is both.
-    """
+    """Load the judged queries of a split. An artifact of the test split is both `corpus` and `vectors`."""
     judged = columns.read([corpus.path(f"judgements/{split}.parquet")], ["query_id", "doc_id", "grade"])
     grades: dict[str, dict[str, int]] = {}
     for query, document, grade in zip(*(judged[name].to_pylist() for name in judged.column_names), strict=True):

@@ -16,16 +16,13 @@ import pyarrow.compute as pc
 from rayhier.arrays import Bools, Floats, Ints, Names
 
 ID = "id"
-"""Column of the ids that users know: of documents, also where the corpus is cut into passages."""
+"""Column of the ids that users know: of documents, also if the corpus is cut into passages."""
 Needs = Literal["ids", "texts", "vectors"]
-"""Columns that documents of a ranking need. `ids`: the column `id` alone; `texts`: and those that results show;
-`vectors`: and `doc_id` and `vector`."""
+"""Columns that documents of a ranking need: `id` alone, those that results show, or also `doc_id` and `vector`."""
 COPIED = 1_000_000
-"""Most bytes of documents for which a ranking is pickled as one run of bytes; for more, the copy costs more than it
-saves."""
+"""Most bytes of documents for which a ranking is pickled as one run of bytes. For more, the copy costs too much."""
 HEAD = struct.Struct("QQQQ")
-"""Format of the four numbers that begin a packed ranking: queries, results of each, arrays of costs, bytes of a
-score."""
+"""Numbers that begin a packed ranking: queries, results of each, arrays of costs, bytes of a score."""
 
 
 @dataclass(frozen=True)
@@ -33,24 +30,23 @@ class Ranking:
     """The best results of each query, highest score first, each result once, and the cost of the search."""
 
     score_QK: Floats
-    """Scores [q, k]; -inf where a query has fewer results."""
+    """Scores [q, k]. -inf if a query has fewer results."""
     row_QK: Ints
-    """Rows [q, k] of the table `documents`; -1 where a query has fewer results."""
+    """Rows [q, k] of the table `documents`. -1 if a query has fewer results."""
     documents: pa.Table
-    """Table of the results: the column `id`, and further columns that the search was told to return."""
+    """The column `id`, and further columns that the search was told to return."""
     visited_Q: Ints
     """Number [q] of distinct documents whose scores were computed."""
     scanned_Q: Ints
-    """Number [q] of scores computed; a document in two visited leaves counts twice."""
+    """Number [q] of scores computed. A document in two visited leaves counts twice."""
     leaves_Q: Ints
-    """Number [q] of leaves visited; 0 for a system without leaves."""
+    """Number [q] of leaves visited."""
     calls_Q: Ints | None = None
-    """Number [q] of documents that a cross-encoder read; these are the first results, and the scores of later results
-    are estimates. None where nothing was re-ranked."""
+    """Number [q] of documents that a cross-encoder read. These are the first results, and the scores of later results
+    are estimates."""
 
     @cached_property
     def ids(self) -> Names:
-        """Id of each row of the table `documents`."""
         return np.array(self.documents[ID].to_pylist(), dtype=object)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
@@ -60,7 +56,7 @@ class Ranking:
         return unpacked, (self.packed(),)
 
     def packed(self) -> bytes:
-        """Return the ranking as bytes, for `unpacked`: shape, rows, costs, documents as an Arrow stream, scores."""
+        """Return the ranking as bytes: shape, rows, costs, documents as an Arrow stream, scores."""
         costs = [cost for cost in (self.visited_Q, self.scanned_Q, self.leaves_Q, self.calls_Q) if cost is not None]
         head = HEAD.pack(*self.row_QK.shape, len(costs), self.score_QK.dtype.itemsize)
         numbers = (array.astype(np.int64, copy=False).tobytes() for array in (self.row_QK, *costs))
@@ -90,7 +86,6 @@ class Ranking:
 
 
 def unpacked(content: bytes) -> Ranking:
-    """Make a ranking from the bytes of `Ranking.packed`, written on a machine with the same byte order."""
     q, k, costs, size = HEAD.unpack_from(content)
     cost_CQ = HEAD.size + 8 * q * k
     documents, score_QK = cost_CQ + 8 * q * costs, len(content) - size * q * k
@@ -103,10 +98,7 @@ def unpacked(content: bytes) -> Ranking:
 
 
 def whole_scan(score_QK: Floats, row_QK: Ints, ids: pa.Array, visited: Ints | int) -> Ranking:
-    """Make the ranking of a system without leaves that scored `visited` documents for each query. Ties go by id.
-
-    `row_QK` are rows [q, k] of `ids`, and `score_QK` their scores.
-    """
+    """Make the ranking of a system without leaves that scored `visited` documents for each query. Ties go by id."""
     visited_Q = np.broadcast_to(np.asarray(visited, dtype=np.int64), len(row_QK))
     score_QK, row_QK, documents = compact(score_QK, row_QK, pa.table({ID: ids}))
     order = ordered(score_QK, row_QK, by_name(documents[ID]))
@@ -115,17 +107,14 @@ def whole_scan(score_QK: Floats, row_QK: Ints, ids: pa.Array, visited: Ints | in
 
 
 def compact(score_QK: Floats, row_QK: Ints, documents: pa.Table) -> tuple[Floats, Ints, pa.Table]:
-    """Drop the documents that are in no query's results: returns scores, renumbered rows, and the smaller table."""
+    """Drop the documents that are in no query's results. Returns scores, renumbered rows, and the smaller table."""
     used, place = np.unique(row_QK, return_inverse=True)
     none = int((used < 0).sum())
     return score_QK, np.reshape(place, row_QK.shape) - none, documents.take(pa.array(used[none:]))
 
 
 def joined(parts: Sequence[tuple[pa.Table, Ints]]) -> tuple[pa.Table, Ints]:
-    """Join the tables of several parts to one; returns it, and the parts' rows in it [q, f], side by side.
-
-    A missing row stays -1.
-    """
+    """Join the tables of several parts to one. Returns it, and the parts' rows in it [q, f], next to each other."""
     documents = pa.concat_tables([table for table, _ in parts], promote_options="default")
     begin = np.cumsum([0, *(table.num_rows for table, _ in parts)])
     row_QF = [np.where(row_QK >= 0, row_QK + first, -1) for (_, row_QK), first in zip(parts, begin, strict=False)]
@@ -135,7 +124,7 @@ def joined(parts: Sequence[tuple[pa.Table, Ints]]) -> tuple[pa.Table, Ints]:
 def merge(parts: Sequence[Ranking], k: int) -> Ranking:
     """Merge the rankings of the parts of an index: the best k results of each query, each once, ties by id.
 
-    Counts of visited and scanned documents are summed over the parts; of leaves the largest is taken.
+    Counts of visited and scanned documents are summed over the parts. Of leaves the largest is taken.
     """
     documents, row_QF = joined([(part.documents, part.row_QK) for part in parts])
     score_QF = np.concatenate([part.score_QK for part in parts], axis=1)
@@ -150,7 +139,6 @@ def merge(parts: Sequence[Ranking], k: int) -> Ranking:
 
 
 def stacked(parts: Sequence[Ranking]) -> Ranking:
-    """Join the rankings of several groups of queries to one ranking of all queries, group after group."""
     if len(parts) == 1:
         return parts[0]
     documents = pa.concat_tables([part.documents for part in parts], promote_options="default")
@@ -171,7 +159,7 @@ def stacked(parts: Sequence[Ranking]) -> Ranking:
 
 
 def split(ranking: Ranking, sizes: Sequence[int]) -> list[Ranking]:
-    """Divide a ranking into groups of consecutive queries, of the given sizes; a group has only its own documents."""
+    """Divide a ranking into groups of consecutive queries, of the given sizes, each with only its own documents."""
     if len(sizes) == 1:
         return [ranking]
     parts, end = [], 0
@@ -200,11 +188,10 @@ def by_name(ids: pa.ChunkedArray) -> Ints:
 
 
 def once(score_QF: Floats, row_QF: Ints, result_N: Ints, k: int) -> tuple[Floats, Ints]:
-    """Keep the first k of fetched rows [q, f], which are sorted by score, and only the first row of each result.
+    """Keep the first k of fetched rows [q, f], sorted by score, and only the first row of each result.
 
-    `result_N` [n] numbers the result that each row belongs to.
-
-    Returns scores [q, k] and rows [q, k], -inf and -1 where a query has fewer.
+    `result_N` [n] numbers the result that each row belongs to. Returns scores [q, k] and rows [q, k], -inf and -1 if a
+    query has fewer.
     """
     result_QF = np.where(row_QF >= 0, result_N[row_QF], -1) if len(result_N) else row_QF
     dropped = (row_QF < 0) | repeated(result_QF)
@@ -233,6 +220,6 @@ def take(value_QN: np.ndarray, place_QK: Ints) -> np.ndarray:
 
 
 def padded(value_QK: np.ndarray, width: int, filling: float) -> np.ndarray:
-    """Return a copy of an array [q, k], padded on the right by `filling` to at least `width` columns."""
+    """Return a copy of an array [q, k], padded on the right to at least `width` columns."""
     missing = max(0, width - value_QK.shape[1])
     return np.pad(value_QK, ((0, 0), (0, missing)), constant_values=filling)

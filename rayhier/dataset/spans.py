@@ -14,7 +14,6 @@ from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 
 FOLDER = "spans/"
-"""Folder of the vectors artifact that holds the pseudo-queries."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +32,7 @@ class Spans:
 
 
 def load_spans(vectors: Artifact, ids: Sequence[str]) -> Spans | None:
-    """Load the pseudo-queries of the documents with these ids, which must be in the order of the corpus.
-
-    Returns None where the artifact has no pseudo-queries.
-    """
+    """Load the pseudo-queries of the documents with these ids, which must be in the order of the corpus."""
     if not vectors.names(FOLDER):
         return None
     wanted = pa.array(ids, pa.string())
@@ -47,11 +43,11 @@ def load_spans(vectors: Artifact, ids: Sequence[str]) -> Spans | None:
 
 
 def span_queries(spans: Spans, ids: Sequence[str], results: Sequence[str]) -> tuple[Queries, Spans]:
-    """Split off the pseudo-queries of held-out documents as dev queries; returns these queries, and the other spans.
+    """Split off the pseudo-queries of held-out documents as dev queries. Returns these queries, and the other spans.
 
-    A tenth of the documents with pseudo-queries is held out, at most 1,000, by a hash of the id; `results` are the
-    documents of the rows, so that passages of one document stay together. The answer of a query is its document. Where
-    nothing would be left to train on, the pseudo-queries are in both.
+    A hash of the ids holds out a tenth of the documents with pseudo-queries, at most 1,000. `results` are the documents
+    of the rows, so that passages of one document stay together. If nothing would be left to train on, the
+    pseudo-queries are in both.
     """
     result_P = [results[row] for row in spans.row_P]
     holdout = list(dict.fromkeys(result_P))

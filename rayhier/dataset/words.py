@@ -43,10 +43,9 @@ UNWRITTEN = regex.compile(
 )
 """What writers may leave out: soft hyphens, joiners, vowel signs of Arabic and Hebrew, variants of glyphs."""
 STOP_WORDS: dict[Language, frozenset[str]] = {"english": frozenset((*STOPWORDS_EN, "i")), "other": frozenset()}
-"""Words that say little and are not counted."""
 ENGLISH, RARE, SOME = ("the", "and", "with", "that", "this"), 50, 10_000
-"""ENGLISH: words that are rare in other languages. If they are more than one in RARE words of the first SOME texts, the
-texts are English."""
+"""Texts are English if these words, rare in other languages, are more than one in RARE words of the first SOME
+texts."""
 
 
 def language_of(texts: Iterable[str]) -> Language:
@@ -89,9 +88,9 @@ def word_hashes(distinct: Iterable[str]) -> npt.NDArray[np.uint64]:
 def occurrences(
     texts: Iterable[str], language: Language, blank: Sequence[str] = ()
 ) -> tuple[list[str], Ints, Ints, Ints]:
-    """Split texts into words: the distinct words; of each occurrence the text [t] and its word's number [t]; lengths.
+    """Split texts into words: the distinct words, each occurrence's text [t] and word number [t], lengths [n].
 
-    Texts without a word have those of `blank`. Lengths [n] are numbers of words.
+    Texts without a word have those of `blank`.
     """
     number, numbers, lengths = dict[str, int](), array("i"), list[int]()
     for text in texts:

@@ -9,7 +9,7 @@ from rayhier.embed.encode import TextEncoder
 
 
 class Clock:
-    """Measures the time that a process spends at work, and its total time, which includes waiting for the next part."""
+    """Measures the time that a process works, and its total time."""
 
     def __init__(self, encoder: TextEncoder | None) -> None:
         self._encoder, self._seen = encoder, 0
@@ -22,7 +22,7 @@ class Clock:
         self._worked += time.monotonic() - began
 
     def lap(self) -> dict[str, float]:
-        """Return counts since the last call, for `Utilisation.note`: seconds at work, in all, and tokens encoded."""
+        """Return counts since the last call, for `Utilisation.note`."""
         now, tokens, parameters = time.monotonic(), 0, 0
         if self._encoder is not None:
             tokens, parameters = self._encoder.seen - self._seen, self._encoder.parameters

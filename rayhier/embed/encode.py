@@ -1,5 +1,6 @@
 """Encode texts as vectors, in batches of texts of similar length."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,39 +14,41 @@ from rayhier.arrays import Floats
 from rayhier.embed.tokeniser import Tokeniser, Tokens
 from rayhier.model.encoded import Encoded, Reader
 from rayhier.model.encoder import Encoder
-from rayhier.model.precision import resolve, resolve_device
+from rayhier.model.precision import best_device, resolve
 from rayhier.model.trace import BothOutputs, Layers, traced
-from rayhier.spec.encoder import Device, EncoderSpec
+from rayhier.spec.encoder import EncoderSpec
 
 CHUNK_TEXTS = 16_384
-"""Number of texts in a chunk. A chunk is sorted by length; while it is encoded, the next chunk is tokenised."""
+"""Number of texts that are sorted by length together. Meanwhile the next ones are tokenised."""
 
 
 CPU_TOKENS = 4_096
 """Most tokens, padding included, that a CPU encodes in one forward pass: larger batches outgrow its caches."""
+GPU_TOKENS, TEXTS = 65_536, 256
+"""Most tokens, padding included, that a GPU encodes in one forward pass, and most texts."""
+
+
+def limit_threads(cpus: int) -> None:
+    """Limit this process to so many threads. Call it before the first tokenizer runs."""
+    torch.set_num_threads(cpus)
+    os.environ["RAYON_NUM_THREADS"] = str(cpus)
 
 
 class TextEncoder:
-    """An encoder loaded from its folder, ready to encode texts; `device` replaces the spec's device."""
-
-    def __init__(self, folder: Path, spec: EncoderSpec, device: Device | None = None) -> None:
-        self.device = resolve_device(device or spec.device)
+    def __init__(self, folder: Path, spec: EncoderSpec) -> None:
+        self.device = best_device()
         self.dtype = resolve(spec.precision, self.device)
         self.encoder = Encoder(folder, self.dtype, spec.similarity).to(self.device)
         self.max_length = min(spec.max_length, self.encoder.longest)
         self.tokenise = Tokeniser(self.encoder.tokenizer, self.encoder.layout.prompt, self.max_length)
         self.seen = 0
         """Number of tokens encoded since the encoder was loaded."""
-        self.batch_size = spec.batch_size
-        self.tokens = CPU_TOKENS if self.device.type == "cpu" else self.batch_size * self.max_length
+        self.tokens = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
         self.padding: int = self.encoder.tokenizer.pad_token_id or 0
         self._layers: Layers = BothOutputs(self.encoder)
 
     def traced(self) -> Self:
-        """Compute by one call of a trace from now on, on a CPU; the encoder must not be trained after that.
-
-        Threads that encode at once then run beside each other; the vectors stay the same, bit by bit.
-        """
+        """Compute by one call of a trace from now on, on a CPU. The encoder must not be trained after that."""
         if self.device.type == "cpu":
             self._layers = traced(self.encoder, self.max_length)
         return self
@@ -62,19 +65,16 @@ class TextEncoder:
         return sum(parameter.numel() for parameter in self.encoder.parameters()) - looked_up
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """Encode n texts; returns vectors, float32 [n, m], in their order; unit vectors where similarity is cosine."""
+        """Encode n texts: float32 [n, m] in their order, unit vectors for cosine."""
         return self._filled(len(texts), self._tokenised(texts))
 
     def encode_for(self, reader: Reader | None, texts: Sequence[str]) -> Encoded:
-        """Encode n texts for a router: vectors [n, m], and scores [n, w] by its `reader` of token vectors, if any."""
         return Encoded.of(self.encode(texts)) if reader is None else self._read(reader, self.tokenise(texts))
 
     def tokens_for(self, reader: Reader | None, tokens: Tokens) -> Encoded:
-        """Encode, for a router, n texts given as token ids: vectors [n, m], and scores [n, w] by a `reader`."""
         return Encoded.of(self.encode_tokens(tokens)) if reader is None else self._read(reader, tokens)
 
     def encode_tokens(self, tokens: Tokens) -> Floats:
-        """Encode n texts given as token ids, such as another process made; returns float32 [n, m] in their order."""
         return self._filled(
             len(tokens), (tokens[start : start + CHUNK_TEXTS] for start in range(0, len(tokens), CHUNK_TEXTS))
         )
@@ -88,7 +88,6 @@ class TextEncoder:
         return vectors
 
     def _tokenised(self, texts: Sequence[str]) -> Iterator[Tokens]:
-        """Token ids of the texts, chunk by chunk; the next chunk is tokenised while the last is used."""
         chunks = [texts[start : start + CHUNK_TEXTS] for start in range(0, len(texts), CHUNK_TEXTS)]
         if len(chunks) < 2:
             yield from map(self.tokenise, chunks)
@@ -102,7 +101,7 @@ class TextEncoder:
 
     @torch.inference_mode()
     def _encode(self, tokens: Tokens) -> Floats:
-        """Vectors of one chunk; on a GPU all batches are launched before any result is waited for."""
+        """Encode one chunk. On a GPU all batches are launched before any result is waited for."""
         order = np.argsort([-len(ids) for ids in tokens], kind="stable")
         batches = self._batches([tokens[row] for row in order])
         parts = [self._layers(*self.padded(batch))[1] for batch in batches]
@@ -113,7 +112,6 @@ class TextEncoder:
 
     @torch.inference_mode()
     def _read(self, reader: Reader, tokens: Tokens) -> Encoded:
-        """Vectors of texts, and a reader's scores; a batch's token vectors are dropped once the reader has them."""
         order = np.argsort([-len(ids) for ids in tokens], kind="stable")
         vectors, scores = [], []
         for batch in self._batches([tokens[row] for row in order]):
@@ -128,15 +126,12 @@ class TextEncoder:
     def _batches(self, tokens: Tokens) -> Iterator[Tokens]:
         start = 0
         while start < len(tokens):
-            size = min(self.batch_size, max(1, self.tokens // max(1, len(tokens[start]))))
+            size = min(TEXTS, max(1, self.tokens // max(1, len(tokens[start]))))
             yield tokens[start : start + size]
             start += size
 
     def padded(self, batch: Tokens) -> tuple[Tensor, Tensor]:
-        """Return token ids [n, t] of n texts, padded on the right, and a mask [n, t], 1 on tokens.
-
-        The first text must be the longest.
-        """
+        """Return token ids [n, t], padded on the right, and a mask. The first text must be the longest."""
         ids_NT = np.full((len(batch), max(1, len(batch[0]))), self.padding, dtype=np.int64)
         mask_NT = np.zeros_like(ids_NT)
         for row, ids in enumerate(batch):

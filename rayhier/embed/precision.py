@@ -1,6 +1,6 @@
 """One number format (precision) for all processes of a run: the embed stage measures it, later stages follow."""
 
-from rayhier.model.precision import resolve, resolve_device
+from rayhier.model.precision import best_device, resolve
 from rayhier.spec import JobSpec
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage.artifact import Artifact
@@ -8,21 +8,17 @@ from rayhier.storage.ledger import Ledger
 
 
 def agreed(spec: EncoderSpec, ledger: Ledger) -> EncoderSpec:
-    """Replace precision `auto` by the number format that is fastest here, or that was chosen earlier.
-
-    All processes that share the ledger get the choice of the first, and so does a stage that resumes.
-    """
+    """Replace precision `auto` by the format that the first process with this ledger found fastest."""
     if spec.precision != "auto":
         return spec
-    dtype = ledger.agree("precision", lambda: str(resolve("auto", resolve_device(spec.device))))
+    dtype = ledger.agree("precision", lambda: str(resolve("auto", best_device())))
     return spec.model_copy(update={"precision": dtype.removeprefix("torch.")})
 
 
 def as_embedded(spec: JobSpec, vectors: Artifact, gpus: float) -> JobSpec:
-    """Replace `precision: auto` by the number format that the embed stage of the same run measured and recorded.
+    """Replace `precision: auto` by the number format that the embed stage of the same run recorded.
 
-    The precision stays `auto`, for the stage to measure, where embed's processes had GPUs and the stage's processes,
-    with `gpus` each, have none, or the reverse; and where embed's machines measured different formats.
+    It stays `auto` if only one of the stages had GPUs, or if embed's machines measured different formats.
     """
     recorded = vectors.record.counts["precision"]
     alike = (spec.cluster.embed.gpus > 0) == (gpus > 0)

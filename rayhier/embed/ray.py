@@ -1,6 +1,5 @@
 """The embed stage on Ray Data: a pool of encoding processes, which encode one part of the corpus at a time."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from rayhier.dataset.documents import document_texts
 from rayhier.dataset.generated import VECTORS as GENERATED
 from rayhier.dataset.spans import FOLDER
 from rayhier.embed.clock import Clock, Utilisation
-from rayhier.embed.encode import TextEncoder
+from rayhier.embed.encode import TextEncoder, limit_threads
 from rayhier.embed.precision import agreed
 from rayhier.embed.spans import SpanDrawer
 from rayhier.embed.tokeniser import Tokeniser, packed, unpacked
@@ -33,14 +32,10 @@ from rayhier.storage.paths import Location, locate
 QUERIES = "queries.parquet"
 IDS_SHOWN = 5
 CHECKED = 1_000
-"""Number of documents that are tokenised at a time to find out if any has a pseudo-query."""
 
 
 def read_texts(corpus: Location, name: str, generated: Location | None = None) -> tuple[pa.Table, list[str]]:
-    """Read the ids and the texts to encode of a part of the corpus, of its queries, or of the generated queries.
-
-    `name` is the part's file; returns a table of the ids, and the texts.
-    """
+    """Read the ids and the texts to encode of a part of the corpus, its queries, or the generated queries."""
     if name in (QUERIES, GENERATED):
         root = generated if generated is not None and name == GENERATED else corpus
         table = columns.read([root / QUERIES], ["query_id", "text"])
@@ -50,10 +45,8 @@ def read_texts(corpus: Location, name: str, generated: Location | None = None) -
 
 
 class TokenisePart:
-    """A Ray actor that tokenises the texts of parts, so that the actors that encode need not."""
-
     def __init__(self, model: str, max_length: int, corpus: str, cpus: int, generated: str | None = None) -> None:
-        _threads(cpus)
+        limit_threads(cpus)
         self.corpus, self.generated = locate(corpus), None if generated is None else locate(generated)
         self.tokenise = Tokeniser.open(Path(model), max_length)
 
@@ -63,7 +56,7 @@ class TokenisePart:
 
 
 class EmbedPart:
-    """A Ray actor that encodes parts: it reads texts of `corpus` and writes their vectors below `root`."""
+    """Encodes parts: it reads texts of `corpus` and writes their vectors below `root`."""
 
     def __init__(
         self,
@@ -76,8 +69,7 @@ class EmbedPart:
         draws: dict[str, Any] | None = None,
         generated: str | None = None,
     ) -> None:
-        """Load the encoder; `draws` are the settings of pseudo-queries, which are then drawn and encoded too."""
-        _threads(cpus)
+        limit_threads(cpus)
         self.corpus, self.root = locate(corpus), locate(root)
         self.generated = None if generated is None else locate(generated)
         self.ledger = Ledger(locate(ledger), self.root)
@@ -86,7 +78,6 @@ class EmbedPart:
         self.drawer = None if draws is None else SpanDrawer.of(self.encoder, PseudoQueries(**draws))
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Encode the part `row["part"]`, from token ids if `row` has them; returns counts and times."""
         name = str(row["part"])
         ids, texts = read_texts(self.corpus, name, self.generated)
         with self.clock.working():
@@ -120,9 +111,9 @@ class EmbedPart:
 def build(
     spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt, generated: Artifact | None = None
 ) -> Output:
-    """Encode all documents and queries of `corpus`, and generated queries, with the base encoder, as one stage.
+    """Encode all documents and queries, and generated queries, with the base encoder.
 
-    InputError where the encoder cannot be loaded or trained, or no document has a pseudo-query that training needs.
+    InputError if the encoder cannot be loaded or trained, or no document has a pseudo-query that training needs.
     """
     # Report a wrong folder here, not in an actor, and an encoder that cannot train before hours of encoding.
     encoder = Encoder(model.path, torch.float32)
@@ -170,7 +161,6 @@ def build(
 
 
 def tokenisers(spec: JobSpec, folder: Path, corpus: Artifact, generated: Artifact | None = None) -> Pool | None:
-    """Make the pool of actors that tokenise ahead of the encoders; None where the spec has no `cluster.tokenise`."""
     workers = spec.cluster.tokenise
     if workers is None:
         return None
@@ -184,13 +174,7 @@ def tokenisers(spec: JobSpec, folder: Path, corpus: Artifact, generated: Artifac
     return Pool(TokenisePart, arguments, workers)
 
 
-def _threads(cpus: int) -> None:
-    torch.set_num_threads(cpus)
-    os.environ["RAYON_NUM_THREADS"] = str(cpus)  # the tokenizer's threads, read when it first runs
-
-
 def check_draws(draws: PseudoQueries, spec: JobSpec, encoder: Encoder, corpus: Artifact) -> None:
-    """Raise InputError where no document has a pseudo-query, though training or its dev measurement needs them."""
     drawing = SpanDrawer(encoder.tokenizer, min(spec.encoder.max_length, encoder.longest), draws)
     judged = {split: corpus.record.counts["splits"][split]["relevant"] for split in ("train", "dev")}
     spared = draws.source == "simcse" and judged["dev"]
@@ -213,7 +197,7 @@ def check_draws(draws: PseudoQueries, spec: JobSpec, encoder: Encoder, corpus: A
 
 
 def check_numbers(name: str, ids: pa.ChunkedArray, vector_NM: Floats) -> None:
-    """Raise InputError where a vector of part `name` holds NaN or infinity; `ids` are the ids of its rows."""
+    """Raise InputError if a vector holds NaN or infinity."""
     bad = np.flatnonzero(~np.isfinite(vector_NM).all(axis=1))
     if len(bad):
         shown = ", ".join(repr(ids[row].as_py()) for row in bad[:IDS_SHOWN].tolist())

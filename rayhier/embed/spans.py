@@ -14,7 +14,6 @@ from rayhier.spec import InputError
 from rayhier.spec.train import PseudoQueries
 
 Offsets = Sequence[tuple[int, int]]
-"""First character of each token in its text, and the character after its last."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class SpanDrawer:
     def draw(
         self, ids: Sequence[str], titles: Sequence[str], texts: Sequence[str], key: str = "0"
     ) -> tuple[list[int], list[str]]:
-        """Draw the pseudo-queries of documents; returns the row of the document, and the text, of each pseudo-query."""
+        """Draw the pseudo-queries of documents: the document's row and the text of each."""
         rows: list[int] = []
         drawn: list[str] = []
         for row, (name, title, text, offsets) in enumerate(

@@ -13,7 +13,6 @@ from rayhier.storage.model_layout import read_layout
 
 Ids = Sequence[int] | npt.NDArray[np.int32]
 Tokens = Sequence[Ids]
-"""Token ids of several texts, a sequence for each text."""
 
 
 class Tokeniser:
@@ -24,7 +23,6 @@ class Tokeniser:
 
     @classmethod
     def open(cls, folder: Path, max_length: int) -> Self:
-        """Open the tokenizer of a folder; texts are cut at `max_length` tokens, or at the transformer's limit."""
         from transformers import AutoConfig, AutoModel
 
         layout = read_layout(folder)

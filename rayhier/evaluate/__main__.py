@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rayhier.search.snapshot import Snapshot
 
 TOGETHER = 64
-"""Number of queries that are searched together."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -110,7 +109,6 @@ def _measure(options: argparse.Namespace) -> list[str]:
 
 
 def _trained_on(workdir: Location, texts: Sequence[str]) -> int:
-    """Count the texts that are also judged train queries of a run. Returns 0 if the run's corpus is gone."""
     from rayhier.dataset.families import normal
     from rayhier.dataset.queries import load_texts
 
@@ -123,7 +121,6 @@ def _trained_on(workdir: Location, texts: Sequence[str]) -> int:
 
 
 def _controls(searcher: "Snapshot", texts: Sequence[str], k: int) -> dict[str, "Request"]:
-    """Requests for exact search with the same encoder, search by vectors alone, and BM25, where these differ."""
     rules = searcher.rules
     controls = {}
     if rules.search.how != "level":
@@ -138,7 +135,6 @@ def _controls(searcher: "Snapshot", texts: Sequence[str], k: int) -> dict[str, "
 def _ranked(
     searcher: "Snapshot", request: "Request", judge: "Judge"
 ) -> tuple[dict[str, dict[str, float]], float, float]:
-    """A request's TREC run, the mean documents that a query visited, and the seconds for all queries."""
     if request.budget and searcher.reranker is None:
         raise InputError("search.rerank: the index has no cross-encoder")
     run: dict[str, dict[str, float]] = {}

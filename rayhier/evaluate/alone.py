@@ -33,7 +33,6 @@ def seconds_of(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Let faiss and torch use a single thread while the block runs."""
     before = faiss.omp_get_max_threads(), torch.get_num_threads()
     faiss.omp_set_num_threads(1)
     torch.set_num_threads(1)

@@ -1,7 +1,9 @@
 """The calibrate stage: what queries that training never saw tell of a built index.
 
 How far they, or documents as queries, go in it to find what an exact search finds. How much BM25 should count in
-hybrid searches, and the search's score beside that of a cross-encoder.
+hybrid searches. How much the search's score should count in re-ranking.
+
+Shapes: Q queries, K documents, W weights.
 """
 
 from dataclasses import replace
@@ -10,26 +12,47 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayhier.arrays import Ints
+from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.holdout import held_queries
-from rayhier.dataset.queries import load_queries
-from rayhier.dataset.ranking import Ranking, take
+from rayhier.dataset.measures import Judge
+from rayhier.dataset.queries import Queries, load_queries
+from rayhier.dataset.ranking import ID, Ranking, take
 from rayhier.evaluate.exact_best import exact_best
-from rayhier.evaluate.fusion import choose_weight
-from rayhier.evaluate.reranking import choose_beside
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import FLOATS_AT_ONCE
+from rayhier.scores.scorer import open_scorer
 from rayhier.search.request.calibration import Calibration
 from rayhier.search.request.model import Model
+from rayhier.search.rerank import RerankWeight
+from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.segment import VECTOR
+from rayhier.search.snapshot import Snapshot
+from rayhier.search.words.fusion_weight import WEIGHTS, FusionWeight, best
+from rayhier.search.words.hybrid import WordScan, fused
 from rayhier.spec import JobSpec
+from rayhier.spec.cross_encoder import CHOSEN_DEPTH
 from rayhier.spec.index_size import MOST_LOSSLESS
-from rayhier.spec.search import CHOOSING_DOCUMENTS, FEWEST_QUERIES, MOST_QUERIES
+from rayhier.spec.search import (
+    CACHE_BYTES,
+    CHOOSING_DOCUMENTS,
+    FEWEST_QUERIES,
+    FUSED,
+    MOST_QUERIES,
+    UNTAUGHT_WEIGHT,
+    HybridSpec,
+)
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap, key_of
 from rayhier.storage.paths import Location
+
+MEASURE, RESULTS = "nDCG@10", 10
+MOST_FUSED, MOST_RERANKED = 1_000, 200
+"""Most dev queries that choose a weight of BM25, or of the search's score: those first by a hash of the id."""
+BESIDES = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
+"""Weights of the search's score in re-ranking to choose from."""
 
 
 def calibrate(
@@ -41,11 +64,10 @@ def calibrate(
     root: Location,
     cross_encoder: Artifact | None = None,
 ) -> dict[str, float]:
-    """Write what queries that training never saw tell of a built index below `root`; returns counts and weights.
+    """Write what the spec's searches choose below `root`, and return counts and weights.
 
-    If queries choose the beam: how far dev queries go, at most 2,000, or documents if there are fewer than 20 of them.
-    In an index of more than 200,000 rows this is only for a spec that names a recall.
-    For hybrid searches, the weight of BM25. For re-ranking with a cross-encoder, the weight of the search's score.
+    A beam is chosen by at most 2,000 dev queries, or by documents if there are fewer than 20 dev queries. In an index
+    of more than 200,000 rows queries choose it only for a spec that names a recall.
     """
     dev = load_queries(corpus, vectors, "dev")
     opened, leaf_map = Model.open(model, spec), LeafMap.open(index.root, BUILT)
@@ -98,7 +120,7 @@ def documents_as_queries(model: Model, leaf_map: LeafMap, k: int) -> tuple[list[
 
 
 def leaves_of(best: Ranking) -> Ints:
-    """Return the leaves [q, k, r] of the documents of a ranking; the first again where there is no second."""
+    """Return the leaves [q, k, r] of the documents of a ranking. Without a second leaf the first is repeated."""
     leaves = best.documents["leaves"].combine_chunks()
     first_N = pc.list_element(leaves, 0).to_numpy()
     last_N = leaves.flatten().to_numpy()[leaves.offsets.to_numpy()[1:] - 1]
@@ -109,8 +131,8 @@ def leaves_of(best: Ranking) -> Ints:
 def positions(model: Model, encoded: Encoded, leaf_QKR: Ints) -> Ints:
     """Compute at which position [q, k], from 1, a query's order of leaves first has a leaf [q, k, r] of a document.
 
-    A router that compares codes first, or excludes leaves by inner nodes, may miss a leaf with a larger beam than its
-    position. So a query is routed to 1, 2, 4, … leaves, and a leaf that is not among so many comes later.
+    A router of codes or inner nodes may miss a leaf even with a beam larger than the leaf's position. So a query is
+    routed to 1, 2, 4, … leaves, and a leaf that is not among so many comes later.
     """
     leaves, parts = model.router.n_leaves, []
     widths = [*(1 << step for step in range((leaves - 1).bit_length())), leaves]
@@ -126,3 +148,120 @@ def positions(model: Model, encoded: Encoded, leaf_QKR: Ints) -> Ints:
         found_QX = np.take_along_axis(position_QL, leaf_QX, axis=1)
         parts.append(found_QX.reshape(len(some), *leaf_QKR.shape[1:]).min(axis=2))
     return np.concatenate(parts)
+
+
+def choose_weight(
+    spec: JobSpec, dev: Queries, model: Model, leaf_map: LeafMap, adoption: Adoption | None = None
+) -> FusionWeight:
+    """Choose the weight of BM25 by dev queries, which have base vectors, with scores of exact search.
+
+    Few dev queries are not enough. So train queries that decided on the `adoption`, in folds, choose too. Titles and
+    sentences of documents cannot replace dev queries here (docs/LOG.md).
+    """
+    if not dev.answered:
+        return FusionWeight(weight=UNTAUGHT_WEIGHT, queries=0, measure=MEASURE, measured={})
+    dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_FUSED)))
+    codec = spec.search.row_codec(leaf_map.manifest.size)
+    leaves = LeafScan.mapped(leaf_map, codec, cache_bytes=CACHE_BYTES)
+    query_QM = model.encode_stored(dev.vector_QM, lambda: dev.texts).numpy
+    dense = exact_best(leaf_map, query_QM, FUSED)
+    dense = replace(dense, documents=dense.documents.select([ID]))
+    lexical = WordScan.mapped(leaf_map, leaves).scan(dev.texts, query_QM, FUSED, needs="ids")
+    judge, cosines = Judge(dev, [MEASURE]), spec.encoder.similarity == "cosine"
+
+    def measured(weight: float) -> Values:
+        ranking = fused(dense, [lexical], RESULTS, HybridSpec(weight=weight), FUSED, cosines=cosines)
+        return judge.values(ranking)[MEASURE]
+
+    value_WQ = np.stack([measured(weight) for weight in WEIGHTS])
+    folded, sum_W = _in_folds(adoption)
+    mean_W = (value_WQ.sum(axis=1) + sum_W) / (len(dev) + folded)
+    means = {f"{weight:g}": round(float(mean), 6) for weight, mean in zip(WEIGHTS, mean_W, strict=True)}
+    chosen = best(value_WQ, sum_W)
+    return FusionWeight(weight=chosen, queries=len(dev), folded=folded, measure=MEASURE, measured=means)
+
+
+def _in_folds(adoption: Adoption | None) -> tuple[int, Values]:
+    """Return the number of train queries that decided in folds, and their sum of the measure by weight [w]."""
+    none_W = np.zeros(len(WEIGHTS))
+    if adoption is None or adoption.source != "train queries in folds" or not adoption.measured:
+        return 0, none_W
+    return adoption.queries, adoption.queries * np.array([adoption.measured[f"{weight:g}"] for weight in WEIGHTS])
+
+
+def choose_beside(
+    spec: JobSpec, dev: Queries, model: Artifact, leaf_map: LeafMap, cross_encoder: Artifact
+) -> RerankWeight | None:
+    """Choose the weight of the search's score in re-ranking, for a spec whose mode and BM25's weight are settled.
+
+    The cross-encoder reads the best documents of each dev query in the leaves that the query visits. If dev queries
+    choose the beam, these are the leaves of an automatic beam. The weighted scores are those that searches add: the
+    search's, or inner products of vectors. None if there are no dev queries, or nothing is found for them.
+    """
+    rerank, reads = spec.search.reranking, spec.cross_encoder
+    if rerank is None or reads is None or not dev.answered:
+        return None
+    dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_RERANKED)))
+    opened = Model.open(model, spec)
+    searcher = Snapshot(spec, leaf_map, opened.load())
+    depth, texts = min(CHOSEN_DEPTH, rerank.budget), list(dev.texts)
+    request = replace(searcher.rules.request(texts, depth), pool=None, needs="vectors")
+    ranking = searcher.retrieve(request).ranking
+    if not ranking.documents.num_rows:
+        return None
+    query_X, place_X = np.nonzero(ranking.row_QK >= 0)
+    bodies = document_texts(ranking.documents)
+    score_X = open_scorer(cross_encoder, reads)(
+        [texts[query] for query in query_X.tolist()], [bodies[row] for row in ranking.row_QK[query_X, place_X].tolist()]
+    )
+    score_QK = np.full(ranking.row_QK.shape, -np.inf)
+    score_QK[query_X, place_X] = score_X
+    base_QK = ranking.score_QK
+    if not spec.search.adds_scores(request.mode):
+        query_QM = opened.encode_stored(dev.vector_QM, lambda: dev.texts).numpy
+        vector_NM = columns.matrix(ranking.documents[VECTOR])
+        base_QK = np.where(ranking.row_QK < 0, -np.inf, np.einsum("qkm,qm->qk", vector_NM[ranking.row_QK], query_QM))
+    return best_beside(Judge(dev, [MEASURE]), ranking, score_QK, base_QK)
+
+
+def best_beside(judge: Judge, ranking: Ranking, score_QK: Values, base_QK: Floats) -> RerankWeight:
+    """Choose the least of the best weights of base scores [q, k], added to scores [q, k] of a ranking's documents."""
+    measured = {weight: judge.mean(reordered(ranking, score_QK, base_QK, weight))[MEASURE] for weight in BESIDES}
+    return RerankWeight(
+        beside=max(BESIDES, key=lambda weight: (measured[weight], -weight)),
+        slope=mean_slope(base_QK, score_QK),
+        queries=len(judge.query_ids),
+        depth=score_QK.shape[1],
+        measure=MEASURE,
+        searched=round(judge.mean(ranking)[MEASURE], 6),
+        measured={f"{weight:g}": round(value, 6) for weight, value in measured.items()},
+    )
+
+
+def reordered(ranking: Ranking, score_QK: Values, base_QK: Floats, beside: float) -> Ranking:
+    """Order a ranking's documents by scores [q, k], -inf where there are none, + `beside` times base scores [q, k]."""
+    added_QK = np.where(np.isfinite(score_QK), base_QK, 0.0)
+    total_QK = (score_QK + beside * added_QK).astype(np.float32)
+    order_QK = np.argsort(-total_QK, axis=1, kind="stable")
+    return replace(
+        ranking,
+        score_QK=np.take_along_axis(total_QK, order_QK, axis=1),
+        row_QK=np.take_along_axis(ranking.row_QK, order_QK, axis=1),
+    )
+
+
+def mean_slope(base_QK: Floats, score_QK: Values) -> float:
+    """Compute the mean over queries of the least-squares slope of scores [q, k] on base scores [q, k], at least 0.
+
+    A query whose base scores are all alike has slope 0.
+
+    >>> mean_slope(np.array([[0.0, 1.0], [2.0, 2.0]]), np.array([[1.0, 4.0], [0.0, 5.0]]))
+    1.5
+    """
+    slopes = []
+    for base_K, score_K in zip(base_QK, score_QK, strict=True):
+        there_K = np.isfinite(score_K)
+        base_X = base_K[there_K] - base_K[there_K].mean() if there_K.any() else np.zeros(1)
+        spread = float((base_X**2).sum())
+        slopes.append(float((base_X * score_K[there_K]).sum()) / spread if spread > 0 else 0.0)
+    return max(0.0, float(np.mean(slopes))) if slopes else 0.0

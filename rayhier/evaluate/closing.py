@@ -14,6 +14,7 @@ from rayhier.evaluate.significance import FEWEST
 from rayhier.evaluate.verdict import verdict
 from rayhier.progress import here
 from rayhier.spec import JobSpec
+from rayhier.spec.evaluate import VISITED
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.paths import Location
@@ -29,12 +30,9 @@ STAR = f"* a difference whose interval, of {FEWEST} families of queries or more,
 
 
 def closing(spec: JobSpec, workdir: Location, corpus: Artifact, judged: Artifact, root: Location) -> str:
-    """Return the last lines of a run for the evaluation that is published below `root`; the verdict comes last.
-
-    `judged` has the evaluated split: `corpus`, or the artifact of the test split.
-    """
+    """Return the last lines of a run, with the verdict at the end. `judged` has the evaluated split."""
     report, measure = Report.read(root / NAME), spec.evaluate.deepest_recall
-    lines = tables.aligned(*tables.table(report, spec.evaluate.visited, measure))
+    lines = tables.aligned(*tables.table(report, VISITED, measure))
     header, rows = tables.reached(report, measure)
     if rows:
         lines += ["", *tables.aligned(header, rows), "", COST]
@@ -49,10 +47,7 @@ def closing(spec: JobSpec, workdir: Location, corpus: Artifact, judged: Artifact
 
 
 def samples(spec: JobSpec, corpus: Artifact, judged: Artifact, root: Location) -> list[str]:
-    """Return lines that show queries of the evaluated split, evenly spaced by id, and the router's best results.
-
-    `judged` has the split's queries and judgements; `corpus` has the documents.
-    """
+    """Show queries, evenly spaced by id, with the router's best results."""
     rows = columns.read([judged.path(f"judgements/{spec.evaluate.split}.parquet")], ["query_id", "doc_id", "grade"])
     right = {(row["query_id"], row["doc_id"]) for row in rows.to_pylist() if row["grade"] > 0}
     run = _best(root / "runs" / f"{spec.router.type}.seed{spec.evaluate.seeds[0]}.trec")
@@ -72,7 +67,6 @@ def samples(spec: JobSpec, corpus: Artifact, judged: Artifact, root: Location) -
 
 
 def _best(path: Location) -> dict[str, dict[str, float]]:
-    """Read the best results of each query from a TREC run, with their scores."""
     run: dict[str, dict[str, float]] = {}
     for line in path.read_text().splitlines():
         query, _, document, _, score, _ = line.split(" ")

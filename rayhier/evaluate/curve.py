@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +13,6 @@ from rayhier.dataset.ranking import Ranking
 
 @dataclass(frozen=True)
 class System:
-    """An index or baseline over `documents` documents, to measure on a fixed set of queries."""
-
     name: str
     documents: int
     beams: Sequence[int]
@@ -42,16 +41,13 @@ class Point:
     """Median time of a single query on one core; None where it was not measured."""
 
     def flat(self) -> dict[str, float]:
-        """Return the point as a mapping, a row of curve.csv."""
-        return {
-            "beam": self.beam,
-            "visited_mean": self.visited_mean,
-            "visited_p95": self.visited_p95,
-            "cost_mean": self.cost_mean,
-            "leaves_mean": self.leaves_mean,
-            **({} if self.microseconds is None else {"microseconds": self.microseconds}),
-            **self.measures,
-        }
+        costs = ("beam", "visited_mean", "visited_p95", "cost_mean", "leaves_mean")
+        timed = {} if self.microseconds is None else {"microseconds": self.microseconds}
+        return {**{name: getattr(self, name) for name in costs}, **timed, **self.measures}
+
+    def row(self) -> dict[str, float]:
+        costs = {"visited": self.visited_mean, "beam": float(self.beam), "leaves": self.leaves_mean}
+        return {**self.measures, **costs}
 
 
 def beams(leaves: int) -> list[int]:
@@ -69,7 +65,6 @@ def beams(leaves: int) -> list[int]:
 
 
 def measure_at(system: System, judge: Judge, beam: int) -> tuple[Point, Ranking]:
-    """Search all queries with one beam; returns measures and costs, and the results."""
     ranking = system.rank(beam)
     visited = ranking.visited_Q / system.documents
     values = judge.values(ranking)
@@ -88,16 +83,16 @@ def measure_at(system: System, judge: Judge, beam: int) -> tuple[Point, Ranking]
 
 
 def measure_curve(system: System, judge: Judge) -> Iterator[Point]:
-    """Yield the points of a system's curve; each point is measured when it is asked for."""
+    """Yield the points of a system's curve. A point is measured when it is consumed."""
     return (measure_at(system, judge, beam)[0] for beam in system.beams)
 
 
 def read(curve: Sequence[Point], visited: float, measure: str) -> float:
-    """Return a measure where a system visits a share `visited` of the documents, linear between measured points.
+    """Return a measure at a share visited, linear between measured points. It is NaN before the first point.
 
-    Beyond the last point the value is the last point's, before the first point it is NaN.
+    Beyond the last point the value is the last point's.
     """
-    place = between(curve, visited)
+    place = _between(curve, visited)
     if place is None:
         return float("nan")
     low, high, share = place
@@ -105,19 +100,16 @@ def read(curve: Sequence[Point], visited: float, measure: str) -> float:
 
 
 def read_values(curve: Sequence[Point], visited: float, measure: str) -> Values | None:
-    """Return a measure for each query [q] where a system visits a share `visited`; None before the first point.
-
-    Values are linear between measured points.
-    """
-    place = between(curve, visited)
+    """Return a measure of each query [q] as `read` does. It is None before the first point."""
+    place = _between(curve, visited)
     if place is None:
         return None
     low, high, share = place
     return np.asarray((1 - share) * low.values[measure] + share * high.values[measure])
 
 
-def between(curve: Sequence[Point], visited: float) -> tuple[Point, Point, float] | None:
-    """Return the points below and above a share visited, and the place between them, 0 to 1; None before the first."""
+def _between(curve: Sequence[Point], visited: float) -> tuple[Point, Point, float] | None:
+    """Return the points below and above a share visited, and the place between them, 0 to 1."""
     # A taller tree's beams are not nested: a wider one may visit a little less.
     points = sorted(curve, key=lambda point: point.visited_mean)
     place = int(np.searchsorted([point.visited_mean for point in points], visited, side="right"))
@@ -130,24 +122,16 @@ def between(curve: Sequence[Point], visited: float) -> tuple[Point, Point, float
 
 
 def mean_curve(curves: Sequence[Sequence[Point]]) -> list[Point]:
-    """Return the mean of the curves of several seeds, point by point."""
-    return [mean_point(points) for points in zip(*curves, strict=True)]
+    """Return the mean of the curves of several seeds, point by point, also for each query."""
+    return [_mean_point(points) for points in zip(*curves, strict=True)]
 
 
-def mean_point(points: Sequence[Point]) -> Point:
-    """Return the mean of points of several seeds, also for each query."""
+def _mean_point(points: Sequence[Point]) -> Point:
     flat = [point.flat() for point in points]
-    mean = {name: float(np.mean([row[name] for row in flat])) for name in flat[0]}
-    return Point(
-        points[0].beam,
-        mean["visited_mean"],
-        mean["visited_p95"],
-        mean["cost_mean"],
-        mean["leaves_mean"],
-        {name: mean[name] for name in points[0].measures},
-        {name: np.mean([point.values[name] for point in points], axis=0) for name in points[0].values},
-        mean.get("microseconds"),
-    )
+    mean: dict[str, Any] = {name: float(np.mean([row[name] for row in flat])) for name in flat[0]}
+    mean["measures"] = {name: mean.pop(name) for name in points[0].measures}
+    values = {name: np.mean([point.values[name] for point in points], axis=0) for name in points[0].values}
+    return Point(**{**mean, "beam": points[0].beam}, values=values)
 
 
 def reach(curve: Iterable[Point], measure: str, target: float, axis: str = "cost_mean") -> float:
@@ -157,12 +141,12 @@ def reach(curve: Iterable[Point], measure: str, target: float, axis: str = "cost
     """
     before: Point | None = None
     for point in curve:
-        value = point.measures[measure]
+        value, x = point.measures[measure], float(getattr(point, axis))
         if value >= target:
-            x = float(getattr(point, axis))
             if before is None:
                 return x
+            begin = float(getattr(before, axis))
             share = (target - before.measures[measure]) / (value - before.measures[measure])
-            return float(getattr(before, axis)) + share * (x - float(getattr(before, axis)))
+            return begin + share * (x - begin)
         before = point
     return float("nan")

@@ -51,12 +51,10 @@ class SeedResult:
 
     seed: int
     curves: dict[str, list[Point]] = field(default_factory=dict)
-    exact: dict[str, dict[str, float]] = field(default_factory=dict)
-    """System -> measures, for systems without a curve, which score all documents."""
+    rows: dict[str, dict[str, float]] = field(default_factory=dict)
+    """System -> measures and costs: the router's with the spec's beam, a baseline's first that visits as much."""
     values: dict[str, dict[str, Values]] = field(default_factory=dict)
-    """System -> measure -> value of each query [q], for systems without a curve."""
-    points: dict[str, Point] = field(default_factory=dict)
-    """System -> its point in the report: the router's with the spec's beam, a baseline's first that visits as much."""
+    """System -> measure -> value of each query [q], of the same searches."""
     runs: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     balance: dict[str, float] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
@@ -64,26 +62,17 @@ class SeedResult:
     """Phase of training -> metrics that it recorded, epoch by epoch."""
     seconds: dict[str, float] = field(default_factory=dict)
     chosen: ChosenBeam | None = None
-    """The beam that dev queries chose; None if they chose none."""
-    served_path: dict[str, dict[str, float]] = field(default_factory=dict)
-    """System -> measures and costs (visited, leaves, calls, ms) of the index with BM25 or re-ranked, as it is
-    served."""
-    served_values: dict[str, dict[str, Values]] = field(default_factory=dict)
-    """System -> measure -> value of each query [q], of the same systems and the router with the spec's beam."""
     weight: FusionWeight | None = None
-    """Weight of BM25 that dev queries chose; None where none was chosen."""
     beside: RerankWeight | None = None
-    """Weight of the search's score beside the cross-encoder's that dev queries chose; None where none was chosen."""
+    """Weight of the search's score in re-ranking that dev queries chose."""
     adoption: Adoption | None = None
-    """The decision whether the trained encoder is kept; None where `encoder.adopt` always keeps it, or nothing
-    trained."""
+    """The decision whether the trained encoder is kept. None if nothing trained, or it is always kept."""
     best: dict[str, dict[str, float]] = field(default_factory=dict)
     """Phase of training -> metrics of the epoch whose weights it kept."""
     others: dict[str, dict[str, float]] = field(default_factory=dict)
     """System -> measures over the queries that neither train nor choose. Empty if no query is left out."""
 
     def settled(self, spec: JobSpec) -> JobSpec:
-        """Return the spec with the seed's own weight of BM25."""
         return spec.settled(None if self.weight is None else self.weight.weight)
 
 
@@ -134,8 +123,8 @@ def evaluate(
 ) -> Evaluation:
     """Measure the index of every seed (seed -> model, index) and the spec's baselines.
 
-    `read` are further artifacts that searches read, by kind and seed (None: all seeds). `test` has the test split;
-    where it is None, `corpus` has it. InputError where the split has no judgements, or the filter leaves no query.
+    `read` are further artifacts that searches read, by kind and seed (None: all seeds). `test` has the test split.
+    If it is None, `corpus` has it. InputError if the split has no judgements, or the filter leaves no query.
     """
     workers, split = workers or Holders.here(), spec.evaluate.split
     queries = load_split(split, corpus, vectors, test)
@@ -187,10 +176,7 @@ def about_matching(queries: Queries, base: HeldObjects[BaselineDocuments]) -> Qu
 
 
 def baselines(spec: JobSpec) -> tuple[str, ...]:
-    """Return the baselines that the spec names, and those that its index is to be compared with.
-
-    These are `faiss_ivf_spill` where documents have two leaves, and `bm25` where searches use it.
-    """
+    """Return the spec's baselines, and those that its index is compared with."""
     two = ("faiss_ivf_spill",) if spec.leaves_per_document > 1 else ()
     words = ("bm25",) if spec.measures_words else ()
     return tuple(dict.fromkeys((*spec.evaluate.baselines, *two, *words)))
@@ -220,10 +206,7 @@ class _Work:
         self.results: list[SeedResult] = []
 
     def add(self, seed: int, artifact: Artifact, index: Artifact, read: Mapping[str, Artifact]) -> None:
-        """Measure one seed: the router first, because a baseline is reported where it visits as much as the router.
-
-        `read` are further artifacts that searches read, by kind.
-        """
+        """Measure one seed: the router first, because a baseline is reported where it visits as much as the router."""
         spec, calibration, router = self.spec, read.get("calibration"), str(self.spec.router.type)
         calibrated = Calibration.open(calibration) if spec.chooses_beam and calibration is not None else None
         model = Model.open(artifact, spec, calibration=calibrated)
@@ -277,7 +260,6 @@ class _Work:
     def _searches(
         self, result: SeedResult, model: Artifact, index: Artifact, read: Mapping[str, Artifact], encoded: Encoded
     ) -> HeldObjects[IndexSearch]:
-        """Open a seed's index in each worker, for a share of the queries."""
         folders = {kind: str(artifact.folder) for kind, artifact in read.items()}
         opened = result.settled(self.spec).model_dump(mode="json"), str(model.folder), str(index.folder), folders
         groups = [slice(rows[0], rows[-1] + 1) for rows in shares(self.queries.texts, self.workers.count)]
@@ -287,18 +269,17 @@ class _Work:
     def _served(
         self, result: SeedResult, name: str, searches: HeldObjects[IndexSearch], mode: str | None, budget: int | None
     ) -> None:
-        """Measure a seed's index on the search path that serving uses, with BM25 or re-ranked."""
         began = time.perf_counter()
         answers = searches.call(IndexSearch.served, mode, budget)
         ranking, taken = stacked([part for part, _ in answers]), sum(seconds for _, seconds in answers)
-        result.served_path[name] = {
-            **self.judge.mean(ranking),
+        result.values[name] = self.judge.values(ranking)
+        result.rows[name] = {
+            **means(result.values[name]),
             "visited": float(ranking.visited_Q.mean()) / self.matching,
             "leaves": float(ranking.leaves_Q.mean()),
             "calls": 0.0 if ranking.calls_Q is None else float(ranking.calls_Q.mean()),
             "ms": 1e3 * taken / len(self.queries),
         }
-        result.served_values[name] = self.judge.values(ranking)
         result.runs[name], result.seconds[name] = self.judge.run(ranking), time.perf_counter() - began
 
     def others(self, id_Q: Bools, text_Q: Bools) -> dict[str, int]:
@@ -315,7 +296,6 @@ class _Work:
     def _built(
         self, result: SeedResult, name: str, encoded: Encoded, trained: HeldObjects[BaselineDocuments], model: Model
     ) -> None:
-        """Measure a baseline that is built over all documents by their base or trained vectors."""
         documents, query_QM = (self.base, self.queries.vector_QM) if name == "faiss_ivf" else (trained, encoded.numpy)
         make: Callable[..., object]
         given: tuple[int, ...]
@@ -351,7 +331,6 @@ class _Work:
         documents.one(BaselineDocuments.release)
 
     def _list_count(self, name: str, documents: HeldObjects[BaselineDocuments], model: Model, seed: int) -> int:
-        """Number of lists of a k-means baseline: the spec's, or tuned on dev with the first seed."""
         setting = self.spec.evaluate.lists
         if setting != "auto":
             return min(setting, self.documents)
@@ -382,14 +361,14 @@ class _Work:
             self._whole(result, name, rank)
             return
         first = self.results[0]
-        result.values[name], result.exact[name] = first.values[name], first.exact[name]
+        result.values[name], result.rows[name] = first.values[name], first.rows[name]
         result.runs[name], result.seconds[name] = first.runs[name], 0.0
 
     def _whole(self, result: SeedResult, name: str, rank: Callable[[], Ranking]) -> None:
         began = time.perf_counter()
         ranking = rank()
         result.values[name] = self.judge.values(ranking)
-        result.exact[name] = means(result.values[name])
+        result.rows[name] = {**means(result.values[name]), "visited": 1.0}
         result.runs[name] = self.judge.run(ranking)
         result.seconds[name] = time.perf_counter() - began
 
@@ -405,11 +384,9 @@ class _Work:
             chosen, size = result.chosen, (len(result.sizes), sum(result.sizes))
             beam = self.spec.search.leaves_visited(*size) if chosen is None else min(chosen.beam, size[0])
         else:
-            as_much = result.points[router].visited_mean
+            as_much = result.rows[router]["visited"]
             beam = next((point.beam for point in curve if point.visited_mean >= as_much), curve[-1].beam)
         point, ranking = measure_at(searched or system, self.judge, beam)
-        if name == router:
-            result.served_values[name] = self.judge.values(ranking)
-        result.curves[name], result.points[name] = curve, point
+        result.curves[name], result.rows[name], result.values[name] = curve, point.row(), dict(point.values)
         result.runs[name] = self.judge.run(ranking)
         result.seconds[name] = time.perf_counter() - began

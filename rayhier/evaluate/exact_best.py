@@ -10,15 +10,12 @@ from rayhier.dataset.ranking import ID, Ranking, compact, merge
 from rayhier.progress import Bar
 from rayhier.search.segment.exact import exact_rows
 from rayhier.storage import columns
-from rayhier.storage.leaf_map import LeafMap, Shard
+from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.shard import Shard
 
 
 def exact_best(leaf_map: LeafMap, query_QM: Floats, k: int) -> Ranking:
-    """Rank the best k results of each query [q, m] among all documents of a leaf map; one shard is in memory at a time.
-
-    The ranking's documents have the columns `id` and `leaves`; of a document that is cut into passages, those of its
-    best passage.
-    """
+    """Rank the best k results of each query [q, m] with columns `id` and `leaves`, one shard in memory at a time."""
     best = Ranking.none(len(query_QM))
     with Bar("exact search", leaf_map.manifest.documents, "documents") as bar:
         for shard in leaf_map.manifest.shards:

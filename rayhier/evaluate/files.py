@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from rayhier.corpus import check
-from rayhier.corpus.check import HEADER, Entry, Judgement, Reason, RowError, Rules
+from rayhier.corpus.check import HEADER, Entry, Judgement, Reason, RowError, RowSchema
 from rayhier.corpus.lines import lines, rows
 from rayhier.corpus.rows import Rows, checked, collect, distinct
 from rayhier.dataset.queries import Queries
@@ -24,11 +24,7 @@ T = TypeVar("T")
 
 
 def read_queries(path: Path, columns: Columns = BEIR) -> dict[str, str]:
-    """Read queries from a file: id -> text.
-
-    A line is a JSON object with the keys that `columns` names, or with `_id`, `id` or `query_id`, and `text`; or an
-    id, a tab and a text. InputError where a line is neither, or an id occurs twice.
-    """
+    """Read queries: id -> text. InputError if a line is neither JSON nor ID TAB TEXT, or an id occurs twice."""
     ids, texts = (columns.id, *IDS), (columns.text, TEXT)
     keys = (" or ".join(dict.fromkeys(names)) for names in (ids, texts))
     rows = distinct(_rows(path, partial(_query, ids=ids, texts=texts)), set())
@@ -37,10 +33,9 @@ def read_queries(path: Path, columns: Columns = BEIR) -> dict[str, str]:
 
 
 def read_judgements(path: Path) -> dict[str, dict[str, int]]:
-    """Read judgements from a file: query id -> document id -> grade.
+    """Read judgements: query -> document -> grade.
 
-    A line has BEIR's three columns separated by tabs, or TREC's four columns (qrels). InputError where a line has
-    neither, or a pair is judged twice.
+    InputError if a line has neither BEIR's three columns, nor TREC's four (qrels), or a pair is judged twice.
     """
     grades: dict[str, dict[str, int]] = {}
     for judgement in _all(path, _rows(path, _judgement, HEADER), "BEIR's three columns, or TREC's four"):
@@ -52,7 +47,7 @@ def read_judgements(path: Path) -> dict[str, dict[str, int]]:
 
 
 def judged(texts: dict[str, str], grades: dict[str, dict[str, int]]) -> Queries:
-    """Select the queries that have judgements, without vectors; InputError where no query has judgements or answers."""
+    """Select the queries that have judgements. InputError if none has, or no grade is above 0."""
     ids = [name for name in texts if name in grades]
     if not ids:
         raise InputError(
@@ -69,7 +64,7 @@ def _query(line: bytes, ids: Sequence[str], texts: Sequence[str]) -> Entry:
     if line.lstrip().startswith(b"{"):
         row = check.json_row(line)
         name, text = (next((name for name in names if name in row), names[0]) for names in (ids, texts))
-        return check.query(row, Rules(Limits(), Columns(id=name, text=text), {}))
+        return RowSchema(Limits(), Columns(id=name, text=text), {}).query(row)
     key, text = check.split(line, 2)
     return check.entry(key, "", text, Limits())
 
@@ -97,7 +92,6 @@ def _rows(path: Path, parse: Callable[[bytes], T], header: tuple[str, ...] = ())
 
 
 def _all(path: Path, rows: Rows[T], allowed: str) -> Iterable[T]:
-    """Return all rows of a file; InputError where there is none, or for the first row that is wrong."""
     parsed = collect(rows)
     if parsed.rejected:
         line, wrong = parsed.rejected[0]

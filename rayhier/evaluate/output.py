@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -13,11 +13,12 @@ import numpy as np
 from rayhier.dataset.families import told_cut
 from rayhier.evaluate import plots
 from rayhier.evaluate.evaluation import Evaluation
-from rayhier.evaluate.report import DIGITS, ENCODERS, NAME, Report
+from rayhier.evaluate.report import ENCODERS, NAME, Report, rounded
 from rayhier.evaluate.significance import FEWEST
 from rayhier.evaluate.tables import cell, encoders, reached, served_path, table
 from rayhier.evaluate.verdict import untrained_because, verdict
 from rayhier.spec import JobSpec
+from rayhier.spec.evaluate import VISITED
 from rayhier.storage import files
 from rayhier.storage.paths import Location
 
@@ -49,30 +50,26 @@ NEW_ANSWERS = (
 
 
 def write(spec: JobSpec, evaluation: Evaluation, root: Location) -> Report:
-    """Write all files of an evaluation below `root`: report, curves, TREC runs, plots; returns the report."""
+    """Write all files of an evaluation below `root`, and return the report."""
     report = Report.of(spec, evaluation)
     report.write(root / NAME)
     files.replace(root / "curve.csv", _csv(evaluation).encode())
     for result in evaluation.seeds:
         for system, run in result.runs.items():
             files.replace(root / "runs" / f"{system}.seed{result.seed}.trec", trec(system, run).encode())
-    plots.write(spec, evaluation, root / PLOTS)
+    plots.write(spec, evaluation, report, root / PLOTS)
     files.replace(root / "report.md", as_markdown(spec, report).encode())
     return report
 
 
 def as_markdown(spec: JobSpec, report: Report) -> str:
-    """Format the report of an evaluation as a page of markdown."""
-    header = ["system", *spec.evaluate.measures, "visited"]
+    measures, deepest = spec.evaluate.measures, spec.evaluate.deepest_recall
     rows = []
     for name, values in report.systems.items():
-        measured = [cell(values.measures[measure]) for measure in spec.evaluate.measures]
-        rows.append([report.label(name), *measured, f"{values.visited:.1%}"])
+        rows.append([report.label(name), *(cell(values.measures[m]) for m in measures), f"{values.visited:.1%}"])
         if others := report.others.get(name):
-            rows.append(["  without those", *(cell(others[measure]) for measure in spec.evaluate.measures), ""])
-    learned = encoders(report, spec.evaluate.measures)
-    deepest = spec.evaluate.deepest_recall
-    prices, read = reached(report, deepest), served_path(report, spec.evaluate.measures)
+            rows.append(["  without those", *(cell(others[m]) for m in measures), ""])
+    prices, read, learned = reached(report, deepest), served_path(report, measures), encoders(report, measures)
     lines = [
         f"# {report.name}",
         "",
@@ -84,13 +81,13 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
         "",
         f"## {deepest} by documents visited",
         "",
-        *_markdown(*table(report, spec.evaluate.visited, deepest)),
+        *_markdown(*table(report, VISITED, deepest)),
         "",
         *(["## What recall costs", "", REACHED_BY, "", *_markdown(*prices), ""] if prices[1] else []),
         *(["## As it is served", "", SERVED, "", *_markdown(*read), ""] if read[1] else []),
-        f"## All measures at {_searched(spec, report)}",
+        f"## All measures at {_searched(report)}",
         "",
-        *_markdown(header, rows),
+        *_markdown(["system", *measures, "visited"], rows),
         "",
         "Baselines with a curve are shown at their first measured point that visits as much as the router.",
         *(["", f"{report.told_before(spec)}."] if report.asked_before else []),
@@ -103,7 +100,6 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
 
 
 def _measured(spec: JobSpec, report: Report) -> str:
-    """Return a paragraph on the evaluation: its documents, queries, seeds, encoder and leaves."""
     seeds, balance = ", ".join(str(seed) for seed in report.seeds), report.balance
     untrained = set(ENCODERS) <= report.systems.keys() and not report.encoders
     trained = f"nothing, {untrained_because(spec)}" if untrained else spec.encoder.train
@@ -120,12 +116,12 @@ def _measured(spec: JobSpec, report: Report) -> str:
     )
 
 
-def _searched(spec: JobSpec, report: Report) -> str:
+def _searched(report: Report) -> str:
     """Settings with which the router's system was searched: its beam, or level and shortlist."""
     beam = report.systems[report.router].beam
     if report.level is None:
         return f"beam {beam:g}"
-    return f"level {report.level}" + ("" if spec.search.finish == "none" else f", shortlist {beam:g}")
+    return f"level {report.level}, shortlist {beam:g}"
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -134,43 +130,35 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
 
 
 def _csv(evaluation: Evaluation) -> str:
+    """Format the measured points without times, so that equal runs write equal files."""
+    rows = []
+    for result in evaluation.seeds:
+        for name, curve in result.curves.items():
+            for point in curve:
+                values = replace(point, microseconds=None).flat()
+                rows.append(
+                    {"system": name, "seed": result.seed, **{key: rounded(value) for key, value in values.items()}}
+                )
     text = io.StringIO()
-    rows = list(_csv_rows(evaluation))
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
 
 
-def _csv_rows(evaluation: Evaluation) -> Iterator[dict[str, str | float]]:
-    """Yield the measured points without times, so that equal runs write equal files."""
-    for result in evaluation.seeds:
-        for name, curve in result.curves.items():
-            for point in curve:
-                yield {
-                    "system": name,
-                    "seed": result.seed,
-                    **{
-                        key: round(float(value), DIGITS) if isinstance(value, float) else value
-                        for key, value in replace(point, microseconds=None).flat().items()
-                    },
-                }
-
-
 def trec(system: str, run: dict[str, dict[str, float]]) -> str:
-    """Format a run (query -> document -> score) as a TREC run file; blanks and % in an id are percent-encoded.
+    """Format a run (query -> document -> score) as a TREC run file. Blanks and % in an id are percent-encoded.
 
-    Scores are written with all bits of a float32. If scores are equal, each later score is lowered by the last bit,
-    so that other programs keep the order of the run.
+    Equal scores are lowered by the last bit of a float32, so that other programs keep the order of the run.
     """
+
+    def unspaced(name: str) -> str:
+        return re.sub(r"[\s%]", lambda blank: quote(blank[0]), name)
+
     lines = []
     for query, scores in run.items():
         last = np.float32(np.inf)
         for rank, (document, score) in enumerate(sorted(scores.items(), key=lambda item: -item[1])):
             last = min(np.float32(score), np.nextafter(last, np.float32(-np.inf)))
-            lines.append(f"{_unspaced(query)} Q0 {_unspaced(document)} {rank} {last:.9g} {system}")
+            lines.append(f"{unspaced(query)} Q0 {unspaced(document)} {rank} {last:.9g} {system}")
     return "\n".join(lines) + "\n"
-
-
-def _unspaced(name: str) -> str:
-    return re.sub(r"[\s%]", lambda blank: quote(blank[0]), name)

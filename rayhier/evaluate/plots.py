@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from rayhier.evaluate.evaluation import Evaluation
+from rayhier.evaluate.report import Report
 from rayhier.spec import JobSpec
 from rayhier.storage import files
 from rayhier.storage.paths import Location
@@ -26,10 +27,10 @@ PHASES = ("-", "--", "-.")
 LEVELS = (":", "-", "--")
 
 
-def write(spec: JobSpec, evaluation: Evaluation, folder: Location) -> None:
+def write(spec: JobSpec, evaluation: Evaluation, report: Report, folder: Location) -> None:
     """Write the plots `recall_visited`, `leaf_sizes` and `training` below `folder`, as SVG and PNG."""
     draw: dict[str, Callable[[Axes], None]] = {
-        "recall_visited": lambda axes: recall_visited(axes, evaluation, spec.evaluate.deepest_recall, spec.router.type),
+        "recall_visited": lambda axes: recall_visited(axes, evaluation, report, spec.evaluate.deepest_recall),
         "leaf_sizes": lambda axes: leaf_sizes(axes, evaluation),
         "training": lambda axes: training(axes, evaluation),
     }
@@ -45,15 +46,17 @@ def write(spec: JobSpec, evaluation: Evaluation, folder: Location) -> None:
             files.replace(folder / f"{name}.{suffix}", data.getvalue())
 
 
-def recall_visited(axes: Axes, evaluation: Evaluation, measure: str, router: str) -> None:
+def recall_visited(axes: Axes, evaluation: Evaluation, report: Report, measure: str) -> None:
     """Draw a curve for each system, the mean over seeds; a system without a curve is a horizontal line."""
     for number, name in enumerate(evaluation.seeds[0].curves):
         curves = [result.curves[name] for result in evaluation.seeds]
         x = np.mean([[point.visited_mean for point in curve] for curve in curves], axis=0)
         y = np.mean([[point.measures[measure] for point in curve] for curve in curves], axis=0)
-        axes.plot(x, y, STYLES[number % len(STYLES)], markersize=3.5, label=label(evaluation, name, router))
-    for number, name in enumerate(evaluation.seeds[0].exact):
-        level = float(np.mean([result.exact[name][measure] for result in evaluation.seeds]))
+        axes.plot(x, y, STYLES[number % len(STYLES)], markersize=3.5, label=report.label(name))
+    first = evaluation.seeds[0]
+    whole = [name for name, row in first.rows.items() if name not in first.curves and "calls" not in row]
+    for number, name in enumerate(whole):
+        level = float(np.mean([result.rows[name][measure] for result in evaluation.seeds]))
         axes.axhline(level, color="0.45", linewidth=1, linestyle=LEVELS[number % len(LEVELS)], label=name)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
@@ -62,15 +65,7 @@ def recall_visited(axes: Axes, evaluation: Evaluation, measure: str, router: str
     axes.legend(fontsize=8)
 
 
-def label(evaluation: Evaluation, name: str, router: str) -> str:
-    """Return a system's name with its number of leaves or lists, for the legend of a plot."""
-    if name == router:
-        return f"{name} ({len(evaluation.seeds[0].sizes)} leaves)"
-    return f"{name} ({evaluation.lists[name]} lists)" if name in evaluation.lists else name
-
-
 def leaf_sizes(axes: Axes, evaluation: Evaluation) -> None:
-    """Draw the number of documents in each leaf, largest first, as a line for each seed."""
     for result in evaluation.seeds:
         sizes = sorted(result.sizes, reverse=True)
         axes.plot(
@@ -86,7 +81,6 @@ def leaf_sizes(axes: Axes, evaluation: Evaluation) -> None:
 
 
 def training(axes: Axes, evaluation: Evaluation) -> None:
-    """Draw the dev measure and the loss over the epochs of all phases of training, as two lines for each seed."""
     losses = axes.twinx()
     for number, result in enumerate(evaluation.seeds):
         color, begin = f"C{number % 10}", 0.0

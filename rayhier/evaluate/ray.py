@@ -36,10 +36,7 @@ def build(
     read: Mapping[tuple[str, int | None], Artifact] | None = None,
     test: Artifact | None = None,
 ) -> Output:
-    """Measure each seed's (model, index) and write the report below the attempt, as one stage.
-
-    `read` are the artifacts that re-ranking reads, by kind and seed (None: all seeds); `test` has the test split.
-    """
+    """Measure each seed's (model, index) and write the report. `read` and `test` are as in `evaluate`."""
     spec = as_embedded(spec, vectors, spec.cluster.evaluate.gpus)
     with actors(spec.cluster.evaluate) as workers:
         report = write(spec, evaluate(spec, corpus, vectors, models, workers, read, test), attempt.root)
@@ -53,7 +50,6 @@ def build(
 
 
 def build_test(spec: JobSpec, model: ModelFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt) -> Output:
-    """Read the test split of the source and encode its queries in a process of the cluster."""
     queries, rows = test_split.read(spec, corpus)
     workers = spec.cluster.evaluate
     encoder = as_embedded(spec, vectors, workers.gpus).encoder
@@ -71,10 +67,7 @@ def build_calibration(
     attempt: Attempt,
     cross_encoder: Artifact | None = None,
 ) -> Output:
-    """Calibrate a built index by queries that training never saw, in a process of the cluster.
-
-    `cross_encoder` is given where the spec re-ranks.
-    """
+    """Calibrate a built index in a process of the cluster. `cross_encoder` is given if the spec re-ranks."""
     workers = spec.cluster.evaluate
     spec = as_embedded(spec, vectors, workers.gpus)
     read = [] if cross_encoder is None else [cross_encoder]
@@ -110,8 +103,7 @@ def _calibrate(spec: dict[str, Any], folders: Sequence[str], root: str) -> dict[
 def actors(workers: Workers) -> Iterator[Holders]:
     """Start the actors of an evaluation, and kill them at the block's end.
 
-    The one for objects that stand alone reserves no CPU: the others are idle while it works, and a small cluster has no
-    CPU to spare.
+    The one for objects that are alone reserves no CPU: the others are idle while it works.
     """
     kind: Any = ray.remote(Holder)
     actor = kind.options(num_cpus=workers.cpus, num_gpus=workers.gpus or None)

@@ -29,8 +29,6 @@ ENCODERS = ("exact", "exact_same_encoder")
 
 
 class _Row(BaseModel):
-    """A row whose further keys are measures, such as `nDCG@10`."""
-
     model_config = ConfigDict(frozen=True, extra="allow")
     __pydantic_extra__: dict[str, float]
 
@@ -55,7 +53,7 @@ class SystemRow(_Row):
 
 
 class CurveRow(_Row):
-    """One measured point of a curve; visited and cost are shares of the corpus."""
+    """One measured point of a curve. Visited and cost are shares of the corpus."""
 
     beam: float
     visited_mean: float
@@ -80,14 +78,10 @@ class CurveRow(_Row):
 
 
 class SeedRow(CurveRow):
-    """A measured point of one seed's curve."""
-
     seed: int
 
 
 class MeanRow(CurveRow):
-    """A point of a curve as means over seeds, and the point of each seed."""
-
     per_seed: list[SeedRow]
 
 
@@ -101,14 +95,10 @@ class Balance(BaseModel):
 
 
 class SeedBalance(Balance):
-    """Balance of leaf sizes in the index of one seed."""
-
     seed: int
 
 
 class MeanBalance(Balance):
-    """Balance of leaf sizes as means over seeds, and the balance of each seed."""
-
     per_seed: list[SeedBalance]
 
 
@@ -117,7 +107,6 @@ class GroupRow(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     queries: int
-    """Number of queries in the group."""
     systems: dict[str, dict[str, float]]
     """`exact` (base encoder) or `exact_same_encoder` (trained) -> measures, means over queries and seeds."""
 
@@ -148,9 +137,7 @@ class Report(BaseModel):
     """Number of judged queries that were not measured because no answer matches the filter."""
     systems: dict[str, SystemRow]
     encoders: dict[QueryGroup, GroupRow]
-    """Group of queries (all, or those with new answers if some are) -> measures of exact search with both encoders.
-
-    Empty where either encoder was not measured."""
+    """Group of queries -> measures of exact search with both encoders. Empty if one was not measured."""
     curves: dict[str, list[MeanRow]]
     balance: MeanBalance
     significance: list[Difference]
@@ -163,11 +150,9 @@ class Report(BaseModel):
     weights: list[FusionWeight] = []
     """Weight of BM25 that dev queries chose for each seed's model; empty where none was chosen."""
     besides: list[RerankWeight] = []
-    """Weight of the search's score beside the cross-encoder's that dev queries chose for each seed's model; empty where
-    none was chosen."""
+    """Weight of the search's score in re-ranking that dev queries chose for each seed's model."""
     adoptions: list[Adoption] = []
-    """The decision for each seed whether the trained encoder is kept; empty where `encoder.adopt` keeps it always, or
-    nothing trained."""
+    """For each seed that decided, whether the trained encoder is kept."""
     began_best: bool = False
     """True if the training of every seed kept the weights that it began with, because no epoch was better on dev."""
     seconds: dict[str, float]
@@ -189,7 +174,9 @@ class Report(BaseModel):
             filter=None if spec.measured is None else as_json(spec.measured),
             corpus=evaluation.corpus,
             left_out=evaluation.left_out,
-            systems={name: _system(name, seeds) for name in seeds[0].runs},
+            systems={
+                name: SystemRow.model_validate(_mean([result.rows[name] for result in seeds])) for name in seeds[0].runs
+            },
             encoders=_encoders(evaluation),
             curves={name: _curve(name, seeds) for name in seeds[0].curves},
             balance=MeanBalance.model_validate({**_mean([result.balance for result in seeds]), "per_seed": balances}),
@@ -203,7 +190,7 @@ class Report(BaseModel):
             began_best=all(
                 {result.best[phase]["epoch"] for phase in TRAINED & result.best.keys()} == {0} for result in seeds
             ),
-            seconds={name: _round(sum(result.seconds[name] for result in seeds)) for name in seeds[0].seconds},
+            seconds={name: rounded(sum(result.seconds[name] for result in seeds)) for name in seeds[0].seconds},
             seeds=[result.seed for result in seeds],
         )
 
@@ -215,32 +202,26 @@ class Report(BaseModel):
         files.write_json(path, self.model_dump(mode="json", exclude_none=True))
 
     def between(self, system: str, baseline: str, measure: str, queries: QueryGroup = "all") -> list[Difference]:
-        """List the differences of two systems by a measure, over a group of queries, at each share visited."""
         wanted = (system, baseline, measure, queries)
         return [row for row in self.significance if (row.system, row.baseline, row.measure, row.queries) == wanted]
 
     def learned(self, measure: str, queries: QueryGroup) -> Difference:
-        """Return the change of exact search by training, over a group of queries: trained minus base encoder."""
         (difference,) = self.between("exact_same_encoder", "exact", measure, queries)
         return difference
 
     def told_before(self, spec: JobSpec) -> str:
-        """Say how many queries also train or choose, and what the row of the other queries is called."""
         return f"{told_before(spec.evaluate.split, **self.asked_before)}; `without those` is of the other queries"
 
     @property
     def keeps_base(self) -> bool:
-        """Return True if queries decided for the base encoder, whatever the seed."""
         return bool(self.adoptions) and not any(adoption.adopted for adoption in self.adoptions)
 
     @property
     def hybrid(self) -> str | None:
-        """Name of the system of the index with BM25; None where it was not measured."""
         name = f"{self.router}+bm25"
         return name if name in self.systems else None
 
     def points(self, system: str) -> list[Point]:
-        """Return the points of a system's curve, means over seeds."""
         return [row.point for row in self.curves[system]]
 
     def label(self, system: str) -> str:
@@ -250,22 +231,7 @@ class Report(BaseModel):
         return f"{system} ({self.lists[system]} lists)" if system in self.lists else system
 
 
-def _system(name: str, seeds: Sequence[SeedResult]) -> SystemRow:
-    rows = []
-    for result in seeds:
-        if name in result.served_path:
-            rows.append(result.served_path[name])
-        elif name in result.points:
-            point = result.points[name]
-            where = {"visited": point.visited_mean, "beam": float(point.beam), "leaves": point.leaves_mean}
-            rows.append({**point.measures, **where})
-        else:
-            rows.append({**result.exact[name], "visited": 1.0})
-    return SystemRow.model_validate(_mean(rows))
-
-
 def _encoders(evaluation: Evaluation) -> dict[QueryGroup, GroupRow]:
-    """Return exact search with both encoders over each group of queries; empty where either is missing or untrained."""
     values = [{name: result.values.get(name, {}) for name in ENCODERS} for result in evaluation.seeds]
     if not all(values[0].values()) or not any(TRAINED & result.history.keys() for result in evaluation.seeds):
         return {}
@@ -284,7 +250,7 @@ def _curve(name: str, seeds: Sequence[SeedResult]) -> list[MeanRow]:
     for points in zip(*(result.curves[name] for result in seeds), strict=True):
         flat = [point.flat() for point in points]
         per_seed = [
-            SeedRow.model_validate({"seed": result.seed, **{key: _round(value) for key, value in row.items()}})
+            SeedRow.model_validate({"seed": result.seed, **{key: rounded(value) for key, value in row.items()}})
             for result, row in zip(seeds, flat, strict=True)
         ]
         curve.append(MeanRow.model_validate({**_mean(flat), "beam": points[0].beam, "per_seed": per_seed}))
@@ -292,8 +258,8 @@ def _curve(name: str, seeds: Sequence[SeedResult]) -> list[MeanRow]:
 
 
 def _mean(rows: Sequence[dict[str, float]]) -> dict[str, float]:
-    return {key: _round(float(np.mean([row[key] for row in rows]))) for key in rows[0]}
+    return {key: rounded(float(np.mean([row[key] for row in rows]))) for key in rows[0]}
 
 
-def _round(value: float) -> float:
+def rounded(value: float) -> float:
     return value if isinstance(value, int) else round(float(value), DIGITS)

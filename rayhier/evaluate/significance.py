@@ -5,7 +5,7 @@ not independent.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from rayhier.arrays import Bools, Ints, Values
 from rayhier.evaluate.curve import mean_curve, read_values
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
 from rayhier.spec import JobSpec
+from rayhier.spec.evaluate import VISITED
 
 RESAMPLES = 10_000
 DRAWS = 4_000_000
@@ -38,14 +39,11 @@ class Difference(BaseModel):
     visited: float
     """Share of the documents that both systems visit."""
     queries: QueryGroup = "all"
-    """Group of queries that are compared."""
     difference: float
     low: float
     high: float
     wins: float
-    """Share of the bootstrap's resamples in which the difference is above 0."""
     families: int = 0
-    """Number of families of queries that are resampled."""
 
     @property
     def doubt(self) -> str:
@@ -83,98 +81,70 @@ class Compared:
 
 
 def groups(evaluation: Evaluation) -> dict[QueryGroup, Bools]:
-    """Mark the queries [q] of each group; the group `new answers` is left out where it has no query or all queries."""
+    """Mark the queries [q] of each group. `new answers` is left out if it has no query or all queries."""
     new_Q = evaluation.new_Q
     marked: dict[QueryGroup, Bools] = {"all": np.ones(len(new_Q), dtype=bool)}
     return marked | ({"new answers": new_Q} if new_Q.any() and not new_Q.all() else {})
 
 
 def differences(spec: JobSpec, evaluation: Evaluation) -> list[Difference]:
-    """Compute all differences that the report shows; the value of a query is the mean over seeds."""
-    compared = list(pairs(spec, evaluation))
-    return [
-        row
-        for group, query_Q in groups(evaluation).items()
-        for row in _tested([pair for pair in compared if pair.queries == group], evaluation.family_Q[query_Q])
-    ]
-
-
-def _tested(compared: Sequence[Compared], family_Q: Ints) -> list[Difference]:
-    """Differences of pairs over the same queries, from the same resamples."""
-    if not compared:
-        return []
-    intervals = bootstrap(np.stack([pair.difference_Q for pair in compared], axis=1), family_Q)
-    return [
-        Difference(
-            system=pair.system,
-            baseline=pair.baseline,
-            measure=pair.measure,
-            visited=pair.visited,
-            queries=pair.queries,
-            families=len(np.unique(family_Q)),
-            **{name: round(value, 6) for name, value in asdict(interval).items()},
-        )
-        for pair, interval in zip(compared, intervals, strict=True)
-    ]
+    """Compute all differences that the report shows. The value of a query is the mean over seeds."""
+    compared, rows = list(pairs(spec, evaluation)), []
+    for group, query_Q in groups(evaluation).items():
+        tested, family_Q = [pair for pair in compared if pair.queries == group], evaluation.family_Q[query_Q]
+        if not tested:
+            continue
+        intervals = bootstrap(np.stack([pair.difference_Q for pair in tested], axis=1), family_Q)
+        for pair, interval in zip(tested, intervals, strict=True):
+            named = {field.name: getattr(pair, field.name) for field in fields(pair) if field.name != "difference_Q"}
+            measured = {name: round(value, 6) for name, value in asdict(interval).items()}
+            families = len(np.unique(family_Q))
+            rows.append(Difference.model_validate({**named, **measured, "families": families}))
+    return rows
 
 
 def pairs(spec: JobSpec, evaluation: Evaluation) -> Iterator[Compared]:
-    """Yield the pairs of systems that the report compares, with their differences query by query.
+    """Yield the pairs of systems that the report compares, with their differences for each query.
 
-    They are the router and each baseline with a curve, at equal shares visited; exact search by both encoders, for each
-    group of queries; the index with BM25 beside vectors alone and beside BM25 alone; and the re-ranked index beside
-    the same search without re-ranking.
+    At equal shares visited: the router and each baseline with a curve. For each group of queries: exact search by both
+    encoders, the index with BM25 and each of its parts, and the index with and without re-ranking.
     """
-    seeds, router, measure = evaluation.seeds, spec.router.type, spec.evaluate.deepest_recall
+    seeds, router = evaluation.seeds, str(spec.router.type)
+    measure = spec.evaluate.deepest_recall
     curves = {name: mean_curve([result.curves[name] for result in seeds]) for name in seeds[0].curves}
     for name, curve in curves.items():
-        for share in spec.evaluate.visited if name != router else ():
+        for share in VISITED if name != router else ():
             ours, theirs = (read_values(points, share, measure) for points in (curves[router], curve))
             if ours is not None and theirs is not None:
                 yield Compared(router, name, measure, share, ours - theirs)
-    if {"exact", "exact_same_encoder"} <= seeds[0].values.keys():
-        for name in spec.evaluate.measures:
-            ours, theirs = (
-                np.mean([result.values[system][name] for result in seeds], axis=0)
-                for system in ("exact_same_encoder", "exact")
-            )
-            for group, query_Q in groups(evaluation).items():
-                yield Compared("exact_same_encoder", "exact", name, 1.0, (ours - theirs)[query_Q], group)
-
-    yield from _hybrid(spec, evaluation)
-    yield from _reranked(spec, evaluation)
-
-
-def _hybrid(spec: JobSpec, evaluation: Evaluation) -> Iterator[Compared]:
-    """Yield the pairs of the index with BM25 and each of its parts, where it was measured so."""
-    seeds, router = evaluation.seeds, spec.router.type
-    both = f"{router}+bm25"
-    if both not in seeds[0].served_values:
-        return
-    alone = {name: [result.served_values | result.values for result in seeds] for name in (both, router, "bm25")}
-    for measure in spec.evaluate.measures:
-        ours, *parts = (np.mean([seed[name][measure] for seed in seeds_of], axis=0) for name, seeds_of in alone.items())
-        for name, theirs in zip((router, "bm25"), parts, strict=True):
-            for group, query_Q in groups(evaluation).items():
-                yield Compared(both, name, measure, 1.0, (ours - theirs)[query_Q], group)
-
-
-def _reranked(spec: JobSpec, evaluation: Evaluation) -> Iterator[Compared]:
-    """Yield the pairs of the re-ranked index and the search whose results are re-ranked, where both were measured."""
-    seeds, name = evaluation.seeds, f"{spec.router.type}+{spec.search.rerank.type}"
+    hybrid, reranked = f"{router}+bm25", f"{router}+{spec.search.rerank.type}"
     searched = [searched_by(spec, result) for result in seeds]
-    pairs = [(result.served_values | result.values, system) for result, system in zip(seeds, searched, strict=True)]
-    if not all(name in values and system in values for values, system in pairs):
+    for system, baselines in (
+        ("exact_same_encoder", [["exact"] * len(seeds)]),
+        (hybrid, [[router] * len(seeds), ["bm25"] * len(seeds)]),
+        (reranked, [searched]),
+    ):
+        yield from _whole_searches(spec, evaluation, system, baselines)
+
+
+def _whole_searches(
+    spec: JobSpec, evaluation: Evaluation, system: str, baselines: Sequence[Sequence[str]]
+) -> Iterator[Compared]:
+    """Compare a system with baselines in all measures, if all were measured. A baseline has a name for each seed."""
+    values = [result.values for result in evaluation.seeds]
+    if not all({system, *names} <= value.keys() for value, *names in zip(values, *baselines, strict=True)):
         return
     for measure in spec.evaluate.measures:
-        ours = np.mean([values[name][measure] for values, _ in pairs], axis=0)
-        theirs = np.mean([values[system][measure] for values, system in pairs], axis=0)
-        for group, query_Q in groups(evaluation).items():
-            yield Compared(name, " or ".join(dict.fromkeys(searched)), measure, 1.0, (ours - theirs)[query_Q], group)
+        ours = np.mean([value[system][measure] for value in values], axis=0)
+        for names in baselines:
+            theirs = np.mean([value[name][measure] for value, name in zip(values, names, strict=True)], axis=0)
+            for group, query_Q in groups(evaluation).items():
+                baseline = " or ".join(dict.fromkeys(names))
+                yield Compared(system, baseline, measure, 1.0, (ours - theirs)[query_Q], group)
 
 
 def searched_by(spec: JobSpec, result: SeedResult) -> str:
-    """Return the name of the system that finds what a seed's cross-encoder reads: that of a text that names no mode."""
+    """Return the name of the system whose results a seed's cross-encoder reads."""
     router = str(spec.router.type)
     names = {"dense": router, "hybrid": f"{router}+bm25", "bm25": "bm25"}
     return names[result.settled(spec).search.usual_mode]

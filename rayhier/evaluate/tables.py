@@ -10,16 +10,12 @@ from rayhier.evaluate.significance import Difference
 
 DIGITS = 3
 REACHED = (0.9, 0.95, 0.98)
-"""Shares of exact search's measure for which the table of costs has columns."""
 EXACT = {"faiss_ivf": "exact"}
 """Name of a baseline -> the exact search that it is compared with, where that is not the trained encoder's."""
 
 
 def table(report: Report, visited: Sequence[float], measure: str) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows: a measure of each system at shares of the documents visited, interpolated.
-
-    Rows below each baseline have the router minus the baseline, and the difference's interval. * means no `doubt`.
-    """
+    """Return header and rows: a measure of each system at shares visited, and the router minus each baseline."""
     header = [measure, *(f"{share:.0%} visited" for share in visited)]
     rows = []
     for name in report.curves:
@@ -38,10 +34,7 @@ def table(report: Report, visited: Sequence[float], measure: str) -> tuple[list[
 
 
 def served_path(report: Report, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows: measures, calls and milliseconds a query of the index as it is served.
-
-    Rows are the index by vectors alone, with BM25, and re-ranked; no rows where it is served by vectors alone.
-    """
+    """Return header and rows: measures and costs of the index by vectors, with BM25, and re-ranked."""
     header = ["as it is served", *measures, "visited", "calls", "ms a query"]
     named = [name for name, values in report.systems.items() if values.calls is not None]
     rows = []
@@ -55,10 +48,7 @@ def served_path(report: Report, measures: Sequence[str]) -> tuple[list[str], lis
 
 
 def encoders(report: Report, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows: exact search by base and trained encoder for each group of queries, and the difference.
-
-    No rows where either encoder was not measured.
-    """
+    """Return header and rows: exact search by both encoders for each group of queries, and the difference."""
     rows = []
     for group, encoders in report.encoders.items():
         title = f"{group} ({encoders.queries:,} queries)"
@@ -70,7 +60,6 @@ def encoders(report: Report, measures: Sequence[str]) -> tuple[list[str], list[l
 
 
 def said(row: Difference) -> str:
-    """Format a difference and its interval as text in one line."""
     return f"{_difference(row)} (95% interval {_interval(row)})"
 
 
@@ -83,10 +72,7 @@ def _interval(row: Difference) -> str:
 
 
 def reached(report: Report, measure: str) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows: documents visited, cost and time of a query for 90, 95 and 98% of exact search's measure.
-
-    Visits and cost are shares of the corpus. No rows where no exact search was measured.
-    """
+    """Return header and rows: documents visited, cost and time of a query for shares of exact search's measure."""
     header = [f"visited (cost, time) for … of exact {measure}", *(f"{share:.0%}" for share in REACHED)]
     rows = []
     for name in report.curves:
@@ -108,7 +94,6 @@ def _price(points: Sequence[Point], measure: str, goal: float) -> str:
 
 
 def cell(value: float) -> str:
-    """Format a value for a table; empty for NaN."""
     return "" if np.isnan(value) else f"{value:.{DIGITS}f}"
 
 

@@ -23,10 +23,9 @@ from rayhier.storage.paths import Location
 
 
 def read(spec: JobSpec, corpus: Artifact) -> tuple[pa.Table, questions.Questions]:
-    """Read the test split of a spec's source, checked against the documents of the published corpus.
+    """Read the test split of a spec's source, checked against the published corpus: queries with judgements, all rows.
 
-    Returns the queries that test judgements name (query_id, text), and all rows that the corpus does not hold.
-    InputError where the spec evaluates this split and no judgement in it is above 0.
+    InputError if the spec evaluates this split and no judgement in it is above 0.
     """
     everything = questions.read(sources.reader(spec.corpus), _result_ids(corpus))
     rows = everything.of_test()
@@ -38,7 +37,6 @@ def read(spec: JobSpec, corpus: Artifact) -> tuple[pa.Table, questions.Questions
 
 
 def write(root: Location, queries: pa.Table, vector_QM: Floats, rows: questions.Questions) -> Output:
-    """Write queries with their vectors [q, m], judgements and rejected rows below `root`."""
     counts = rows.counts() | {"judged": len(queries)}
     for line in tables.lines(counts):
         say(line)
@@ -55,7 +53,6 @@ def encode(spec: EncoderSpec, model: Path, texts: Sequence[str], cpus: int) -> F
 
 
 def _result_ids(corpus: Artifact) -> ids.IdSet:
-    """Collect the ids that judgements may name: those of documents, not of their passages."""
     digests = [ids.NO_DIGESTS]
     for name in corpus.names("documents/"):
         path = corpus.path(name)

@@ -1,7 +1,6 @@
 """The verdict on an evaluation in a few lines: gain of training, savings of the index, better alternatives."""
 
 from rayhier.evaluate import tables
-from rayhier.evaluate.curve import Point
 from rayhier.evaluate.report import ENCODERS, Report
 from rayhier.spec import JobSpec
 
@@ -28,7 +27,6 @@ def verdict(spec: JobSpec, report: Report) -> list[str]:
 
 
 def _training(spec: JobSpec, report: Report) -> list[str]:
-    """Lines on the change of exact search by training; one line where nothing was trained."""
     measure = spec.evaluate.measures[0]
     if not report.encoders:
         untrained = set(ENCODERS) <= report.systems.keys()
@@ -53,14 +51,12 @@ def _training(spec: JobSpec, report: Report) -> list[str]:
 
 
 def untrained_because(spec: JobSpec) -> str:
-    """Say why the encoder of a spec was not trained."""
     if spec.encoder.train == "none":
         return "as encoder.train says"
     return "as train.objective says" if spec.train.objective == "documents" else "for want of train judgements"
 
 
 def _hybrid(spec: JobSpec, report: Report) -> list[str]:
-    """A line on what BM25 adds to the index, and how its weight was chosen; none where it was not measured."""
     name, measure = report.hybrid, spec.evaluate.measures[0]
     if name is None:
         return []
@@ -80,7 +76,6 @@ def _hybrid(spec: JobSpec, report: Report) -> list[str]:
 
 
 def _reranked(spec: JobSpec, report: Report) -> list[str]:
-    """A line on what the cross-encoder adds to the search whose results it re-ranks, and at what price."""
     name, measure = f"{report.router}+{spec.search.rerank.type}", spec.evaluate.measures[0]
     rows = [row for row in report.significance if (row.system, row.measure, row.queries) == (name, measure, "all")]
     if not rows:
@@ -89,30 +84,20 @@ def _reranked(spec: JobSpec, report: Report) -> list[str]:
     before = report.systems.get(rows[0].baseline)  # none where seeds are searched differently
     instead = "" if before is None or before.ms is None else f" instead of {before.ms:,.0f}"
     worse = "; it makes results worse: search without it" if rows[0].high < 0 and not rows[0].doubt else ""
-    return [
-        (
-            f"Re-ranked, {after.calls or 0:.0f} calls a query: {measure} {value - rows[0].difference:.3f} -> "
-            f"{value:.3f}, {tables.said(rows[0])}, for {after.ms or 0:,.0f} ms a query{instead}"
-            f"{worse}{rows[0].doubt}."
-        )
-    ]
+    gain = f"{measure} {value - rows[0].difference:.3f} -> {value:.3f}, {tables.said(rows[0])}"
+    cost = f"for {after.ms or 0:,.0f} ms a query{instead}{worse}{rows[0].doubt}"
+    return [f"Re-ranked, {after.calls or 0:.0f} calls a query: {gain}, {cost}."]
 
 
 def _index(spec: JobSpec, report: Report) -> list[str]:
-    """Return a line on the beam at which the index equals exact search, and on the documents that this saves."""
     measure, exact = spec.evaluate.deepest_recall, report.systems.get("exact_same_encoder")
     if exact is None or report.level is not None or report.router not in report.curves:
         return []
-    points, goal = report.points(report.router), exact.measures[measure] - EQUAL
-    lines = []
-    equal = next((point for point in points if point.measures[measure] >= goal), None)
-    used = report.systems[report.router]
+    goal, used = exact.measures[measure] - EQUAL, report.systems[report.router]
     share = used.measures[measure] / max(exact.measures[measure], 1e-9)
-    beam = f"the spec's beam ({used.beam:g} leaves)"
-    lines.append(
-        f"Index: with {beam} it finds {share:.1%} of exact search's {measure} and "
-        f"visits {used.visited:.1%} of the documents."
-    )
+    found = f"finds {share:.1%} of exact search's {measure} and visits {used.visited:.1%} of the documents"
+    lines = [f"Index: with the spec's beam ({used.beam:g} leaves) it {found}."]
+    equal = next((point for point in report.points(report.router) if point.measures[measure] >= goal), None)
     if equal is not None:
         lines.append(
             f"Index: from a beam of {equal.beam} on it equals exact search, with {equal.visited_mean:.1%} of the "
@@ -122,56 +107,41 @@ def _index(spec: JobSpec, report: Report) -> list[str]:
 
 
 def _instead(spec: JobSpec, report: Report) -> list[str]:
-    """Lines on a better choice than the index, where there is one."""
     keep = "; keep the encoder" if report.encoders and not report.keeps_base else ""
+    documents, cheaper = f"{report.documents:,} documents", _cheaper(spec, report)
     if report.documents <= SMALL:
-        return [
-            (
-                f"Instead: {report.documents:,} documents are few: exact search compares all within a millisecond, "
-                f"finds everything, and needs no index{keep}."
-            )
-        ]
+        few = (
+            f"{documents} are few: exact search compares all within a millisecond, finds everything, and needs no index"
+        )
+        return [f"Instead: {few}{keep}."]
     if report.documents <= MIDDLING:
-        return [
-            (
-                f"Instead: exact search compares {report.documents:,} documents within some milliseconds and finds "
-                f"everything; where that is fast enough, it needs no index{keep}."
-            ),
-            *_cheaper(spec, report),
-        ]
-    return _cheaper(spec, report)
+        fast = f"exact search compares {documents} within some milliseconds and finds everything"
+        return [f"Instead: {fast}; where that is fast enough, it needs no index{keep}.", *cheaper]
+    return cheaper
 
 
 def _cheaper(spec: JobSpec, report: Report) -> list[str]:
-    """Lines on a system that reaches a goal at less cost than the index."""
     measure, exact = spec.evaluate.deepest_recall, report.systems.get("exact_same_encoder")
     if exact is None or report.router not in report.curves:
         return []
     goal, encoder = SHARE * exact.measures[measure], "encoder"
     if report.encoders:
         encoder = f"{'base' if report.keeps_base else 'trained'} encoder"
-    costs = {name: _cost(report.points(name), measure, goal) for name in report.curves if name != "faiss_ivf"}
+    costs = {
+        name: min((point.cost_mean for point in report.points(name) if point.measures[measure] >= goal), default=NEVER)
+        for name in report.curves
+        if name != "faiss_ivf"
+    }
     cost = costs.pop(report.router)
     best = min(costs, key=lambda name: costs[name], default=None)
     if cost == NEVER:
         return [f"Instead: this index never reaches {SHARE:.0%} of exact {measure}: search exactly with the {encoder}."]
     if best is not None and costs[best] < cost:
-        return [
-            (
-                f"Instead: {best} reaches {SHARE:.0%} of exact {measure} at {costs[best]:.1%} of its cost, "
-                f"this index at {cost:.1%}: use the {encoder} with it."
-            )
-        ]
+        reached = (
+            f"{best} reaches {SHARE:.0%} of exact {measure} at {costs[best]:.1%} of its cost, this index at {cost:.1%}"
+        )
+        return [f"Instead: {reached}: use the {encoder} with it."]
     if cost > DEAR:
-        return [
-            (
-                f"Instead: {SHARE:.0%} of exact {measure} costs {cost:.0%} of exact search: search exactly with the "
-                f"{encoder}."
-            )
-        ]
+        dear = f"{SHARE:.0%} of exact {measure} costs {cost:.0%} of exact search"
+        return [f"Instead: {dear}: search exactly with the {encoder}."]
     return []
-
-
-def _cost(points: list[Point], measure: str, goal: float) -> float:
-    """Least cost of the points that reach a goal; infinite where no point does."""
-    return min((point.cost_mean for point in points if point.measures[measure] >= goal), default=NEVER)

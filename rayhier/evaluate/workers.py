@@ -16,10 +16,7 @@ Run = Callable[[Sequence[Call]], list[Any]]
 
 
 class Holder:
-    """Keeps objects by number in one process, and calls their methods.
-
-    A Ray actor imports the module of its class; the class is in this module because it imports little else.
-    """
+    """Keeps objects by number in one process. Its module imports little, because a Ray actor imports it."""
 
     def __init__(self, threads: int) -> None:
         faiss.omp_set_num_threads(min(threads, os.cpu_count() or threads))
@@ -42,7 +39,7 @@ class HeldObjects(Generic[T]):
         self._run, self._holders, self._number = run, holders, number
 
     def call(self, method: Callable[Concatenate[T, ...], R], *arguments: Any) -> list[R]:
-        """Call a method of all objects at the same time; returns the results, object by object."""
+        """Call a method of all objects at the same time, and return the results by object."""
         return self._run([(holder, "call", (self._number, method, *arguments)) for holder in self._holders])
 
     def one(self, method: Callable[Concatenate[T, ...], R], *arguments: Any) -> R:
@@ -50,29 +47,24 @@ class HeldObjects(Generic[T]):
         return result
 
     def close(self) -> None:
-        """Drop the objects from memory."""
         self._run([(holder, "drop", (self._number,)) for holder in self._holders])
 
 
 class Holders:
-    """Holders of an evaluation's objects: several that share the queries, and one for objects that stand alone."""
-
     def __init__(self, holders: Sequence[Any], alone: Any, run: Run) -> None:
         self.count, self._holders, self._alone, self._run = len(holders), holders, alone, run
         self._numbers = itertools.count()
 
     @classmethod
     def here(cls, count: int = 1) -> Self:
-        """Keep all objects in this process."""
         holders = [Holder(faiss.omp_get_max_threads()) for _ in range(count)]
         return cls(holders, holders[0], lambda calls: [getattr(held, name)(*given) for held, name, given in calls])
 
     def start(self, make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> HeldObjects[T]:
-        """Make an object, `make(*tuple)`, in a holder for each tuple of arguments; at most `count` tuples."""
+        """Make an object, `make(*tuple)`, in a holder for each tuple of arguments. There are at most `count`."""
         return self._made(self._holders[: len(arguments)], make, arguments)
 
     def alone(self, make: Callable[..., T], *arguments: Any) -> HeldObjects[T]:
-        """Make one object, in the holder that has the threads of all."""
         return self._made([self._alone], make, [arguments])
 
     def _made(

@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from rayhier.model.encoder import LOCAL
 from rayhier.spec import InputError
 from rayhier.spec.train import QueryModel
+from rayhier.spec.train.generated import MOST_READ, MOST_WRITTEN
 from rayhier.storage.pair_source import MODEL
 
 UNUSED = ("top_k", "top_p", "temperature", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "penalty_alpha")
@@ -28,18 +29,17 @@ SEED = 0
 
 
 class Drawing:
-    """A logits processor that draws the next token at random by adding Gumbel noise to scores: softmax sampling.
+    """A logits processor that draws the next token: argmax(score + Gumbel noise) is distributed as softmax(score).
 
-    argmax(score + noise) is distributed as softmax(score). The noise is drawn beforehand, so that a query does not
-    depend on the other queries of its batch.
+    The noise is drawn beforehand, so that a query does not depend on the other queries of its batch.
     """
 
     def __init__(self, noise_RTK: Tensor) -> None:
-        """Take the noise [r, t, k] of r queries: for each of t new tokens, for each of its k likeliest candidates."""
+        """Take the noise [r, t, k] of r queries, for t new tokens and k likeliest candidates."""
         self.noise_RTK, self.step = noise_RTK, 0
 
     def __call__(self, ids_RT: Tensor, score_RV: Tensor) -> Tensor:  # noqa: ARG002  as transformers calls it
-        """Return scores [r, v] of the next token: noise is added to the k likeliest; all others are -inf."""
+        """Return scores [r, v] of the next token: noise is added to the k likeliest, others are -inf."""
         best = score_RV.topk(min(self.noise_RTK.shape[2], score_RV.shape[1]), dim=1)
         noise_RK = self.noise_RTK[:, self.step, : best.values.shape[1]]
         self.step += 1
@@ -58,14 +58,13 @@ class Generator:
         positions = getattr(
             self.model.config, "max_position_embeddings", None
         )  # missing in T5: its positions are relative
-        self.max_length = min(spec.max_length, positions or spec.max_length)
-        self.new_tokens = min(spec.new_tokens, (positions or 1 + spec.new_tokens) - 1)  # less the start token
+        self.max_length = min(MOST_READ, positions or MOST_READ)
+        self.new_tokens = min(MOST_WRITTEN, (positions or 1 + MOST_WRITTEN) - 1)  # less the start token
         settings = {"do_sample": False, "num_beams": 1, "max_new_tokens": self.new_tokens, "max_length": None}
         for name, value in (dict.fromkeys(UNUSED) | settings).items():
             setattr(self.config, name, value)
 
     def __call__(self, ids: Sequence[str], texts: Sequence[str]) -> list[list[str]]:
-        """Write `per_document` queries for each document, from its text; its id seeds the draws."""
         tokens = [torch.tensor(ids) for ids in self._tokens(texts)]
         order = sorted(range(len(tokens)), key=lambda row: -len(tokens[row]))
         queries: list[list[str]] = [[] for _ in ids]
@@ -107,7 +106,6 @@ class Generator:
 
 
 def noise(seed: int, name: str, number: int, shape: tuple[int, int]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Draw Gumbel noise of a shape, seeded by a seed, a document's id and the number of its query."""
     key = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
     return np.random.default_rng([seed, number, key]).gumbel(size=shape).astype(np.float32)
 

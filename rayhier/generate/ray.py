@@ -1,6 +1,5 @@
 """The generate stage: reads a file of pairs in this process, or lets models on Ray write queries part by part."""
 
-import os
 from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,14 @@ from rayhier.corpus.parts import groups
 from rayhier.corpus.rows import Rows, checked, collect
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.holdout import hash_ids
+from rayhier.embed.encode import limit_threads
+from rayhier.embed.ray import ledger_key
 from rayhier.generate.generator import SEED, Generator
-from rayhier.model.precision import resolve_device
+from rayhier.model.precision import best_device
 from rayhier.progress import Bar, here, say
 from rayhier.ray import stream
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.corpus import Limits
-from rayhier.spec.encoder import Device
 from rayhier.spec.train import PairFile, QueryModel
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact
@@ -41,26 +41,24 @@ WRITTEN = pa.schema([("doc_id", pa.string()), ("query", pa.string())])
 
 
 class GeneratePart:
-    """A Ray actor that writes queries for parts: it reads documents of `corpus` and writes files below `root`."""
+    """Writes queries for parts: it reads documents of `corpus` and writes files below `root`."""
 
     def __init__(
         self,
         model: str,
         spec: dict[str, Any],
-        device: Device,
         corpus: str,
         root: str,
         ledger: str,
         cpus: int,
         last: int | None,
     ) -> None:
-        """Load the model; `last` is the largest hash of the documents to write queries for, None for all documents."""
-        torch.set_num_threads(cpus)
-        os.environ["RAYON_NUM_THREADS"] = str(cpus)  # the tokenizer's threads, read when it first runs
+        """Load the model. `last` is the largest hash of the documents to write queries for."""
+        limit_threads(cpus)
         self.corpus, self.root = locate(corpus), locate(root)
         self.ledger = Ledger(locate(ledger), self.root)
         self.spec, self.last = QueryModel(**spec), last
-        self.generator = Generator(Path(model), self.spec, resolve_device(device))
+        self.generator = Generator(Path(model), self.spec, best_device())
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         name = str(row["part"])
@@ -102,7 +100,7 @@ def build(spec: JobSpec, source: PairSource, corpus: Artifact, attempt: Attempt)
 
 
 def _written(spec: JobSpec, model: QueryModel, source: PairSource, corpus: Artifact, attempt: Attempt) -> list[Source]:
-    """Let actors write the missing parts; returns the pairs of all parts, also those of an earlier run."""
+    """Let actors write the missing parts, and return the pairs of all parts."""
     Generator(source.path, model, torch.device("cpu"))  # report a wrong folder here, not in an actor
     names = corpus.names("documents/")
     ledger = Ledger(attempt.scratch / "ledger", attempt.root)
@@ -110,7 +108,6 @@ def _written(spec: JobSpec, model: QueryModel, source: PairSource, corpus: Artif
     arguments = {
         "model": str(source.path),
         "spec": model.model_dump(),
-        "device": spec.encoder.device,
         "corpus": str(corpus.root),
         "root": str(attempt.root),
         "ledger": str(ledger.folder),
@@ -130,17 +127,13 @@ def written(name: str) -> str:
     return f"{SCRATCH}/written/{name.removeprefix('documents/')}"
 
 
-def ledger_key(name: str) -> str:
-    return name.replace("/", "-")
-
-
 def hashes(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
     """Hash SEED and the id of each row, [n]: the first by this hash are drawn, whatever the corpus's order."""
     return hash_ids([f"{SEED}\0{name}" for name in ids])
 
 
 def last_hash(corpus: Artifact, most: int) -> int | None:
-    """Return the largest hash of the `most` rows that are drawn; None where all rows are drawn."""
+    """Return the largest hash of the `most` rows that are drawn. None: all are drawn."""
     if int(corpus.record.counts["rows"]) <= most:
         return None
     first = np.empty(0, np.uint64)
@@ -168,7 +161,7 @@ def read_file(path: Path, corpus: Artifact, limits: Limits) -> Source:
 
 
 def check_written(written: Iterable[tuple[str, pa.Table]], limits: Limits) -> list[Source]:
-    """Check queries that a model wrote for each part of the corpus, given as a name and a table (`query`, `doc_id`)."""
+    """Check queries that a model wrote for each part of the corpus."""
     earlier: set[bytes] = set()
     return [
         (name, collect(distinct(checked(table.to_pylist(), lambda row: check.pair(row, limits)), earlier)))
@@ -177,7 +170,6 @@ def check_written(written: Iterable[tuple[str, pa.Table]], limits: Limits) -> li
 
 
 def known(rows: Rows[Pair], documents: Container[str]) -> Rows[Pair]:
-    """Yield the rows in order, with a rejection in place of each pair whose document is not in `documents`."""
     for row in rows:
         if isinstance(row, Pair) and row.doc_id not in documents:
             yield Rejection(Reason.UNKNOWN_DOCUMENT, beginning(row.doc_id))
@@ -186,7 +178,7 @@ def known(rows: Rows[Pair], documents: Container[str]) -> Rows[Pair]:
 
 
 def distinct(rows: Rows[Pair], earlier: set[bytes]) -> Rows[Pair]:
-    """Reject pairs that occurred before: their digest is in `earlier`, to which digests of accepted pairs are added."""
+    """Reject pairs whose digest is in `earlier`, and add accepted ones to it."""
     for row in rows:
         if not isinstance(row, Pair):
             yield row
@@ -222,7 +214,7 @@ def _counts(sources: Sequence[Source], pairs: Sequence[Pair]) -> dict[str, Any]:
 
 
 def document_ids(corpus: Artifact) -> IdSet:
-    """Return the ids that a pair may name: of documents, also where the corpus is cut into passages."""
+    """Return the ids that a pair or a judgement may name: of documents, not of their passages."""
     digests = [np.array([digest(name) for name in names], NO_DIGESTS.dtype) for names in _ids(corpus)]
     return IdSet(np.concatenate([NO_DIGESTS, *digests]))
 
@@ -234,6 +226,5 @@ def _ids(corpus: Artifact) -> Iterator[list[str]]:
 
 
 def named_by(path: Location) -> str:
-    """Return the name of the column with a document's id, also where rows are passages, in a file of documents."""
     columns_there = files.read_metadata(path).schema.to_arrow_schema().names
     return schemas.PARENT.name if schemas.PARENT.name in columns_there else "doc_id"

@@ -14,6 +14,7 @@ from rayhier.command import Parser, run_command
 from rayhier.index.arguments import documents_by_id, ids, positive
 from rayhier.progress import say
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.index import LEAF_FACTOR
 from rayhier.storage.paths import Location, locate
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns exit code 2 after a user's mistake or a file that cannot be read or written, else 0."""
+    """Run a command. Returns exit code 2 after a user's mistake or an unreadable file, else 0."""
     options = _parser().parse_args(arguments)
     return run_command(lambda: _print(_run(options)), unfinished="; no version was published")
 
@@ -90,7 +91,6 @@ def _local(text: str) -> Path:
 
 
 def _run(options: argparse.Namespace) -> list[str]:
-    """Run the command; returns the lines to print."""
     from rayhier.index import change
     from rayhier.index.pack import packed
     from rayhier.index.verify import verify
@@ -162,7 +162,7 @@ def _folded(now: "Current", opened: "LeafMap", workdir: Location) -> "LeafMap | 
     refuse_while_written(opened.root)
     model = Model.of_workdir(workdir, now, opened)
     assign = Assigner(model.trained, now.spec, opened.manifest.model)
-    folded = change.fold(opened.root, assign, now.spec.index.max_leaf_factor)
+    folded = change.fold(opened.root, assign, LEAF_FACTOR)
     if folded is not None:
         ChangeLog(opened.root).tidy(folded.manifest.log)
     return folded
@@ -190,7 +190,6 @@ def _compact(spec: JobSpec, opened: "LeafMap") -> list[str]:
 
 
 def _stored(options: argparse.Namespace, opened: "LeafMap") -> list[str]:
-    """Documents by their ids, as lines of JSON; those of the change log too."""
     import pyarrow as pa
 
     from rayhier.search.segment.stored import Listing, Lookup, documents, read_shards
@@ -292,7 +291,7 @@ def _versions(root: Location, _: argparse.Namespace) -> list[str]:
 
 
 REPAIRS = {"vacuum": _vacuum, "versions": _versions, "rollback": _rollback}
-"""Name -> function of the commands that also run where the newest manifest is damaged."""
+"""Name -> function of the commands that also run if the newest manifest is damaged."""
 
 
 if __name__ == "__main__":

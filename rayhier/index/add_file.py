@@ -8,6 +8,7 @@ from rayhier.index.incoming import batches
 from rayhier.index.pack import packed
 from rayhier.search.index import open_leaf_map
 from rayhier.search.request.model import Model
+from rayhier.spec.index import LEAF_FACTOR
 from rayhier.storage import current
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import Location
@@ -16,11 +17,9 @@ from rayhier.storage.paths import Location
 def add_file(
     workdir: Location, file: Path, *, upsert: bool = False, id_column: str | None = None, model: Model | None = None
 ) -> LeafMap:
-    """Add the documents of a JSON lines or parquet file; with `upsert`, they replace documents with the same ids.
+    """Add the documents of a JSON lines or parquet file. InputError if one does not fit the corpus.
 
-    Returns the new version of the leaf map; where additions left many small files, these are packed. `id_column` is the
-    column of ids, by default the corpus's; `model` is the workdir's model, opened where None. InputError where a
-    document does not fit the corpus's columns and limits.
+    `id_column` is the column of ids, by default the corpus's.
     """
     now = current.read(workdir)
     leaf_map = open_leaf_map(workdir, now)
@@ -29,4 +28,4 @@ def add_file(
     is_cosine = now.spec.encoder.similarity == "cosine"
     documents = batches(file, now.spec.corpus, id_column, model.encode, unit=is_cosine)
     put = change.upsert if upsert else change.add
-    return packed(put(leaf_map.root, assign, documents, now.spec.index.max_leaf_factor))
+    return packed(put(leaf_map.root, assign, documents, LEAF_FACTOR))

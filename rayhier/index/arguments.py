@@ -9,7 +9,7 @@ from rayhier.spec import InputError
 
 
 def documents_by_id(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
-    """Add the commands that name documents by their ids, delete, get and list; `command` starts one of them."""
+    """Add the commands that name documents by their ids: delete, get and list."""
     deleting = command("delete", "delete documents")
     deleting.add_argument("ids", nargs="*", metavar="ID", help="id of a document")
     deleting.add_argument("--file", type=Path, help="file of ids, one on each line")
@@ -21,14 +21,13 @@ def documents_by_id(command: Callable[[str, str], argparse.ArgumentParser]) -> N
 
 
 def positive(text: str) -> int:
-    """Read a whole number from 1 on, as argparse's `type`."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"got {text!r}; allowed: 1 or more")
     return int(text)
 
 
 def ids(options: argparse.Namespace) -> list[str]:
-    """Return the ids of the command line and of `--file`; InputError where one is not UTF-8, or the file unreadable."""
+    """Return the ids of the command line and of `--file`. InputError if one is not UTF-8, or the file unreadable."""
     if not all(map(encodes, options.ids)):
         raise InputError("ids: one is not UTF-8; allowed: ids of documents in the index")
     if getattr(options, "file", None) is None:
@@ -38,7 +37,6 @@ def ids(options: argparse.Namespace) -> list[str]:
 
 
 def text_of(file: Path, name: str) -> str:
-    """Read a small text file that an option names; InputError where it cannot be read."""
     try:
         return file.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

@@ -18,7 +18,6 @@ from rayhier.storage.paths import Location
 ORDER = [("leaf", "ascending"), ("doc_id", "ascending")]
 IDS_SHOWN = 5
 PLACED = ("leaf", "rank", "leaves", "log_prob", "vector")
-"""Columns that a router gives a document's rows."""
 
 
 class Assigner:
@@ -32,8 +31,7 @@ class Assigner:
     def __call__(self, documents: pa.Table, encoded: Encoded) -> pa.Table:
         """Make rows of the leaf map, sorted by leaf then id, from documents and the trained encoder's output for them.
 
-        Raises InputError where a vector holds NaN or infinity, or the router reads tokens and `encoded` has only
-        vectors.
+        InputError if a vector holds NaN or infinity, or the router reads tokens and `encoded` has only vectors.
         """
         vector_NM = encoded.numpy
         if self.router.reader is not None and encoded.token_scores is None:
@@ -58,19 +56,19 @@ class Assigner:
         if self.tree is not None:
             nodes_NL = self.tree.leaves(encoded)
             kind = pa.list_(pa.float16(), nodes_NL.shape[1])
-            values = columns.vectors_where(nodes_NL[row_A], rank_A == 0, pa.float16())
+            values = columns.vector_column(nodes_NL[row_A], pa.float16(), rank_A == 0)
             table = table.append_column(sidecar(schemas.NODES, kind, self.model), values)
         return table.sort_by(ORDER)
 
     def again(self, rows: pa.Table) -> pa.Table:
-        """Place documents anew that lie in the leaf map as `rows`, in all of their leaves; returns their rows."""
+        """Place documents again that lie in the leaf map as `rows`. Returns their rows in all of their leaves."""
         first = rows.filter(pc.equal(rows["rank"], 0))
         documents = first.drop_columns([name for name in PLACED if name in first.column_names])
         return self(documents, Encoded.of(columns.matrix(first["vector"])))
 
 
 def leaves_column(leaf_NR: Ints, two_N: np.ndarray) -> pa.ListArray:
-    """Make the column `leaves` from rows' first and second leaves [n, 2]; no second leaf where `two_N` [n] is False."""
+    """Make the column `leaves` from first and second leaves [n, 2]. No second leaf if `two_N` [n] is False."""
     has_NR = np.ones(leaf_NR.shape, dtype=bool)
     has_NR[:, 1:] = two_N[:, None]
     ends = np.concatenate([[0], np.cumsum(has_NR.sum(axis=1))]).astype(np.int32)
@@ -78,7 +76,7 @@ def leaves_column(leaf_NR: Ints, two_N: np.ndarray) -> pa.ListArray:
 
 
 def check_numbers(ids: pa.ChunkedArray, vector_NM: Floats, precision: VectorFormat = "float32") -> None:
-    """Raise InputError where a vector holds NaN, infinity, or a number that is infinity in the format `precision`."""
+    """Raise InputError if a vector holds NaN, or a number that is infinity in the format `precision`."""
     most = float(np.finfo(precision).max)
     bad = np.flatnonzero(~(np.abs(vector_NM) <= most).all(axis=1))
     if len(bad):
@@ -87,17 +85,12 @@ def check_numbers(ids: pa.ChunkedArray, vector_NM: Floats, precision: VectorForm
         raise InputError(f"{problem}; allowed: numbers of at most {most:g}, the limit of {precision}")
 
 
-def leaf_counts(leaf_N: Ints, leaves: int) -> list[int]:
-    """Count the rows of each of `leaves` leaves, from the leaf [n] of each row."""
-    counts: list[int] = np.bincount(leaf_N, minlength=leaves).tolist()
-    return counts
+def leaf_sizes(rows: pa.Table, leaves: int) -> Ints:
+    return np.bincount(rows["leaf"].to_numpy(), minlength=leaves)
 
 
 def read_part(corpus: Location, vectors: Location) -> tuple[pa.Table, Floats]:
-    """Read the documents of a part of the corpus, with all columns, and their base vectors [n, m].
-
-    Raises ValueError where the two files do not hold the same documents in the same order.
-    """
+    """Read the documents of a part of the corpus, and their base vectors [n, m]. ValueError if the ids differ."""
     documents, stored = files.read_table(corpus), columns.read([vectors], ["doc_id", "vector"])
     if not documents["doc_id"].equals(stored["doc_id"]):
         raise ValueError("documents and vectors of a part do not have the same ids in the same order")

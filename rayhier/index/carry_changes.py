@@ -1,7 +1,7 @@
 """Carry changes of documents from an index to the index of a newly trained model.
 
-A training reads the corpus, not what was written to the index since. The documents that changes of the older index name
-get in the newer one the state that they have in the older: their texts, encoded anew, or none.
+A training reads the corpus, not what was written to the index since. Documents that changes of the older index name get
+the state that they have there: their texts, encoded again, or none.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +18,7 @@ from rayhier.index.assign import Assigner
 from rayhier.index.change import Batch
 from rayhier.index.incoming import BATCH
 from rayhier.search.request.model import Model
+from rayhier.spec.index import LEAF_FACTOR
 from rayhier.storage import files, leaf_map
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.change_log import Change, ChangeLog
@@ -25,12 +26,12 @@ from rayhier.storage.leaf_map import BUILT, LeafMap, Manifest
 from rayhier.storage.pins import reading
 
 Documents = dict[str, list[dict[str, Any]]]
-"""Id of a document -> its rows in the corpus's columns; several where it is cut into passages."""
+"""Id of a document -> its rows in the corpus's columns, several if it is cut into passages."""
 
 
 @dataclass(frozen=True)
 class Carried:
-    """Number of documents that were written to an index, and removed from it, and of the last change it holds."""
+    """Number of documents that were written and removed, and of the last change that the index holds."""
 
     written: int
     removed: int
@@ -38,11 +39,11 @@ class Carried:
 
 
 def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | None:
-    """Publish a version of an index, `model`'s, that holds the changes of the index `before`; None where it had none.
+    """Publish a version of an index, `model`'s, that holds the changes of the index `before`. None if it had none.
 
-    Nothing is published where the index holds them already. The change log of the index goes on with the number after
-    the last change that it holds. Fields that only the newer index declares are null. InputError where a server writes
-    to the index, a file is damaged, or one of the two indexes is cut into passages.
+    The change log of the index goes on after the last change that it holds. Fields that only the newer index declares
+    are null. InputError if a server writes to the index, a file is damaged, or only one of the two indexes is cut into
+    passages.
     """
     layout, opened = DocumentLayout.of(model.spec.corpus), LeafMap.open(index.root)
     taken = opened.manifest.taken
@@ -64,43 +65,40 @@ def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | 
     wanted = {name: rows for name, rows in older.items() if name in logged or rows != built.get(name)}
     revised = opened.router()
     router = model.trained if revised is None else model.with_router(revised).trained
-    assign, factor = Assigner(router, model.spec, opened.manifest.model), model.spec.index.max_leaf_factor
-    opened = change.fold(index.root, assign, factor) or opened
+    assign = Assigner(router, model.spec, opened.manifest.model)
+    opened = change.fold(index.root, assign, LEAF_FACTOR) or opened
     there = _documents(opened, [], names, layout)
     written = {name: rows for name, rows in wanted.items() if rows != there.get(name)}
     gone = [name for name in there if name not in older]
     if written:
-        change.upsert(index.root, assign, _batches(written, layout, model), factor)
+        change.upsert(index.root, assign, _batches(written, layout, model), LEAF_FACTOR)
     if gone:
         change.delete(index.root, gone)
     if not written and not gone and last <= opened.manifest.log and not is_undone:
         return Carried(0, 0, opened.manifest.log)
 
     def numbered(now: LeafMap) -> Manifest:
-        update = {"change": "carry", "at": leaf_map.now(), "log": max(last, now.manifest.log)}
-        update["taken"] = old.manifest.version
-        return now.manifest.model_copy(update=update)
+        return now.manifest.changed("carry", log=max(last, now.manifest.log), taken=old.manifest.version)
 
     return Carried(len(written), len(gone), leaf_map.commit(index.root, numbered).manifest.log)
 
 
 def _named(old: LeafMap, index: Artifact, key: str) -> set[str]:
-    """Ids of the documents that files say were added or removed since an index was built."""
+    """Return the ids of the documents that files say were added or removed since an index was built."""
     manifest, columns = old.manifest, list[pa.ChunkedArray]()
     for shard in manifest.shards:
         if shard.since > BUILT:
             columns.append(old.read(shard, [key], verify=False)[key])
     for removed in manifest.removed:
         columns.append(files.read_table(old.root / removed.file.name, ["doc_id"])["doc_id"])
-    if all(
-        shard.since > BUILT for shard in manifest.shards
-    ):  # compacted: only the corpus names what was removed before
+    # Of a compacted index, only the corpus names what was removed before.
+    if all(shard.since > BUILT for shard in manifest.shards):
         columns += [table[key] for table in _corpus(index, [key])]
     return {name for column in columns for name in column.to_pylist()}
 
 
 def _corpus(index: Artifact, names: Sequence[str]) -> Iterator[pa.Table]:
-    """Read the documents that an index was built from, file by file; none where its corpus was removed."""
+    """Read the documents that an index was built from, file by file. None if its corpus was removed."""
     folder = index.folder.parent.parent / "corpus" / index.record.inputs.get("corpus", "none")
     corpus = Place(folder).published()
     if corpus is not None:
@@ -111,7 +109,7 @@ def _corpus(index: Artifact, names: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def _documents(opened: LeafMap, tail: Sequence[Change], ids: pa.Array, layout: DocumentLayout) -> Documents:
-    """Read the documents with some ids from leaf files and a tail: those that are there."""
+    """Read those of some documents that leaf files and a tail have."""
     hidden, latest = {name for made in tail for name in made.ids.to_pylist()}, change.last_rows(tail)
     wanted = pa.array([name for name in ids.to_pylist() if name not in hidden], pa.string())
     names = {*layout.schema.names, "rank"}
@@ -122,7 +120,6 @@ def _documents(opened: LeafMap, tail: Sequence[Change], ids: pa.Array, layout: D
 
 
 def _first(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the rows of documents in their first leaf alone."""
     return (table.filter(pc.equal(table["rank"], 0)) for table in tables)
 
 
@@ -137,7 +134,6 @@ def _rows(tables: Iterable[pa.Table], ids: pa.Array, layout: DocumentLayout) -> 
 
 
 def _batches(documents: Documents, layout: DocumentLayout, model: Model) -> Iterator[Batch]:
-    """Yield documents as tables, and encoded."""
     names = list(documents)
     for begin in range(0, len(names), BATCH):
         rows = [row for name in names[begin : begin + BATCH] for row in documents[name]]

@@ -1,8 +1,7 @@
 """Add, replace and delete documents of a published leaf map: write new files, then publish one new manifest.
 
-No published file is changed, so readers of older versions are not disturbed, and a change that fails leaves only files
-that no manifest lists. Where another writer publishes in the meantime, the change is applied again to the newest
-version, or refused where it no longer fits that version.
+A change that fails leaves only files that no manifest lists. If another writer publishes in the meantime, the change is
+applied to the newest version, or refused if it no longer fits.
 """
 
 import contextlib
@@ -17,18 +16,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.index import leaf_limit
-from rayhier.index.assign import IDS_SHOWN, Assigner
-from rayhier.index.find import find, per_leaf, unknown
+from rayhier.index.assign import IDS_SHOWN, Assigner, leaf_sizes
+from rayhier.index.find import find
 from rayhier.index.leaf_limit import Filling
 from rayhier.index.shards import write_rows
 from rayhier.model.encoded import Encoded
-from rayhier.model.router import Router
 from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map, schemas
 from rayhier.storage.change_log import Change, ChangeLog
-from rayhier.storage.leaf_map import LeafMap, Manifest, Removal, Shard, key_of
+from rayhier.storage.files import File
+from rayhier.storage.leaf_map import LeafMap, Manifest, key_of
 from rayhier.storage.paths import Location
 from rayhier.storage.pins import pinned, reading
+from rayhier.storage.shard import Removal, Shard
 from rayhier.storage.writer_lease import refuse_while_written
 
 Batch = tuple[pa.Table, Encoded]
@@ -37,23 +37,17 @@ AGAIN = ("given more than once", "each id once")
 
 
 def add(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float) -> LeafMap:
-    """Publish a version with more documents; InputError where an id is in the index already.
-
-    A leaf may hold at most `factor` times the mean rows of a leaf.
-    """
+    """Publish a version with more documents, with leaves of at most `factor` times the mean rows."""
     return _put(root, assign, batches, factor, replace=False)
 
 
 def upsert(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float) -> LeafMap:
-    """Publish a version with these documents, which replace documents with the same ids.
-
-    A leaf may hold at most `factor` times the mean rows of a leaf.
-    """
+    """Publish a version with these documents, which replace documents with the same ids."""
     return _put(root, assign, batches, factor, replace=True)
 
 
 def delete(root: Location, ids: Sequence[str]) -> LeafMap:
-    """Publish a version without the documents with these ids; InputError where an id is not in the index."""
+    """Publish a version without the documents with these ids. InputError if an id is not in the index."""
     named = pa.array(sorted(set(ids)), pa.string())
     if not len(named):
         raise InputError("ids: got none; allowed: one or more")
@@ -69,11 +63,10 @@ def delete(root: Location, ids: Sequence[str]) -> LeafMap:
 
 
 def fold(root: Location, assign: Assigner | None = None, factor: float = math.inf) -> LeafMap | None:
-    """Write the newest version's tail, changes of the change log, to leaf files: publish a version that holds them.
+    """Publish a version whose leaf files hold the change log's tail. None if there is no tail.
 
-    With the version's `assign`, a leaf may hold at most `factor` times the mean rows of a leaf: others go to their
-    next-best one. None where there is no tail. InputError where an object of the log is damaged, or the version's
-    router must place documents anew and is not given; what the log named stays as it was.
+    With `assign`, a leaf may hold at most `factor` times the mean rows: others go to their next-best one. InputError if
+    an object of the log is damaged, or documents must be placed again and `assign` is not given.
     """
     with writing(root) as newest:
         log = ChangeLog(root)
@@ -88,7 +81,9 @@ def fold(root: Location, assign: Assigner | None = None, factor: float = math.in
                 raise InputError(f"{root}: the change log has a tail; allowed: rayhier index fold WORKDIR first")
             table = assign.again(table)
         if table is not None and assign is not None:
-            table, moved = _within_limit(newest, table, assign.router, factor)
+            size_L = np.array(newest.manifest.counts)
+            most = leaf_limit.most_rows(int(size_L.sum()) + table.num_rows, newest.manifest.leaves, factor)
+            table, moved = leaf_limit.within(assign.router, table, size_L, most)
         before = find(newest, named)  # may fail, so that nothing was written yet
         shards: list[Shard] = []
         if table is not None:
@@ -114,7 +109,6 @@ def fold(root: Location, assign: Assigner | None = None, factor: float = math.in
 
 
 def last_rows(changes: Sequence[Change]) -> pa.Table | None:
-    """Return the rows of documents that changes, in their order, leave in the index; None where there are none."""
     last = {name: change.number for change in changes for name in change.ids.to_pylist()}
     tables = []
     for change in changes:
@@ -126,39 +120,20 @@ def last_rows(changes: Sequence[Change]) -> pa.Table | None:
     return pa.concat_tables(tables) if tables else None
 
 
-def _within_limit(newest: LeafMap, table: pa.Table, router: Router, factor: float) -> tuple[pa.Table, int]:
-    """Move rows of over-full leaves to next-best ones; returns the rows, and how many moved."""
-    size_L = np.array(newest.manifest.counts)
-    count_L = np.bincount(table["leaf"].to_numpy(), minlength=len(size_L))
-    most = leaf_limit.most_rows(int(size_L.sum() + count_L.sum()), newest.manifest.leaves, factor)
-    room_L = np.maximum(most - size_L, 0)
-    over_L = count_L > room_L
-    if not over_L.any():
-        return table, 0
-    (rows,) = leaf_limit.excess([table], count_L, room_L)
-    return leaf_limit.move(router, table, rows, np.where(over_L, 0, room_L - count_L)), len(rows)
-
-
 def rollback(root: Location, version: int) -> LeafMap:
-    """Publish the content of an older version again, as the newest version; the change log's tail is left behind.
-
-    InputError where a server writes to the index now.
-    """
+    """Publish an older version again, without the log's tail. InputError if a server writes to the index now."""
     refuse_while_written(root)
     return restore(root, version)
 
 
 def restore(root: Location, version: int, model: str | None = None, key: str | None = None) -> LeafMap:
-    """Roll back as `rollback` does, in the index's Writer, for a request with an idempotency key.
-
-    InputError where the version was made by another model than this one (None: any), or a file of it is gone.
-    """
+    """Roll back in the index's Writer, for a request with an idempotency key. `model` must have made the version."""
     with pinned(root, version), pinned(root, leaf_map.versions(root)[-1], writes=True):
         made_by = LeafMap.open(root, version).manifest.model
         if model is not None and made_by != model:
             raise InputError(f"version {version}: was made by model {made_by}; allowed: versions of {model}")
         last = 0
-        with contextlib.suppress(InputError):  # a rollback may mend a damaged newest version
+        with contextlib.suppress(InputError):  # a rollback may repair a damaged newest version
             last = LeafMap.open(root).manifest.log
         return leaf_map.republish(root, version, ChangeLog(root).last(last), key)
 
@@ -192,7 +167,7 @@ def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: flo
 
 
 def _settle(root: Location, assign: Assigner | None = None, factor: float = math.inf) -> None:
-    """Fold the log's tail, which a server left, before a change; InputError where a server writes to the index now."""
+    """Fold the log's tail, which a server left, before a change. InputError if a server writes to the index now."""
     refuse_while_written(root)
     folded = fold(root, assign, factor)
     if folded is not None:
@@ -200,7 +175,7 @@ def _settle(root: Location, assign: Assigner | None = None, factor: float = math
 
 
 def _check_revision(placed: Manifest, now: Manifest) -> None:
-    """Raise InputError where leaves were split or merged since rows were placed in the leaves of `placed`."""
+    """Raise InputError if leaves were split or merged since rows were placed in the leaves of `placed`."""
     if placed.revision != now.revision:
         raise InputError(
             f"leaves were split or merged by version {now.version}, after version {placed.version} was read; nothing "
@@ -210,7 +185,7 @@ def _check_revision(placed: Manifest, now: Manifest) -> None:
 
 @contextlib.contextmanager
 def writing(root: Location) -> Iterator[LeafMap]:
-    """Open the newest version; inside the block, a vacuum keeps its files and those that the writer adds."""
+    """Open the newest version. Inside the block, a vacuum keeps its files and those that the writer adds."""
     with reading(root) as newest, pinned(root, newest.manifest.version, writes=True):
         yield newest
 
@@ -218,7 +193,7 @@ def writing(root: Location) -> Iterator[LeafMap]:
 def _write_shards(
     newest: LeafMap, filling: Filling, batches: Iterable[Batch], shards: list[Shard], *, replace: bool
 ) -> pa.Array:
-    """Write a file of rows for each batch, noted in `shards` once written; returns the ids of all documents."""
+    """Write a file of rows for each batch, noted in `shards` once written. Returns the ids of all documents."""
     token, checked = uuid.uuid4().hex[:12], 0
     named: list[pa.Array] = []
 
@@ -229,7 +204,11 @@ def _write_shards(
         return len(named)
 
     with _writing_behind(shards) as write:
-        for number, (documents, encoded) in enumerate(_checked(newest.manifest, batches)):
+        for number, (documents, encoded) in enumerate(batches):
+            dimension = encoded.vectors.shape[1]
+            if dimension != newest.manifest.dimension:
+                allowed = f"{newest.manifest.dimension}, the index's"
+                raise InputError(f"vectors: got dimension {dimension}; allowed: {allowed}")
             named.append(_ids(documents))
             if len(named) >= 2 * checked:  # looks ids up in every file, so only after 1, 2, 4, 8 … batches
                 checked = check()
@@ -244,9 +223,9 @@ def _write_shards(
 
 @contextlib.contextmanager
 def _writing_behind(shards: list[Shard]) -> Iterator[Callable[[Callable[[], Shard]], None]]:
-    """Yield a function that writes a shard in a thread while the block goes on; `shards` gets those written, in order.
+    """Yield a function that writes shards in a thread, one at a time. `shards` gets those written, in order.
 
-    At most one waits. What could not be written is raised by the next call, or at the block's end.
+    The next call, or the block's end, raises what could not be written.
     """
     waiting = list[Future[Shard]]()
 
@@ -269,16 +248,8 @@ def _writing_behind(shards: list[Shard]) -> Iterator[Callable[[Callable[[], Shar
         settle()
 
 
-def _checked(manifest: Manifest, batches: Iterable[Batch]) -> Iterator[Batch]:
-    for documents, encoded in batches:
-        dimension = encoded.vectors.shape[1]
-        if dimension != manifest.dimension:
-            raise InputError(f"vectors: got dimension {dimension}; allowed: {manifest.dimension}, the index's")
-        yield documents, encoded
-
-
 def _ids(documents: pa.Table) -> pa.Array:
-    """Ids of a batch, sorted; InputError where an id occurs twice."""
+    """Return the sorted ids of a batch. InputError if an id occurs twice."""
     _refuse(_twice(documents["doc_id"].combine_chunks()), *AGAIN)
     return documents[key_of(documents.column_names)].combine_chunks().unique().sort()
 
@@ -296,7 +267,8 @@ def _check_new(now: LeafMap, ids: pa.Array) -> None:
 
 def _check_known(now: LeafMap, ids: pa.Array) -> pa.Table:
     rows = find(now, ids)
-    _refuse(unknown(rows, ids), f"not in the index (version {now.manifest.version})", "ids of documents in the index")
+    unknown = ids.filter(pc.invert(pc.is_in(ids, rows["id"].combine_chunks()))).to_pylist()
+    _refuse(unknown, f"not in the index (version {now.manifest.version})", "ids of documents in the index")
     return rows
 
 
@@ -306,24 +278,16 @@ def _refuse(ids: Sequence[str], why: str, allowed: str) -> None:
         raise InputError(f"ids: {len(ids)} {why}: {shown}; allowed: {allowed}; nothing was changed")
 
 
-def write_ids(root: Location, ids: pa.Array) -> files.File:
+def write_ids(root: Location, ids: pa.Array) -> File:
     table = pa.table({"doc_id": ids}, schema=schemas.IDS)
     return files.write_parquet(root, f"removed/{uuid.uuid4().hex[:12]}.parquet", [table], schemas.IDS)
 
 
-def without_rows(manifest: Manifest, rows: pa.Table, file: files.File, ids: int, change: leaf_map.Change) -> Manifest:
+def without_rows(manifest: Manifest, rows: pa.Table, file: File, ids: int, change: leaf_map.Change) -> Manifest:
     removed = Removal(file=file, ids=ids, rows=rows.num_rows, since=manifest.version + 1)
-    counts = np.array(manifest.counts) - per_leaf(rows, len(manifest.counts))
+    counts = np.array(manifest.counts) - leaf_sizes(rows, len(manifest.counts))
     documents = manifest.documents - int(pc.sum(pc.equal(rows["rank"], 0)).as_py() or 0)
-    return manifest.model_copy(
-        update={
-            "change": change,
-            "at": leaf_map.now(),
-            "documents": documents,
-            "counts": counts.tolist(),
-            "removed": [*manifest.removed, removed],
-        }
-    )
+    return manifest.changed(change, documents=documents, counts=counts.tolist(), removed=[*manifest.removed, removed])
 
 
 def with_shards(manifest: Manifest, shards: Sequence[Shard], version: int, change: leaf_map.Change) -> Manifest:
@@ -331,12 +295,20 @@ def with_shards(manifest: Manifest, shards: Sequence[Shard], version: int, chang
     for shard in shards:
         counts[shard.leaves] += np.diff(shard.offsets)
     dated = [shard.model_copy(update={"since": version}) for shard in shards]
-    return manifest.model_copy(
-        update={
-            "change": change,
-            "at": leaf_map.now(),
-            "documents": manifest.documents + sum(shard.documents for shard in shards),
-            "counts": counts.tolist(),
-            "shards": [*manifest.shards, *dated],
-        }
-    )
+    documents = manifest.documents + sum(shard.documents for shard in shards)
+    return manifest.changed(change, documents=documents, counts=counts.tolist(), shards=[*manifest.shards, *dated])
+
+
+def check_kept(what: str, base: Manifest, used: Iterable[File], now: Manifest) -> None:
+    """Raise InputError if files made from some files of `base` cannot replace these in the newest version.
+
+    They can while the newest version still has these files and all removals of `base`, and its further removals are
+    later. A rollback takes removals away, or brings earlier removals back.
+    """
+    removed = {removal.file.name for removal in base.removed}
+    is_earlier = (removal.since <= base.version for removal in now.removed if removal.file.name not in removed)
+    if any(is_earlier) or not removed | {file.name for file in used} <= {file.name for file in now.files}:
+        raise InputError(
+            f"{what}: version {now.version} ({now.change}) no longer has all files of version {base.version}; nothing "
+            "was changed; run it again"
+        )

@@ -2,19 +2,19 @@
 
 from collections.abc import Callable, Sequence
 
+from rayhier.index.change import check_kept, writing
 from rayhier.index.gather import VersionRows
 from rayhier.index.shards import shard_count, write_shard
 from rayhier.spec import JobSpec
 from rayhier.storage import leaf_map
 from rayhier.storage.artifact import check
-from rayhier.storage.leaf_map import MEND, LeafMap, Manifest, Shard, check_kept, ranges
+from rayhier.storage.leaf_map import MEND, LeafMap, Manifest, ranges
 from rayhier.storage.paths import Location
-from rayhier.storage.pins import pinned, reading
+from rayhier.storage.shard import Shard
 
 
 def compact_here(spec: JobSpec, root: Location) -> LeafMap:
-    """Compact in this process, without Ray, a shard at a time; publishes and returns the new version."""
-    with reading(root) as opened, pinned(root, opened.manifest.version, writes=True):
+    with writing(root) as opened:
         base = opened.manifest
         for file in base.files:  # checked once here, as each file is read for many shards
             check(root, file, MEND)
@@ -34,11 +34,7 @@ def compact_here(spec: JobSpec, root: Location) -> LeafMap:
 
 
 def replace_shards(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap], Manifest]:
-    """Return the change, for `leaf_map.commit`, that replaces all files of an older version by new shards.
-
-    Later additions and removals stay. The change raises InputError where another compaction or a rollback took some of
-    the older version's files away in the meantime.
-    """
+    """Return the change, for `commit`, that replaces all files of an older version. Later changes stay."""
     old = {file.name for file in base.files}
     dated = [shard.model_copy(update={"since": base.version}) for shard in shards]
 
@@ -46,13 +42,7 @@ def replace_shards(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap
         now = newest.manifest
         check_kept("compact", base, base.files, now)
         later = [removed for removed in now.removed if removed.file.name not in old]
-        return now.model_copy(
-            update={
-                "change": "compact",
-                "at": leaf_map.now(),
-                "shards": [*dated, *(shard for shard in now.shards if shard.file.name not in old)],
-                "removed": later,
-            }
-        )
+        shards = [*dated, *(shard for shard in now.shards if shard.file.name not in old)]
+        return now.changed("compact", shards=shards, removed=later)
 
     return change

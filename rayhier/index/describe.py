@@ -12,7 +12,6 @@ Shapes: A counts (a word in a leaf or node), L leaves, K nodes, T levels, W word
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,25 +27,21 @@ from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import Location
 
 KEYWORDS, DOCUMENTS = 12, 3
-"""Most keywords (KEYWORDS) and most representative documents (DOCUMENTS) of a node."""
 WORDS, BEST = "words", "best"
-"""Beginnings of the names of the two files that describe a shard: counts of words, and each leaf's best documents."""
 READ = ("doc_id", "leaf", "rank", "log_prob", "title", "text")
 ROWS_A_BUCKET = 50_000
-"""Number of rows, about, whose words make one bucket; the word counts of a bucket must fit in memory."""
+"""About the number of rows whose words make one bucket. The word counts of a bucket must fit in memory."""
 BETWEEN = r"[^\pL\pN]+"
-"""Pattern (RE2) of the characters between two words."""
 SHORTEST, LONGEST = 2, 40
-"""Least (SHORTEST) and most (LONGEST) characters of a word that is counted."""
 FEWEST = 3
-"""Least number of times that a keyword occurs in all documents; 1 in a corpus of at most FEW words."""
+"""Least number of times that a keyword occurs in all documents. 1 in a corpus of at most FEW words."""
 FEW = 10_000
 SMOOTHING = 100.0
 """Number n of Kilgarriff's formula: greater values prefer frequent words."""
 COUNTED_ROWS = 5_000
 """Number of documents whose words are in memory at a time."""
 COUNTS = pa.schema([("bucket", pa.int32()), ("leaf", pa.int32()), ("word", pa.string()), ("count", pa.int64())])
-"""Columns of word counts: number of times that a word occurs in a leaf; rows of one word and leaf add up."""
+"""Number of times that a word occurs in a leaf. Rows of one word and leaf add up."""
 SCORED = pa.schema([("node", pa.int32()), ("score", pa.float64()), ("word", pa.string())])
 
 
@@ -57,18 +52,7 @@ class DescribeShard:
         self.leaf_map, self.scratch = leaf_map, scratch
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Describe the shard number `row["shard"]`, in files below scratch; returns its number of documents."""
         return {"rows": write_part(self.leaf_map, int(row["shard"]), self.scratch)}
-
-
-@dataclass(frozen=True)
-class ShardDescription:
-    """Description of a shard: counts of words, and documents that most probably lie in its leaves."""
-
-    words: Location
-    total_L: Ints
-    """Number [leaves] of occurrences of words in each leaf's documents, each document in its best leaf only."""
-    best: pa.Table
 
 
 def write_part(leaf_map: LeafMap, number: int, scratch: Location) -> int:
@@ -83,41 +67,39 @@ def write_part(leaf_map: LeafMap, number: int, scratch: Location) -> int:
     return shard.documents
 
 
-def written_part(scratch: Location, number: int, leaves: int) -> ShardDescription:
-    """Read the description of a shard, by its number; counts of words stay on storage."""
-    words, best = (scratch / f"{name}-{number:05d}.parquet" for name in (WORDS, BEST))
-    counts = files.read_table(words, ["leaf", "count"])
-    total_L = np.bincount(counts["leaf"].to_numpy(), weights=counts["count"].to_numpy(), minlength=leaves)
-    return ShardDescription(words, total_L, files.read_table(best))
-
-
 def buckets(size_L: Sequence[int] | Ints) -> int:
-    """Return the number of buckets among which an index's words are divided, from the rows of its leaves."""
     return max(1, -(-int(sum(size_L)) // ROWS_A_BUCKET))
 
 
 def describe(leaf_map: LeafMap, tree: DisplayTree) -> pa.Table:
-    """Describe the nodes of a version from its documents, shard by shard; a row for each node, in columns LEAVES."""
-    size_L, shards = np.array(leaf_map.manifest.counts), range(len(leaf_map.manifest.shards))
+    shards = len(leaf_map.manifest.shards)
     with tempfile.TemporaryDirectory(prefix="rayhier-") as folder:
-        for number in shards:
+        for number in range(shards):
             write_part(leaf_map, number, Path(folder))
-        return table(tree, size_L, [written_part(Path(folder), number, len(size_L)) for number in shards])
+        return table(tree, np.array(leaf_map.manifest.counts), Path(folder), shards)
 
 
 def best_of(rows: pa.Table, node_N: Ints) -> pa.Table:
-    """Keep DOCUMENTS rows of each node, those with the highest log-probabilities; `node_N` are the rows' nodes."""
+    """Keep the DOCUMENTS rows of each node with the highest log-probabilities. `node_N` are the rows' nodes."""
     order = np.lexsort((rows["doc_id"].combine_chunks(), -rows["log_prob"].to_numpy(), node_N))
     sorted_N = np.asarray(node_N)[order]
     chosen = order[np.arange(len(order)) - np.searchsorted(sorted_N, sorted_N) < DOCUMENTS]
     return rows.take(pa.array(chosen))
 
 
-def table(tree: DisplayTree, size_L: Ints, parts: Sequence[ShardDescription]) -> pa.Table:
-    """Make a row for each node of each level, top down, from the descriptions of all shards and the sizes of leaves."""
-    path_LT, best = tree.paths(), pa.concat_tables([part.best for part in parts])
-    totals = tree.summed(np.sum([part.total_L for part in parts], axis=0))
-    words_of_levels = keywords(_buckets(parts, buckets(size_L)), path_LT, totals, KEYWORDS)
+def table(tree: DisplayTree, size_L: Ints, scratch: Location, shards: int) -> pa.Table:
+    """Make a row for each node of each level, top down, from what `write_part` wrote of each shard."""
+    written = [[scratch / f"{name}-{number:05d}.parquet" for number in range(shards)] for name in (WORDS, BEST)]
+    path_LT, best = tree.paths(), pa.concat_tables(map(files.read_table, written[1]))
+    total_L = np.zeros(len(size_L))
+    for path in written[0]:
+        counts = files.read_table(path, ["leaf", "count"])
+        total_L += np.bincount(counts["leaf"].to_numpy(), counts["count"].to_numpy(), len(size_L))
+    in_buckets = (
+        pa.concat_tables([files.read_table(path, COUNTS.names, [("bucket", "==", bucket)]) for path in written[0]])
+        for bucket in range(buckets(size_L))
+    )
+    words_of_levels = keywords(in_buckets, path_LT, tree.summed(total_L), KEYWORDS)
     tables = []
     for level, (words, size_K) in enumerate(zip(words_of_levels, tree.summed(size_L), strict=True), start=1):
         node_N = path_LT[best["leaf"].to_numpy(), level - 1]
@@ -137,14 +119,8 @@ def table(tree: DisplayTree, size_L: Ints, parts: Sequence[ShardDescription]) ->
     return pa.concat_tables(tables)
 
 
-def _buckets(parts: Sequence[ShardDescription], count: int) -> Iterator[pa.Table]:
-    for bucket in range(count):
-        wanted = [("bucket", "==", bucket)]
-        yield pa.concat_tables([files.read_table(part.words, COUNTS.names, wanted) for part in parts])
-
-
 def counted(table: pa.Table, buckets: int) -> Iterator[pa.Table]:
-    """Count the words of documents (columns `leaf`, `title`, `text`); yields a table (COUNTS) for each bucket."""
+    """Count the words of documents (columns `leaf`, `title`, `text`). Yields a table (COUNTS) for each bucket."""
     for begin in range(0, table.num_rows, COUNTED_ROWS):
         counts = _count(table.slice(begin, COUNTED_ROWS))
         word = counts["word"].combine_chunks().dictionary_encode()
@@ -160,7 +136,6 @@ def counted(table: pa.Table, buckets: int) -> Iterator[pa.Table]:
 
 
 def _count(table: pa.Table) -> pa.Table:
-    """Columns `leaf`, `word` and `count_all` [a]: the number of times that a word occurs in a leaf."""
     texts = pc.binary_join_element_wise(table["title"], table["text"], " ").combine_chunks()
     split = pc.split_pattern_regex(pc.utf8_lower(texts), BETWEEN)
     words, row = pc.list_flatten(split), pc.list_parent_indices(split)
@@ -173,8 +148,7 @@ def _count(table: pa.Table) -> pa.Table:
 def keywords(buckets: Iterable[pa.Table], path_LT: Ints, totals: Sequence[Ints], most: int) -> list[list[list[str]]]:
     """Find at most `most` keywords of each node, level by level: highest score first, ties by word.
 
-    `buckets` hold all counts of their words, in columns COUNTS; `path_LT` are the nodes above each leaf, and `totals`,
-    for each level, the numbers [k] of all words of its nodes.
+    `path_LT` are the nodes above each leaf, and `totals`, for each level, the numbers [k] of all words of its nodes.
     """
     best = [SCORED.empty_table() for _ in totals]
     for table in buckets:
@@ -197,7 +171,7 @@ def keywords(buckets: Iterable[pa.Table], path_LT: Ints, totals: Sequence[Ints],
 
 
 def _scored(key_A: Ints, count_A: Ints, whole_W: Ints, total_K: Ints, words: pa.Array) -> pa.Table:
-    """Words that are more frequent in a node than elsewhere, in columns SCORED; a key is node << 32 | word."""
+    """Return words that are more frequent in a node than elsewhere. A key is node << 32 | word."""
     node_A, word_A = key_A >> 32, key_A & 0xFFFFFFFF
     score_A = kilgarriff(count_A, total_K[node_A], whole_W[word_A], int(total_K.sum()))
     is_key = score_A > 1
@@ -215,10 +189,7 @@ def _summed(place_A: Ints, count_A: Ints, places: int) -> Ints:
 
 
 def kilgarriff(count_A: Ints, total_A: Ints, whole_A: Ints, every: int) -> Floats:
-    """Score words in nodes: (frequency in the node + n) / (frequency in the rest + n), per million words.
-
-    A word occurs `count_A` times among the node's `total_A` words, and `whole_A` times among all `every` words.
-    """
+    """Score words by (frequency in the node + n) / (frequency in the rest + n), per million of `every` word."""
     node_A = 1e6 * count_A / np.maximum(total_A, 1)
     rest_A = 1e6 * (whole_A - count_A) / np.maximum(every - total_A, 1)
     return np.asarray((node_A + SMOOTHING) / (rest_A + SMOOTHING))

@@ -1,24 +1,23 @@
-"""The tree that people look at: the router's tree, or where many leaves lie in one level, a tree of their centroids."""
+"""The tree that people look at: the router's tree, or a tree of centroids if many leaves lie in one level."""
 
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
-from rayhier.arrays import Floats, Ints
+from rayhier.arrays import Ints
 from rayhier.cluster.document_tree import above, grow
 from rayhier.model.router import Router
 
 FLAT = 64
 """Most leaves in one level that are shown without nodes above them."""
 BRANCHING = 8
-"""Number of children of a node, about, in a tree of centroids."""
 SEED = 0
 
 
 @dataclass(frozen=True)
 class DisplayTree:
-    """The tree that people look at: the parent of each node, for levels 1 to T, top down."""
+    """The parent of each node, for levels 1 to T, top down."""
 
     parents: list[Ints]
     leaf_L: Ints
@@ -28,7 +27,6 @@ class DisplayTree:
 
     @classmethod
     def of(cls, router: Router) -> Self:
-        """Make the tree of a router: its own levels, or groups of its leaves where many lie in one level."""
         leaves, levels = router.n_leaves, router.levels
         branching = round(leaves ** (1 / levels))
         if levels > 1 or leaves <= FLAT:
@@ -36,11 +34,13 @@ class DisplayTree:
             return cls(parents, np.arange(leaves), grouped=False)
         centroid_LM = router.cells.centroid_LM.cpu().numpy()
         filled = np.flatnonzero(centroid_LM.any(axis=1))
-        return cls(*_groups(centroid_LM[filled], filled, leaves), grouped=True)
+        tree = grow(centroid_LM[filled], BRANCHING, SEED)
+        lowest = np.zeros(leaves, np.int64)  # leaves without documents lie below the first node
+        lowest[filled] = tree.leaf_N
+        return cls([*tree.parents, lowest], np.arange(leaves), grouped=True)
 
     @property
     def counts(self) -> list[int]:
-        """Number of nodes in each level, top down."""
         return [len(parent_K) for parent_K in self.parents]
 
     def paths(self) -> Ints:
@@ -48,16 +48,8 @@ class DisplayTree:
         return above(self.parents, self.leaf_L)
 
     def summed(self, value_L: np.ndarray) -> list[np.ndarray]:
-        """Sum values of leaves [leaves] over the leaves below each node; returns sums [nodes], level by level."""
+        """Sum values of leaves [leaves] over the leaves below each node. Returns sums [nodes], level by level."""
         path_LT = self.paths()
         return [
             np.bincount(path_LT[:, level], weights=value_L, minlength=count) for level, count in enumerate(self.counts)
         ]
-
-
-def _groups(centroid_HM: Floats, filled: Ints, leaves: int) -> tuple[list[Ints], Ints]:
-    """Levels of a tree of centroids above all leaves; leaves without documents stand below the first node."""
-    tree = grow(centroid_HM, BRANCHING, SEED)
-    lowest = np.zeros(leaves, np.int64)
-    lowest[filled] = tree.leaf_N
-    return [*tree.parents, lowest], np.arange(leaves)

@@ -27,26 +27,26 @@ ASKED, NEAREST = 100, 10
 
 @dataclass(frozen=True)
 class Export:
-    """Number of rows and lists of an exported file, its size in bytes, and the recall of plain faiss on it."""
-
     rows: int
     lists: int
     bytes: int
     recall: float
-    """Share of the ten nearest rows that plain faiss finds with `probes` lists, over a sample of stored vectors as
-    queries."""
+    """Share of the ten nearest rows that plain faiss finds with `probes` lists, over a sample of stored vectors."""
 
 
 def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
     """Write all rows as a faiss IVF by inner product to `path`, and a table of the rows to `PATH.rows.parquet`.
 
-    Vectors keep their stored format. A row's faiss id is its number; the table has the document (`id`), leaf and rank
-    of each number, and the columns of sidecars. A document in two leaves is two rows. Recall is measured with `probes`
-    lists. Raises InputError where memory is too small for the file.
+    Vectors keep their stored format. A row's faiss id is its number. A document in two leaves is two rows. InputError
+    if memory is too small for the file.
     """
     manifest = leaf_map.manifest
     m, leaves = manifest.dimension, len(manifest.counts)
-    _check_memory(manifest.rows * m * BYTES[manifest.vectors])
+    needed, free = manifest.rows * m * BYTES[manifest.vectors], available()
+    if needed > free:
+        raise InputError(
+            f"export: needs {needed >> 20:,} MiB of memory; {free >> 20:,} MiB are free; use a machine with more"
+        )
     quantizer = faiss.IndexFlatIP(m)
     index: Any = faiss.IndexIVFFlat(quantizer, m, leaves, faiss.METRIC_INNER_PRODUCT)
     if LOSSLESS[manifest.vectors] == "fp16":
@@ -76,7 +76,7 @@ def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
 
 
 def _rows(leaf_map: LeafMap) -> Iterator[pa.Table]:
-    """Number, document, leaf and rank of each row, and its values in sidecars, shard by shard."""
+    """Yield number, document, leaf and rank of each row, and its values in sidecars, shard by shard."""
     begin = 0
     for shard in leaf_map.manifest.shards:
         names = ["leaf", "rank", *shard.sidecars]
@@ -87,7 +87,7 @@ def _rows(leaf_map: LeafMap) -> Iterator[pa.Table]:
 
 
 def _recall(index: Any, query_QM: Floats, probes: int) -> float:
-    """Recall at `probes` lists against a scan of every list; 1 for an empty index."""
+    """Measure recall at `probes` lists against a scan of every list. 1 for an empty index."""
     if not len(query_QM):
         return 1.0
 
@@ -100,16 +100,8 @@ def _recall(index: Any, query_QM: Floats, probes: int) -> float:
     return float(hit_QK.sum() / (exact_QK >= 0).sum())
 
 
-def _check_memory(needed: int) -> None:
-    free = available()
-    if needed > free:
-        raise InputError(
-            f"export: needs {needed >> 20:,} MiB of memory; {free >> 20:,} MiB are free; use a machine with more"
-        )
-
-
 def available() -> int:
-    """Return the bytes of free memory, with file caches that the system can release where it tells them."""
+    """Return the bytes of free memory, with file caches that the system can release."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10

@@ -1,7 +1,7 @@
 """Find the rows of documents by id, by reading the column of ids of the shards that may have them.
 
-Which shards these are, sorted hashes of the ids tell, which are computed once on this machine: a document that is added
-to an index of millions is compared with no id.
+Sorted hashes of ids tell which shards these are. They are computed once on this machine, so a new document is compared
+with no id.
 """
 
 import threading
@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from rayhier.dataset.words import word_hashes
 from rayhier.storage import cache
 from rayhier.storage.cache import Lease
-from rayhier.storage.leaf_map import LeafMap, Shard
+from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.shard import Shard
 
 FORMAT = 1
 FEWEST = 1_000
-"""Rows from which on the ids of a shard are hashed: those of fewer rows are read at once."""
 CACHE_BYTES = 2e9
 """Most bytes of hashes that stay on this machine."""
 OPENED = 100
@@ -28,17 +28,13 @@ OPENED = 100
 HASHES = "hashes.npy"
 Hashes = npt.NDArray[np.uint64]
 _known: "OrderedDict[str, tuple[Lease, Hashes]]" = OrderedDict()
-"""The mapped hashes of shards, by the SHA-256 of their files."""
 _lock = threading.Lock()
 
 FOUND = pa.schema([("id", pa.string()), ("leaf", pa.int32()), ("rank", pa.int8())])
 
 
 def find(leaf_map: LeafMap, ids: pa.Array) -> pa.Table:
-    """Find the rows of the documents with these ids, in columns `id`, `leaf`, `rank`, without removed rows.
-
-    Memory holds the ids of one shard at a time.
-    """
+    """Find the rows of the documents with these ids, in columns `id`, `leaf`, `rank`, without removed rows."""
     hash_X, tables = np.sort(word_hashes(ids.to_pylist())), [pa.table([[], [], []], schema=FOUND)]
     for shard in leaf_map.manifest.shards:
         if shard.rows and _may_have(leaf_map, shard, hash_X):
@@ -49,7 +45,7 @@ def find(leaf_map: LeafMap, ids: pa.Array) -> pa.Table:
 
 
 def _may_have(leaf_map: LeafMap, shard: Shard, hash_X: Hashes) -> bool:
-    """Return False if no row of a shard, removed ones included, has an id with one of these hashes, ascending."""
+    """Return False if no row of a shard, removed ones included, has an id with one of these sorted hashes."""
     if shard.rows < FEWEST:
         return True
     hash_N = _hashes(leaf_map, shard)
@@ -58,8 +54,6 @@ def _may_have(leaf_map: LeafMap, shard: Shard, hash_X: Hashes) -> bool:
 
 
 def _hashes(leaf_map: LeafMap, shard: Shard) -> Hashes:
-    """Return the hashes of a shard's ids, ascending, those of removed rows too."""
-
     def fill(folder: Path) -> None:
         np.save(folder / HASHES, np.unique(word_hashes(leaf_map.ids(shard).unique().to_pylist())))
 
@@ -79,8 +73,3 @@ def _hashes(leaf_map: LeafMap, shard: Shard) -> Hashes:
 def unknown(rows: pa.Table, ids: pa.Array) -> list[str]:
     missing: list[str] = ids.filter(pc.invert(pc.is_in(ids, rows["id"].combine_chunks()))).to_pylist()
     return missing
-
-
-def per_leaf(rows: pa.Table, leaves: int) -> np.ndarray:
-    """Count the rows [leaves] of a table made by `find` in each leaf."""
-    return np.bincount(rows["leaf"].to_numpy(), minlength=leaves)

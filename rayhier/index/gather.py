@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,21 +14,8 @@ from rayhier.storage.paths import Location
 from rayhier.storage.schemas import Language
 
 
-class RowSource(Protocol):
-    """Interface of a source of rows for the leaf map: routed parts of the corpus, or an older version."""
-
-    @property
-    def digests(self) -> list[str]:
-        """SHA-256 of each file that the rows come from."""
-
-    def rows(self, leaves: range) -> Iterator[pa.Table]:
-        """Yield tables of the rows that lie in a range of leaves."""
-
-
 @dataclass(frozen=True)
 class RoutedParts:
-    """Rows of a corpus whose parts were routed and written as files."""
-
     paths: list[Location]
     digests: list[str]
 
@@ -39,22 +26,21 @@ class RoutedParts:
 
 @dataclass(frozen=True)
 class VersionRows:
-    """Rows of an older version of the leaf map, to be compacted."""
-
     leaf_map: LeafMap
 
     @property
     def digests(self) -> list[str]:
-        """SHA-256 of each of the version's files: rows, sidecars, removed ids."""
         return [file.sha256 for file in self.leaf_map.manifest.files]
 
     def rows(self, leaves: range) -> Iterator[pa.Table]:
-        """Yield the rows that were not removed and lie in a range of leaves, shard by shard."""
         leaf_map = self.leaf_map
         return (
             leaf_map.read(shard, leaf_map.columns(shard), leaves=leaves, verify=False)
             for shard in leaf_map.manifest.shards
         )
+
+
+RowSource = RoutedParts | VersionRows
 
 
 class GatherShard:
@@ -74,7 +60,6 @@ class GatherShard:
         self.ledger = Ledger(ledger, root)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Write the shard `row["key"]`, of leaves `row["first"]` to before `row["last"]`; returns its row count."""
         key, leaves = str(row["key"]), range(int(row["first"]), int(row["last"]))
         name, rows = f"data/{key}.parquet", self.source.rows(leaves)
         shard = write_shard(self.root, name, rows, leaves, self.counts, words=self.words)

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.arrays import Floats
-from rayhier.corpus import check, parquet
-from rayhier.corpus.check import Entry, RowError, Rules, beginning
+from rayhier.corpus import parquet
+from rayhier.corpus.check import Entry, RowError, RowSchema, beginning
 from rayhier.corpus.document_file import VECTOR, Read, check_rows, read
 from rayhier.corpus.passages import DocumentLayout
 from rayhier.dataset.documents import document_texts
@@ -22,15 +22,13 @@ from rayhier.spec.corpus import CorpusSpec
 from rayhier.storage.source import PARQUET
 
 BATCH = 16_384
-"""Number of documents in memory at a time; each batch of a larger file becomes a shard of the leaf map."""
+"""Number of documents in memory at a time. Each batch of a larger file becomes a shard of the leaf map."""
 SMALL, FEW = 64 << 20, 4 * BATCH
-"""Bytes, uncompressed, and rows of a file up to which all of its documents are in memory, and it is read once: checked,
-then added."""
+"""Uncompressed bytes, and rows, of a file up to which it is read once: checked in memory, then added."""
 LENGTH = 0.01
 """Most by which a unit vector's length may differ from 1, as rounding to float16 can make it."""
 
 Encode = Callable[[Sequence[str]], Encoded]
-"""Function that encodes texts by the trained encoder."""
 
 
 def batches(
@@ -38,19 +36,19 @@ def batches(
 ) -> Iterator[Batch]:
     """Yield the documents of a `.jsonl` or `.parquet` file in batches of at most `size`, encoded by `encode`.
 
-    Columns have the corpus's names; `key` is the name of the column of ids where it differs. A parquet file may have a
-    column `vector` of vectors that the trained encoder made: these documents are not encoded, and with `unit` each
-    vector must have length 1. All rows are checked first; InputError names the refused ones and the reasons.
+    `key` is the name of the column of ids if it is not the corpus's. A parquet file may have a column `vector` of the
+    trained encoder's vectors, of length 1 with `unit`: these documents are not encoded. All rows are checked first.
+    InputError names the refused rows.
     """
     layout = DocumentLayout.of(corpus)
     columns = corpus.row_columns
-    rules = Rules(corpus.limits, columns if key is None else columns.model_copy(update={"id": key}), layout.fields)
+    schema = RowSchema(corpus.limits, columns if key is None else columns.model_copy(update={"id": key}), layout.fields)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     is_small = _is_small(path)
-    parts: Iterable[Read] = list(read(path, rules, size)) if is_small else read(path, rules, size, vectors=False)
+    parts: Iterable[Read] = list(read(path, schema, size)) if is_small else read(path, schema, size, vectors=False)
     check_rows(path, (row for part in parts for row in part.rows))
-    for part in parts if is_small else read(path, rules, size):
+    for part in parts if is_small else read(path, schema, size):
         table = layout.table([row for row in part.rows if isinstance(row, Entry)])
         vectors = part.vectors
         if vectors is not None and len(vectors) != len(table) and layout.passages is None:
@@ -75,7 +73,7 @@ def _is_small(path: Path) -> bool:
 
 
 def _matrix(path: Path, vectors: pa.ChunkedArray, *, unit: bool) -> Floats:
-    """Return vectors [n, m] of a column of lists; InputError where they are not numbers, or of several sizes."""
+    """Return vectors [n, m] of a column of lists. InputError if they are not numbers, or of several sizes."""
     kind, rows = vectors.type, len(vectors)
     if not _is_list(kind):
         raise InputError(f"{path}: {VECTOR}: holds {kind}; allowed: lists of numbers")
@@ -106,28 +104,24 @@ def _is_list(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class GivenDocuments:
-    """Checked documents: their rows in the corpus's columns, and vectors where these were given."""
-
     table: pa.Table
     ids: list[str]
-    """Id of each document, in their order."""
     vector_NM: Floats | None
-    """Vectors [n, m] of the rows; None: they are to be encoded."""
+    """Vectors [n, m] of the rows. None: they are to be encoded."""
 
 
 def given_documents(
     documents: Sequence[Mapping[str, Any]], corpus: CorpusSpec, dimension: int, *, unit: bool
 ) -> GivenDocuments:
-    """Check documents with the keys `id`, `title`, `text`, `fields` and `vector`.
+    """Check documents with the keys `id`, `title`, `text`, `fields` and `vector`. InputError names the refused one.
 
-    All have a vector, as the trained encoder makes them, or none has; with `unit` it must have length 1. InputError
-    names the document that is refused, and the reason.
+    All have a vector, as the trained encoder makes them, or none has. With `unit` it must have length 1.
     """
     layout, names = DocumentLayout.of(corpus), corpus.row_columns
-    rules = Rules(corpus.limits, names, layout.fields)
+    schema = RowSchema(corpus.limits, names, layout.fields)
     entries, places = list[Entry](), dict[str, int]()
     for place, document in enumerate(documents):
-        entry = _entry(document, rules, place)
+        entry = _entry(document, schema, place)
         if entry.key in places:
             raise InputError(
                 f"documents[{place}].id: got {beginning(entry.key)!r}, which documents[{places[entry.key]}] has too; "
@@ -147,21 +141,21 @@ def given_documents(
     return GivenDocuments(layout.table(entries), list(places), vector_NM)
 
 
-def _entry(document: Mapping[str, Any], rules: Rules, place: int) -> Entry:
-    names, fields = rules.columns, document.get("fields") or {}
+def _entry(document: Mapping[str, Any], schema: RowSchema, place: int) -> Entry:
+    names, fields = schema.columns, document.get("fields") or {}
     for name in fields:
-        if name not in rules.fields:
-            allowed = ", ".join(rules.fields) or "none: this corpus declares no fields"
+        if name not in schema.fields:
+            allowed = ", ".join(schema.fields) or "none: this corpus declares no fields"
             raise InputError(f"documents[{place}].fields: got {beginning(name)!r}; allowed: {allowed}")
     row = {names.id: document.get("id"), names.title: document.get("title"), names.text: document.get("text"), **fields}
     try:
-        entry = check.document(row, rules)
+        entry = schema.document(row)
     except RowError as error:
         raise InputError(
             f"documents[{place}]: {error.reason}; allowed: documents as in the corpus; nothing was changed"
         ) from None
     if entry.cut:
-        most = f"{rules.limits.title:,} characters of title and {rules.limits.text:,} of text"
+        most = f"{schema.limits.title:,} characters of title and {schema.limits.text:,} of text"
         raise InputError(f"documents[{place}]: text too long; allowed: {most}, corpus.limits; nothing was changed")
     return entry
 

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Floats, Ints
-from rayhier.index.assign import ORDER, Assigner, leaf_counts, leaves_column
-from rayhier.index.find import find, per_leaf
+from rayhier.index.assign import ORDER, Assigner, leaf_sizes, leaves_column
+from rayhier.index.find import find
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import Router, place_all
 from rayhier.model.spill import CANDIDATES
@@ -21,7 +21,6 @@ from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.schemas import NODES
 
 MOVED = 4096
-"""Number of rows whose next-best leaves are computed at a time."""
 
 
 def most_rows(rows: int, leaves: int, factor: float) -> int:
@@ -36,8 +35,7 @@ def most_rows(rows: int, leaves: int, factor: float) -> int:
 def excess(parts: Iterable[pa.Table], size_L: Ints, room_L: Ints) -> list[Ints]:
     """Find the rows of each part that must leave their leaf: a leaf of `size_L` [l] rows may hold `room_L` [l].
 
-    Parts have the columns doc_id, leaf, rank, log_prob. A leaf keeps its most probable rows, ties by id. Memory holds
-    the rows of over-full leaves at once.
+    Parts have the columns doc_id, leaf, rank, log_prob. A leaf keeps its most probable rows, ties by id.
     """
     over_L = size_L > room_L
     candidates = [_held(part, number, over_L) for number, part in enumerate(parts)]
@@ -55,11 +53,19 @@ def _held(part: pa.Table, number: int, over_L: np.ndarray) -> pa.Table:
     return rows_held.append_column("part", [np.full(len(rows), number)]).append_column("row", [rows])
 
 
-def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
-    """Move `rows` of a part to their next-best leaf with room; `room_L` is reduced, in place, by the rows that move.
+def within(router: Router, table: pa.Table, size_L: Ints, most: int) -> tuple[pa.Table, int]:
+    """Move rows out of leaves that hold `size_L` [l] rows already, and may hold `most`. Returns how many moved."""
+    count_L, room_L = leaf_sizes(table, len(size_L)), np.maximum(most - size_L, 0)
+    over_L = count_L > room_L
+    if not over_L.any():
+        return table, 0
+    (rows,) = excess([table], count_L, room_L)
+    # Over-full leaves are filled by their own rows; only other leaves have room for moved rows.
+    return move(router, table, rows, np.where(over_L, 0, room_L - count_L)), len(rows)
 
-    No document lies twice in one leaf. Raises InputError where no leaf has room.
-    """
+
+def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
+    """Move `rows` to their next-best leaf with room, which `room_L` then lacks. InputError if no leaf has room."""
     leaf_A, rank_A, log_prob_A = (table[name].to_numpy().copy() for name in ("leaf", "rank", "log_prob"))
     document_A = table["doc_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     leaf_D2 = np.full((document_A.max(initial=-1) + 1, 2), -1, dtype=np.int64)
@@ -76,7 +82,7 @@ def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
                 free = _free(all_leaves[0][0], all_leaves[1][0], room_L, taken)
             if free is None:
                 name = repr(table["doc_id"][row].as_py())
-                raise InputError(f"index.max_leaf_factor: no leaf has room for {name}; allowed: a larger factor")
+                raise InputError(f"no leaf has room for {name}; allowed: fewer leaves in the router")
             leaf_D2[document_A[row], rank_A[row]] = leaf_A[row] = free[0]
             log_prob_A[row] = free[1]
             room_L[free[0]] -= 1
@@ -111,7 +117,7 @@ def _near(
 
 
 def _free(leaf_C: Ints, log_prob_C: Floats, room_L: Ints, own_2: Ints) -> tuple[int, float] | None:
-    """The first leaf with room in which the document does not lie, and its log-probability."""
+    """Return the first leaf with room in which the document does not lie, and its log-probability."""
     free = np.flatnonzero((room_L[leaf_C] > 0) & np.isfinite(log_prob_C) & ~np.isin(leaf_C, own_2))
     return (int(leaf_C[free[0]]), float(log_prob_C[free[0]])) if len(free) else None
 
@@ -120,8 +126,7 @@ class Filling:
     """Counts the rows of each leaf while documents are added to a version, so that no leaf becomes too large.
 
     A leaf may hold `factor` times the mean rows of a leaf. Documents that replace others count twice until the old rows
-    are looked up; the look-up reads all ids, so it waits until a leaf might be full. Concurrent writers count
-    separately.
+    are looked up. The look-up reads all ids, so it waits until a leaf might be full.
     """
 
     def __init__(self, base: LeafMap, assign: Assigner, factor: float, *, replace: bool) -> None:
@@ -131,40 +136,24 @@ class Filling:
         self._least = int(self._size_L.sum())
         self._doubtful: list[pa.Array] = []
         self.moved = 0
-        """Number of rows that moved to a next-best leaf because their best leaf was full."""
 
     def take(self, documents: pa.Table, encoded: Encoded, ids: pa.Array) -> pa.Table:
-        """Route documents and count their rows; returns the rows of the leaf map. InputError where no leaf has room.
-
-        `ids` are the ids that users know: of a passage, its document's.
-        """
+        """Route documents, counting their rows. `ids` are those that users know: of a passage, its document's."""
         table = self._assign(documents, encoded)
-        count_L = self._counts(table)
         if self._replace:
             self._doubtful.append(ids)
-            if (count_L > self._room(count_L)).any():
-                self._look_up()
-        room_L = self._room(count_L)
-        over_L = count_L > room_L
-        if over_L.any():
-            (rows,) = excess([table], count_L, room_L)
-            # Over-full leaves are filled by their own rows; only other leaves have room for moved rows.
-            table = move(self._assign.router, table, rows, np.where(over_L, 0, room_L - count_L))
-            count_L, self.moved = self._counts(table), self.moved + len(rows)
-        self._size_L += count_L
+            count_L = leaf_sizes(table, len(self._size_L))
+            if ((count_L > 0) & (self._size_L + count_L > self._most(table))).any():
+                rows = find(self._base, pa.concat_arrays(self._doubtful))
+                self._size_L -= leaf_sizes(rows, len(self._size_L))
+                self._doubtful.clear()
+        table, moved = within(self._assign.router, table, self._size_L, self._most(table))
+        self.moved += moved
+        self._size_L += leaf_sizes(table, len(self._size_L))
         if not self._doubtful:
             self._least = int(self._size_L.sum())
         return table
 
-    def _counts(self, table: pa.Table) -> np.ndarray:
-        return np.array(leaf_counts(table["leaf"].to_numpy(), len(self._size_L)))
-
-    def _room(self, count_L: np.ndarray) -> np.ndarray:
-        """Rows of a batch that each leaf can still take; `count_L` are the rows of the batch in each leaf."""
-        rows = self._least if self._doubtful else int(self._size_L.sum() + count_L.sum())
-        return np.asarray(np.maximum(most_rows(rows, self._base.manifest.leaves, self._factor) - self._size_L, 0))
-
-    def _look_up(self) -> None:
-        rows = find(self._base, pa.concat_arrays(self._doubtful))
-        self._size_L -= per_leaf(rows, len(self._size_L))
-        self._doubtful.clear()
+    def _most(self, table: pa.Table) -> int:
+        rows = self._least if self._doubtful else int(self._size_L.sum()) + table.num_rows
+        return most_rows(rows, self._base.manifest.leaves, self._factor)

@@ -1,9 +1,8 @@
 """Maintenance: leaves that grew too large are split, leaves that shrank are given up, and documents move (ours).
 
-An index made anew would have a mean number of rows in a leaf, which its size decides. A leaf of 1.5 times as many is
-cut by 2-means, as in SPFresh's LIRE, and one of less than a quarter is given up. Centroids of changed leaves and of
-those near them become the means of their documents, and documents of these leaves are placed anew. Nothing is trained,
-and no other document is read or moved. How often queries visit a leaf decided no better than its size (docs/LOG.md).
+A leaf of 1.5 times the mean rows of a rebuilt index is cut by 2-means, as in SPFresh's LIRE, and one of less than a
+quarter is given up. Centroids of changed leaves and of leaves near them become the means of their documents, which are
+placed again. Nothing is trained, and no other document is read or moved.
 
 Shapes: L leaves, S leaves to split, N documents read, M embedding size.
 """
@@ -25,11 +24,10 @@ from torch.nn import functional as F
 
 from rayhier.arrays import Bools, Ints
 from rayhier.dataset.words import word_hashes
-from rayhier.index.assign import Assigner
+from rayhier.index.assign import Assigner, leaf_sizes
 from rayhier.index.change import with_shards, without_rows, write_ids, writing
-from rayhier.index.due import SHRUNK, Due, largest
-from rayhier.index.find import per_leaf
 from rayhier.index.shards import write_rows
+from rayhier.index.stats import SHRUNK, Due, largest
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.placing import choose
 from rayhier.model.revise import flat, give_up, in_use, move, split
@@ -45,29 +43,25 @@ from rayhier.storage.leaf_map import LeafMap, Manifest, Revision, key_of
 from rayhier.storage.paths import Location
 
 NEAR, NEARBY = 16, 256
-"""Leaves nearest to a changed leaf's centroid whose documents are placed anew too, and leaves nearest to the one where
-a document lies with which it is then compared."""
+"""Leaves near a changed leaf whose documents are placed again, and leaves among which a document is placed."""
 ROUNDS, STEPS = 6, 8
 """Most rounds, in each of which a leaf is split once, and steps of 2-means."""
 AT_ONCE = 1_000_000
-"""About the most documents that are in memory."""
 LOPSIDED = 0.1
 """Least share of a leaf's rows in each half."""
 SAME = 1e-3
 """Distance of two centroids up to which a leaf is not split: its documents have about the same vector."""
 PIECE = 1024
-"""Centroids that are compared at a time."""
 
 
 def maintain(
     root: Location, router: Router, spec: JobSpec, most: int = AT_ONCE, skip: int = 0, of: Manifest | None = None
 ) -> LeafMap | None:
-    """Publish a version whose leaves are about as large as those of an index made anew; None where it would not pay.
+    """Publish a version whose leaves are about as large as those of a rebuilt index. None if it would not pay.
 
-    `router` is that of the newest version; `of` a manifest of a version that has it, None: it is not compared. About
-    `most` documents are read: where more leaves need a change, the largest are changed, but for `skip` leaves, which
-    did not pay before.
-    InputError where leaves cannot be split, or the index was changed meanwhile.
+    `router` is that of the newest version, and of the version with the manifest `of`, if given. About `most` documents
+    are read: of more leaves the largest are changed, but for `skip` leaves, which did not pay before. InputError if
+    leaves cannot be split, or the index was changed meanwhile.
     """
     router = checked(router, spec)
     with writing(root) as newest:
@@ -86,21 +80,20 @@ def maintain(
 
 
 def can_maintain(router: Router, spec: JobSpec) -> bool:
-    """Return True unless `checked` would raise."""
     with contextlib.suppress(InputError):
         return checked(router, spec) is router
     return False
 
 
 def checked(router: Router, spec: JobSpec) -> LearnedIvfRouter:
-    """Return a router; InputError where its leaves cannot be split."""
+    """Return a router. InputError if its leaves cannot be split."""
     if not isinstance(router, LearnedIvfRouter):
         raise InputError(f"router.type: got {spec.router.type}, whose leaves do not split; allowed: learned_ivf")
     return router
 
 
 def leaves_at_once(due: Due, documents: int) -> int:
-    """Return the number of leaves that are changed where about so many documents are read."""
+    """Return the number of leaves that are changed if about so many documents are read."""
     return max(1, int(documents / ((NEAR + 1) * due.mean)))
 
 
@@ -108,15 +101,9 @@ class Region:
     """Documents in leaves that are due and in leaves near them, in memory, and the router as it changes."""
 
     def __init__(
-        self,
-        there: LeafMap,
-        router: LearnedIvfRouter,
-        due: Due,
-        spec: JobSpec,
-        documents: int = AT_ONCE,
-        skip: int = 0,
+        self, there: LeafMap, router: LearnedIvfRouter, due: Due, spec: JobSpec, documents: int, skip: int
     ) -> None:
-        """Read about so many documents, of very many leaves only those of the largest, but for the first `skip`."""
+        """Read about so many documents, of very many leaves only the largest, but for the first `skip`."""
         self._counted_L, revision = np.array(there.manifest.counts), there.manifest.revision
         self._size_L = self._counted_L.copy()
         grown = due.grown[np.argsort(-self._size_L[due.grown], kind="stable")]
@@ -136,7 +123,7 @@ class Region:
 
     @property
     def pays(self) -> bool:
-        """True where searches compare fewer rows than before, or leaves were given up."""
+        """True if searches compare fewer rows than before, or leaves were given up."""
         fewer = (self._size_L**2).sum() < (self._counted_L**2).sum()
         return bool(len(self.moved)) and bool(fewer or in_use(self.router).sum() < self._used)
 
@@ -147,7 +134,6 @@ class Region:
         return self._id_N.filter(pa.array(changed_N)).unique()
 
     def split_grown(self) -> None:
-        """Split leaves that grew, and halves that are still too large."""
         refused = set[int]()
         for _ in range(ROUNDS):
             large = np.flatnonzero(self._whole_L & (self._size_L > largest(self._mean)))
@@ -157,9 +143,9 @@ class Region:
             centroid_S2M = self._halves(leaf_S)
             apart_S = (centroid_S2M[:, 0] - centroid_S2M[:, 1]).norm(dim=1) > SAME
             refused |= {leaf for leaf, apart in zip(leaf_S, apart_S.tolist(), strict=True) if not apart}
-            leaf_S = [leaf for leaf in leaf_S if leaf not in refused]
-            if not leaf_S:
+            if not apart_S.any():
                 break
+            leaf_S = [leaf for leaf in leaf_S if leaf not in refused]
             size_S = self._size_L[leaf_S]
             self.router, number_S = split(self.router, leaf_S, centroid_S2M[apart_S])
             further = self.router.n_leaves - len(self._size_L)
@@ -171,7 +157,6 @@ class Region:
             refused |= {leaf for leaf, size in zip(leaf_S, size_S, strict=True) if self._size_L[leaf] >= size}
 
     def give_up_shrunk(self) -> None:
-        """Give up leaves that shrank; their documents go to the next-best ones."""
         used_L = in_use(self.router).numpy()
         small = np.flatnonzero(self._whole_L & used_L & (self._size_L < SHRUNK * self._mean))
         if len(small) and len(small) < used_L.sum() - NEAR:
@@ -180,7 +165,7 @@ class Region:
             self._settle(small, near)
 
     def _halves(self, leaf_S: Sequence[int]) -> Tensor:
-        """Cut leaves by 2-means of their documents, all at once; returns unit centroids [s, 2, m]."""
+        """Cut leaves by 2-means of their documents, all at once. Returns unit centroids [s, 2, m]."""
         place_L = torch.full((len(self._size_L),), -1)
         place_L[list(leaf_S)] = torch.arange(len(leaf_S))
         row_A, leaf_A = _rows(self._leaf_N2)
@@ -190,7 +175,7 @@ class Region:
         return two_means(self._unit_NM[row_A[order_A]], part_A[order_A], len(leaf_S))
 
     def _settle(self, changed: Ints, near: Ints | None = None) -> None:
-        """Let leaves that changed, and those near, lie where their documents do, and place these documents anew."""
+        """Move leaves that changed, and those near, to their documents, and place these documents again."""
         leaves = np.union1d(changed, self._near(changed, NEAR) if near is None else near)
         here_L = np.zeros(len(self._size_L), dtype=bool)
         here_L[leaves] = True
@@ -238,10 +223,10 @@ class Region:
 
 
 def two_means(unit_AM: Tensor, part_A: Tensor, parts: int) -> Tensor:
-    """Cut each part of unit vectors [a, m] in two by spherical 2-means; returns unit centroids [parts, 2, m].
+    """Cut each part of unit vectors [a, m] in two by spherical 2-means. Returns unit centroids [parts, 2, m].
 
-    `part_A` [a] is each vector's part, ascending; each part has two vectors or more. Where a half would have less than
-    a tenth of its part, the part is cut at the median instead.
+    `part_A` [a] is each vector's part, ascending. Each part has two vectors or more. If a half would have less than a
+    tenth of its part, the part is cut at the median instead.
     """
     size_S = torch.bincount(part_A, minlength=parts)
     first_S = size_S.cumsum(0) - size_S
@@ -273,7 +258,7 @@ def two_means(unit_AM: Tensor, part_A: Tensor, parts: int) -> Tensor:
 
 
 class MappedRows:
-    """Rows of a version in the mapped files that searches read, of which only those that are asked for are read."""
+    """Rows of a version in the mapped files that searches read. Only the wanted rows are read."""
 
     def __init__(self, there: LeafMap, spec: JobSpec) -> None:
         # Lists of codes have the stored vectors beside them; others hold vectors in the codec alone.
@@ -307,12 +292,9 @@ def _with_vectors(table: pa.Table, segment: Segment, row_A: Ints) -> pa.Table:
 
 
 def _all_rows(leaves: pa.ListArray) -> pa.Table:
-    begin_N, size_N = (
-        leaves.offsets.to_numpy()[:-1] - leaves.offsets[0].as_py(),
-        pc.list_value_length(leaves).to_numpy(),
-    )
-    leaf_A = leaves.flatten()
-    return pa.table({"leaf": leaf_A, "rank": np.arange(len(leaf_A)) - np.repeat(begin_N, size_N)})
+    document_A = pc.list_parent_indices(leaves).to_numpy()
+    rank_A = np.arange(len(document_A)) - np.searchsorted(document_A, document_A)
+    return pa.table({"leaf": leaves.flatten(), "rank": rank_A})
 
 
 def _rows(leaf_N2: Ints) -> tuple[Tensor, Tensor]:
@@ -326,7 +308,6 @@ def _sizes(leaf_N2: Ints, leaves: int) -> Ints:
 
 
 def _published(newest: LeafMap, region: Region, spec: JobSpec) -> LeafMap:
-    """Write the rows of documents that moved, and the router, and publish the version."""
     root, manifest, named = newest.root, newest.manifest, region.moved.sort()
     assign = Assigner(region.router, spec, manifest.model)
     rows = region.stored.of(named)
@@ -334,7 +315,7 @@ def _published(newest: LeafMap, region: Region, spec: JobSpec) -> LeafMap:
     shard = write_rows(root, f"data/moved-{token}.parquet", table, words=manifest.words)
     before = _all_rows(rows["leaves"].combine_chunks())
     count_L = np.pad(manifest.counts, (0, region.router.n_leaves - len(manifest.counts)))
-    count_L = count_L - per_leaf(before, len(count_L)) + np.bincount(table["leaf"].to_numpy(), minlength=len(count_L))
+    count_L = count_L - leaf_sizes(before, len(count_L)) + leaf_sizes(table, len(count_L))
     region.router.log_size_L.copy_(torch.from_numpy(np.log(count_L + 0.5)))
     revision = Revision(files=_written(root, f"routers/{token}", region.router), origins=region.origins)
     removal = write_ids(root, named)

@@ -24,10 +24,9 @@ class Node:
     number: int
     parent: int
     size: int
-    """Number of rows below the node; a document in two leaves has two rows."""
+    """Number of rows below the node. A document in two leaves has two rows."""
     keywords: list[str]
     documents: list[str]
-    """Ids of a few documents that most probably lie below the node."""
 
     @property
     def name(self) -> str:
@@ -36,13 +35,10 @@ class Node:
 
 
 class NodeTable:
-    """The nodes of a built index, read by leaf or below a node; the nodes of the lowest level are the leaves."""
+    """The nodes of a built index, read by leaf or below a node. The nodes of the lowest level are the leaves."""
 
     def __init__(self, table: pa.Table, size_L: Ints) -> None:
-        """Take a row for each node, in columns `schemas.LEAVES`, and the number of rows [leaves] in each leaf.
-
-        InputError where the table has other leaves.
-        """
+        """Take a row for each node, in columns `schemas.LEAVES`, and the number of rows [leaves] in each leaf."""
         level_N, parent_N = table["level"].to_numpy(), table["parent"].to_numpy()
         self.levels = int(level_N[-1])
         self._table, self._begin = table, np.searchsorted(level_N, np.arange(1, self.levels + 2))
@@ -61,7 +57,7 @@ class NodeTable:
 
     @classmethod
     def of(cls, leaf_map: LeafMap) -> Self:
-        """Read the nodes of a leaf map, with the sizes of its version; InputError where another code wrote the file."""
+        """Read the nodes of a leaf map, with the sizes of its version. InputError if another code wrote the file."""
         path = leaf_map.root / LEAVES
         table = files.read_table(path)
         if not table.schema.equals(schemas.LEAVES) or not table.num_rows:
@@ -72,7 +68,6 @@ class NodeTable:
         return cls(table, np.array(leaf_map.manifest.counts))
 
     def leaves(self, numbers: Sequence[int]) -> list[Node]:
-        """Return the nodes of some leaves, in this order; InputError for a number that no leaf has."""
         count = len(self._parents[-1])
         for number in numbers:
             if not 0 <= number < count:
@@ -80,10 +75,7 @@ class NodeTable:
         return self._nodes(self.levels, numbers)
 
     def below(self, name: str, limit: int) -> tuple[list[Node], int]:
-        """Return the `limit` largest children of a node that have documents, the largest first, and their number.
-
-        The root is 0:0, a leaf has no children. InputError where no node has this name.
-        """
+        """Return the `limit` largest children of a node that have documents, and the number of all. The root is 0:0."""
         level, number = self._place(name)
         if level == self.levels:
             return [], 0
@@ -112,7 +104,7 @@ class NodeTable:
 
 
 def _with_leaves(table: pa.Table, origins: Sequence[int]) -> pa.Table:
-    """Describe leaves [leaves] of a revised router, each as the leaf of the model that it was split from."""
+    """Describe leaves of a revised router, each as the leaf of the model that it was split from."""
     level_N = table["level"].to_numpy()
     first, place = int(np.searchsorted(level_N, level_N[-1])), table.schema.get_field_index("node")
     leaves = table.take(pa.array([first + origin for origin in origins], pa.int64()))

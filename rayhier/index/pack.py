@@ -1,8 +1,7 @@
 """Pack: write the rows of many small shards, which folds and additions left, to one, so that few files stay.
 
-Sixteen shards of about the same size become one shard. A row is written again once for each sixteen times as many
-rows, until its shard is as large as a build makes shards. Files of removed ids are packed in the same way, if they
-act on the same shards.
+Sixteen shards of about the same size become one shard. So a row is written again once for each sixteen times as many
+rows. Files of removed ids are packed in the same way, if they act on the same shards.
 """
 
 import contextlib
@@ -15,14 +14,14 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from rayhier.index.change import write_ids
+from rayhier.index.change import check_kept, write_ids, writing
 from rayhier.index.shards import SHARD_BYTES, write_rows
 from rayhier.spec import InputError
 from rayhier.storage import leaf_map
 from rayhier.storage.files import File
-from rayhier.storage.leaf_map import LeafMap, Manifest, Removal, Shard, check_kept
+from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import Location
-from rayhier.storage.pins import pinned, reading
+from rayhier.storage.shard import Removal, Shard
 
 WIDTH = 16
 """Number of files of about the same size that become one file, and the factor between two sizes."""
@@ -30,11 +29,8 @@ T = TypeVar("T")
 
 
 def pack(root: Location) -> LeafMap | None:
-    """Publish a version with packed small shards or files of removed ids, or None if no sixteen are about equal.
-
-    Memory holds the rows of the new shard. InputError where a file is damaged, or was replaced in the meantime.
-    """
-    with reading(root) as newest, pinned(root, newest.manifest.version, writes=True):
+    """Publish a version with packed shards or files of removed ids, or None if no sixteen are about equal."""
+    with writing(root) as newest:
         base = newest.manifest
         if chosen := small(base):
             rows = pa.concat_tables([newest.read(shard, newest.columns(shard)) for shard in chosen])
@@ -62,7 +58,6 @@ def packed(changed: LeafMap) -> LeafMap:
 
 
 def small(manifest: Manifest) -> list[Shard]:
-    """Choose the shards to pack: the smallest ones, if there are sixteen of about a size."""
     shards = (shard for shard in manifest.shards if shard.file.bytes * WIDTH < SHARD_BYTES)
     return _alike(shards, lambda shard: _magnitude(shard.rows))
 
@@ -91,6 +86,6 @@ def _placed(
         now = newest.manifest
         check_kept("pack", base, used, now)
         kept = [each for each in getattr(now, listed) if each not in gone]
-        return now.model_copy(update={"change": "pack", "at": leaf_map.now(), listed: [*kept, *packed]})
+        return now.changed("pack", **{listed: [*kept, *packed]})
 
     return change

@@ -16,27 +16,29 @@ from rayhier.embed.precision import agreed, as_embedded
 from rayhier.embed.ray import tokenisers
 from rayhier.embed.tokeniser import unpacked
 from rayhier.index import leaf_limit
-from rayhier.index.assign import Assigner, leaf_counts, read_part
+from rayhier.index.assign import Assigner, leaf_sizes, read_part
+from rayhier.index.change import writing
 from rayhier.index.compact import replace_shards
-from rayhier.index.describe import DescribeShard, table, written_part
+from rayhier.index.describe import DescribeShard, table
 from rayhier.index.display import DisplayTree
 from rayhier.index.gather import GatherShard, RoutedParts, RowSource, VersionRows
 from rayhier.index.shards import shard_count
-from rayhier.model.precision import resolve_device
+from rayhier.model.precision import best_device
 from rayhier.model.router import load_router
 from rayhier.progress import Bar, say
 from rayhier.ray import stream
 from rayhier.search.request.model import Model
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import Workers
+from rayhier.spec.index import LEAF_FACTOR
 from rayhier.storage import files, leaf_map, schemas
 from rayhier.storage.artifact import Artifact, check
 from rayhier.storage.attempt import Attempt, Output
-from rayhier.storage.leaf_map import BUILT, LEAVES, MEND, LeafMap, Manifest, Shard, ranges
+from rayhier.storage.leaf_map import BUILT, LEAVES, MEND, LeafMap, Manifest, ranges
 from rayhier.storage.ledger import Ledger, LedgerEntry
-from rayhier.storage.paths import Location, locate
-from rayhier.storage.pins import pinned, reading
+from rayhier.storage.paths import Location
 from rayhier.storage.schemas import Language
+from rayhier.storage.shard import Shard
 
 ROUTED, CAPPED = "routed", "capped"
 ROUTED_ROWS = 1024
@@ -46,22 +48,18 @@ ROUTED_ROWS = 1024
 class RoutePart:
     """A Ray actor that routes parts of the corpus to leaves and writes their rows below scratch, sorted by leaf."""
 
-    def __init__(self, spec: dict[str, Any], corpus: str, vectors: str, model: str, scratch: str) -> None:
-        job = JobSpec.model_validate(spec)
-        torch.set_num_threads(job.cluster.index.cpus)
-        self.corpus, self.vectors = Artifact.open(locate(corpus)), Artifact.open(locate(vectors))
-        self.scratch = locate(scratch)
-        self.ledger = Ledger(self.scratch / "ledger", self.scratch)
-        if job.encodes_again:
-            job = job.model_copy(update={"encoder": agreed(job.encoder, self.ledger)})
-        device = resolve_device("cpu" if job.encoder.device == "cpu" else "auto")
-        trained = Artifact.open(locate(model))
-        self.model, self.fingerprint = Model.open(trained, job, device), trained.record.fingerprint
-        self.assign = Assigner(self.model.router, job, self.fingerprint)
+    def __init__(self, spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, scratch: Location) -> None:
+        torch.set_num_threads(spec.cluster.index.cpus)
+        self.corpus, self.vectors, self.scratch = corpus, vectors, scratch
+        self.ledger = Ledger(scratch / "ledger", scratch)
+        if spec.encodes_again:
+            spec = spec.model_copy(update={"encoder": agreed(spec.encoder, self.ledger)})
+        self.model = Model.open(model, spec, best_device())
+        self.assign = Assigner(self.model.router, spec, model.record.fingerprint)
         self.clock = Clock(self.model.open_encoder)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Route the part `row["part"]`; returns its number of documents, and times of work."""
+        """Route the part `row["part"]`. Returns its number of documents, and times of work."""
         name = str(row["part"])
         documents, base_NM = read_part(self.corpus.path(name), self.vectors.path(name))
         tokens = unpacked(row) if "ids" in row else None
@@ -69,11 +67,9 @@ class RoutePart:
             encoded = self.model.encode_stored(base_NM, lambda: document_texts(documents), tokens)
             table = self.assign(documents, encoded)
         file = files.write_parquet(self.scratch / ROUTED, Path(name).name, sliced(table), table.schema)
-        counts = leaf_counts(table["leaf"].to_numpy(), self.assign.router.n_leaves)
-        entry = LedgerEntry(
-            (file.model_copy(update={"name": f"{ROUTED}/{file.name}"}),),
-            {"leaves": counts, "documents": documents.num_rows},
-        )
+        written = file.model_copy(update={"name": f"{ROUTED}/{file.name}"})
+        counts = leaf_sizes(table, self.assign.router.n_leaves).tolist()
+        entry = LedgerEntry((written,), {"leaves": counts, "documents": documents.num_rows})
         self.ledger.enter(part_key(name), entry)
         return {"rows": documents.num_rows, **self.clock.lap()}
 
@@ -83,7 +79,7 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
     spec = as_embedded(spec, vectors, spec.cluster.index.gpus)
     documents = int(corpus.record.counts["rows"])
     parts, counts = _route(spec, corpus, vectors, model, attempt, documents)
-    parts, counts, moved = _cap(spec, model, attempt, parts, counts)
+    parts, counts, moved = _cap(model, attempt, parts, counts)
     size = sum(path.stat().st_size for path in parts.paths)
     words = language(corpus) if spec.index.words else None
     shards = _gather(spec, attempt.root, parts, counts, size, "shard", attempt.scratch / "ledger", words=words)
@@ -115,8 +111,7 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
 
 
 def compact(spec: JobSpec, root: Location) -> LeafMap:
-    """Publish a version with the same documents in few files, without removed rows; search results stay the same."""
-    with reading(root) as opened, pinned(root, opened.manifest.version, writes=True):
+    with writing(root) as opened:
         base = opened.manifest
         size, name = sum(file.bytes for file in base.files), f"compacted-{base.version:06d}"
         for file in base.files:  # checked once here, as gathering reads each file for many shards
@@ -133,13 +128,7 @@ def _route(
 ) -> tuple[RoutedParts, list[int]]:
     names = corpus.names("documents/")
     ledger = Ledger(attempt.scratch / "ledger", attempt.scratch)
-    arguments = {
-        "spec": spec.model_dump(mode="json"),
-        "corpus": str(corpus.folder),
-        "vectors": str(vectors.folder),
-        "model": str(model.folder),
-        "scratch": str(attempt.scratch),
-    }
+    arguments = {"spec": spec, "corpus": corpus, "vectors": vectors, "model": model, "scratch": attempt.scratch}
     done = {name: entry.counts["documents"] for name in names if (entry := ledger.done(part_key(name)))}
     missing = [{"part": name} for name in names if name not in done]
     ahead = tokenisers(spec, model.local("encoder"), corpus) if spec.encodes_again else None
@@ -161,11 +150,11 @@ def _route(
 
 
 def _cap(
-    spec: JobSpec, model: Artifact, attempt: Attempt, parts: RoutedParts, counts: Sequence[int]
+    model: Artifact, attempt: Attempt, parts: RoutedParts, counts: Sequence[int]
 ) -> tuple[RoutedParts, list[int], int]:
-    """Move rows out of over-full leaves; returns the parts, the rows of each leaf, and the number of moved rows."""
+    """Move rows out of over-full leaves. Returns the parts, the rows of each leaf, and the number of moved rows."""
     size_L = np.array(counts)
-    most = leaf_limit.most_rows(size_L.sum(), len(size_L), spec.index.max_leaf_factor)
+    most = leaf_limit.most_rows(size_L.sum(), len(size_L), LEAF_FACTOR)
     if size_L.max(initial=0) <= most:
         return parts, list(counts), 0
     router, room_L = load_router(model.local("router")), np.maximum(most - size_L, 0)
@@ -180,7 +169,7 @@ def _cap(
             capped.paths[number], capped.digests[number] = attempt.scratch / CAPPED / path.name, file.sha256
     after = np.zeros_like(size_L)
     for path in capped.paths:
-        after += np.array(leaf_counts(files.read_table(path, ["leaf"])["leaf"].to_numpy(), len(size_L)))
+        after += leaf_sizes(files.read_table(path, ["leaf"]), len(size_L))
     moved = sum(map(len, moved_rows))
     say(f"  {moved:,} rows moved to a next-best leaf, since their own was full ({most:,} rows)")
     return capped, after.tolist(), moved
@@ -197,10 +186,7 @@ def _gather(
     *,
     words: Language | None,
 ) -> list[Shard]:
-    """Write the missing shards, named from `name`; returns all shards. `size` is the bytes of all rows.
-
-    The ledger in `folder` has the shards that are written already. With `words`, words are counted.
-    """
+    """Write the missing shards, named from `name`, and return all. The ledger is in `folder`."""
     rows, ledger, cuts = sum(counts), Ledger(folder, root), ranges(counts, shard_count(spec, size))
     plan = {f"{name}-{number:05d}": cut for number, cut in enumerate(cuts)}
     # A shard of the same name may hold rows of parts that were routed again since, with another result.
@@ -214,8 +200,7 @@ def _gather(
     arguments = {"root": root, "source": source, "counts": counts, "ledger": folder, "made_of": made_of, "words": words}
     with Bar("gather", rows, "rows") as bar:
         bar.advance(sum(entry.counts["shard"]["rows"] for key in plan if (entry := done(key))))
-        without_gpus = Workers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
-        for row in stream(missing, GatherShard, arguments, without_gpus):
+        for row in stream(missing, GatherShard, arguments, _without_gpus(spec)):
             bar.advance(row["rows"])
     shards = [Shard.model_validate(entry.counts["shard"]) for key in plan if (entry := done(key))]
     _check_count(root, sum(shard.rows for shard in shards), rows, "rows")
@@ -223,21 +208,21 @@ def _gather(
 
 
 def _describe(spec: JobSpec, opened: LeafMap, model: Artifact, attempt: Attempt) -> files.File:
-    """Write sizes, keywords and representative documents of all nodes of the tree that people look at."""
     scratch, shards = attempt.scratch / "described", opened.manifest.shards
     tree = DisplayTree.of(load_router(model.local("router")))
     with Bar("describe", opened.manifest.documents, "documents") as bar:
         items = [{"shard": number} for number in range(len(shards))]
-        without_gpus = Workers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
-        for row in stream(items, DescribeShard, {"leaf_map": opened, "scratch": scratch}, without_gpus):
+        for row in stream(items, DescribeShard, {"leaf_map": opened, "scratch": scratch}, _without_gpus(spec)):
             bar.advance(row["rows"])
-    counts = opened.manifest.counts
-    parts = [written_part(scratch, number, len(counts)) for number in range(len(shards))]
-    return files.write_parquet(attempt.root, LEAVES, [table(tree, np.array(counts), parts)], schemas.LEAVES)
+    described = table(tree, np.array(opened.manifest.counts), scratch, len(shards))
+    return files.write_parquet(attempt.root, LEAVES, [described], schemas.LEAVES)
+
+
+def _without_gpus(spec: JobSpec) -> Workers:
+    return Workers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
 
 
 def sliced(table: pa.Table) -> list[pa.Table]:
-    """Cut a table into slices of ROUTED_ROWS rows, to be written as row groups."""
     return [table.slice(begin, ROUTED_ROWS) for begin in range(0, table.num_rows, ROUTED_ROWS)]
 
 
@@ -247,5 +232,4 @@ def _check_count(place: Location, done: int, expected: int, what: str) -> None:
 
 
 def part_key(name: str) -> str:
-    """Return the name of a routed part's entry in the ledger of finished parts."""
     return f"routed-{Path(name).stem}"

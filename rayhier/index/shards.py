@@ -12,20 +12,19 @@ from rayhier.dataset.words import postings
 from rayhier.spec import JobSpec
 from rayhier.storage import files
 from rayhier.storage.files import File
-from rayhier.storage.leaf_map import Shard, Sidecar
 from rayhier.storage.paths import Location
 from rayhier.storage.schemas import Language
+from rayhier.storage.shard import Shard, Sidecar
 
 GROUP_ROWS = 4096
 SHARD_BYTES = 256 << 20
-"""Bytes of a shard on storage, about, where `index.shards` is `auto`."""
+"""Bytes of a shard on storage, about, if `index.shards` is `auto`."""
 FEWEST_SHARDS = 4
 MAKER = b"rayhier.maker"
 """Key in the metadata of a field that makes its column a sidecar."""
 
 
 def shard_count(spec: JobSpec, size: int) -> int:
-    """Return the number of shards of a leaf map whose rows take `size` bytes on storage."""
     return max(FEWEST_SHARDS, -(-size // SHARD_BYTES)) if spec.index.shards == "auto" else spec.index.shards
 
 
@@ -39,12 +38,7 @@ def write_shard(
     *,
     words: Language | None = "english",
 ) -> Shard:
-    """Write the rows of a range of leaves, in any order, to the shard `root/name`; `counts` are the rows of all leaves.
-
-    With `words`, the words of its documents are counted as in this language.
-
-    Raises RuntimeError where the tables do not have as many rows for a leaf as counted.
-    """
+    """Write the rows of a range of leaves to a shard. RuntimeError unless leaves have `counts` rows."""
     table = pa.concat_tables(tables)
     counted = np.bincount(table["leaf"].to_numpy() - leaves.start, minlength=len(leaves))
     if counted.tolist() != list(counts[leaves.start : leaves.stop]):
@@ -57,14 +51,12 @@ def write_shard(
 def write_rows(
     root: Location, name: str, table: pa.Table, since: int = 1, *, words: Language | None = "english"
 ) -> Shard:
-    """Write rows of the leaf map, in any order, to the shard `root/name`, and sidecars' columns to their own files.
-
-    With `words`, the words of its documents are counted as in this language, in a separate file.
-    """
+    """Write rows of the leaf map to the shard `root/name`, and sidecars and words to their own files."""
     table = table.sort_by([("leaf", "ascending"), ("rank", "ascending"), ("doc_id", "ascending")])
     leaves, begins = np.unique(table["leaf"].to_numpy(), return_index=True)
     offsets = [*begins.tolist(), table.num_rows]
-    makers = {field.name: maker for field in table.schema if (maker := maker_of(field)) is not None}
+    metadata = {field.name: field.metadata or {} for field in table.schema}
+    makers = {name: held[MAKER].decode() for name, held in metadata.items() if MAKER in held}
 
     def write(file: str, columns: pa.Table) -> File:
         return files.write_parquet(root, file, row_groups(columns, offsets), columns.schema)
@@ -92,18 +84,12 @@ def write_rows(
 
 
 def sidecar(name: str, kind: pa.DataType, maker: str) -> pa.Field:
-    """Make the field of a sidecar's column; `maker` is the fingerprint of the model that computes its values."""
+    """Make the field of a sidecar's column. `maker` is the fingerprint of the model that computes its values."""
     return pa.field(name, kind, metadata={MAKER: maker})
 
 
-def maker_of(field: pa.Field) -> str | None:
-    """Return the fingerprint of the model that computed a sidecar's values; None where the field is not a sidecar's."""
-    maker = (field.metadata or {}).get(MAKER)
-    return None if maker is None else str(maker.decode())
-
-
 def row_groups(table: pa.Table, offsets: Sequence[int]) -> Iterator[pa.Table]:
-    """Yield slices that end where leaves end, each of at least `GROUP_ROWS` rows; the last may be smaller."""
+    """Yield slices that end where leaves end, each of at least `GROUP_ROWS` rows. The last may be smaller."""
     begin = 0
     for end in offsets[1:]:
         if end - begin >= GROUP_ROWS or (end == offsets[-1] and end > begin):

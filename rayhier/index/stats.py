@@ -8,22 +8,69 @@ from typing import Self
 
 import numpy as np
 
+from rayhier.arrays import Ints
 from rayhier.dataset.balance import balance
-from rayhier.index.due import Due
 from rayhier.spec import JobSpec
-from rayhier.storage.leaf_map import Manifest, Shard
+from rayhier.spec.index_size import MOST_LOSSLESS
+from rayhier.storage.leaf_map import Manifest
+from rayhier.storage.shard import Shard
 
 TOMBSTONES, ADDED, FILES = 0.2, 0.3, 64
-"""Limits above which to compact: share of removed rows (TOMBSTONES), share of added rows (ADDED), number of files of
-added rows (FILES)."""
+"""Limits above which to compact: share of removed rows, share of added rows, number of files of added rows."""
 IMBALANCE = 2.0
-"""Limit above which to train again where leaves do not split: imbalance of their sizes."""
+"""Limit above which to train again if leaves do not split."""
 SURPRISE, FEWEST_ADDED = 1.6, 100
 """Nats above which to train again, by which at least FEWEST_ADDED new documents are less probable in their leaf than
-old ones. Documents of the same kind are 0.6 to 1.2 nats less probable in leaves that were made without them, the more
-the smaller leaves are; those of a topic that was not there 1.5, of other collections 1.7 to 2.3 (docs/growing.md)."""
+old documents. For documents of the same kind it is 0.6 to 1.2, of a new topic 1.5, of other collections 1.7 to 2.3
+(docs/growing.md)."""
 NORMAL = 1.96
-"""Standard deviations within which 95% of a normal distribution lie."""
+GROWN, SHRUNK = 1.5, 0.25
+"""A leaf above 1.5 times the mean rows of a rebuilt index is split, and one below a quarter is given up."""
+FEWEST = 3
+"""Most rows of a leaf that is not split however small the others are."""
+EVEN = 1.2
+DEAR, EMPTIER = 1.25, 0.2
+"""Maintenance pays if searches compare this multiple of the rows, or this share of leaves is to be given up."""
+
+
+@dataclass(frozen=True)
+class Due:
+    """How the leaves of a version compare with those of a rebuilt index."""
+
+    mean: float
+    dear: float
+    """Rows that searches compare, as a multiple of those in a rebuilt index: large leaves are visited most."""
+    grown: Ints
+    shrunk: Ints
+    emptier: float
+    """Share of the leaves in use that is to be given up."""
+
+    @classmethod
+    def of(cls, manifest: Manifest, spec: JobSpec) -> Self:
+        """Compare the rows of a version's leaves. If some were given up, those without rows do not count."""
+        count_L, documents = np.array(manifest.counts), max(1, manifest.documents)
+        # Where more documents have fewer leaves, as they hold codes, an index that grew past that keeps its leaves.
+        leaves = max(spec.leaves(documents), spec.leaves(min(documents, MOST_LOSSLESS)))
+        mean = max(1, manifest.rows) / leaves
+        dear = float((count_L**2).sum() / max(1, manifest.rows)) / (EVEN * mean)
+        shrunk = np.flatnonzero(count_L < SHRUNK * mean)
+        if manifest.revision is not None:
+            shrunk = shrunk[count_L[shrunk] > 0]
+        grown = np.flatnonzero(count_L > largest(mean))
+        return cls(mean, dear, grown, shrunk, len(shrunk) / max(1, manifest.leaves))
+
+    def advice(self) -> list[str]:
+        lines = []
+        if self.dear > DEAR and len(self.grown):
+            times = f"searches compare {self.dear:.2f} times the rows of an index made anew (above {DEAR})"
+            lines.append(f"maintain: {times}; {len(self.grown):,} leaves are to be split")
+        if self.emptier > EMPTIER:
+            lines.append(f"maintain: {self.emptier:.0%} of the leaves are nearly empty (above {EMPTIER:.0%})")
+        return lines
+
+
+def largest(mean: float) -> float:
+    return max(GROWN * mean, FEWEST)
 
 
 @dataclass(frozen=True)
@@ -34,7 +81,6 @@ class ServedRecall:
     low: float
     high: float
     queries: int
-    """Number of queries."""
     since: str
     """Time of the first of them, in UTC (ISO 8601)."""
 
@@ -42,8 +88,8 @@ class ServedRecall:
     def of(cls, shares: Sequence[float], began: float) -> Self:
         """Compute the mean and Wilson's interval of queries' shares, the first of a time in seconds since 1970.
 
-        Wilson's interval is one of yes or no. Numbers between 0 and 1 vary at most as much as these where the mean is
-        equal, so that the interval is, if anything, too wide; and it says something even where all shares are 1.
+        Wilson's interval is one of yes or no. Numbers between 0 and 1 with the same mean vary at most as much. So the
+        interval is, if anything, too wide. It says something even if all shares are 1.
 
         >>> recall = ServedRecall.of([1.0] * 98 + [0.5] * 2, 0)
         >>> recall.mean, round(recall.low, 3), round(recall.high, 3), recall.since
@@ -58,10 +104,7 @@ class ServedRecall:
 
 
 def recall_advice(served: ServedRecall, on_dev: float | None) -> list[str]:
-    """Return a line that advises to train again if recall as served is surely below that of the dev queries.
-
-    None: dev queries chose no beam.
-    """
+    """Advise to train again if recall as served is surely below that of the dev queries (None: no beam)."""
     if on_dev is None or served.high >= on_dev:
         return []
     interval = f"{served.low:.1%} to {served.high:.1%}, {served.queries:,} queries"
@@ -71,34 +114,28 @@ def recall_advice(served: ServedRecall, on_dev: float | None) -> list[str]:
 
 @dataclass(frozen=True)
 class Stats:
-    """Sizes, balance and drift of one version of an index."""
-
     version: int
     documents: int
     rows: int
     leaves: int
     empty: int
     imbalance: float
-    """L·Σn²/(Σn)² over the numbers n of rows in the L leaves; 1 where all leaves have the same number."""
+    """L·Σn²/(Σn)² over the numbers n of rows in the L leaves. 1 if all leaves have the same number."""
     void: float
-    """Share of stored rows that belong to removed documents."""
     added: float
-    """Share of stored rows that were added after the build or the last compaction."""
     files: int
     added_files: int
     added_documents: int
     bytes: int
     log_prob: float
-    """Mean log-probability of a document's first leaf, over documents of the build or the last compaction."""
     added_log_prob: float | None
-    """Mean log-probability of a document's first leaf, over documents added since; None where there are none."""
+    """Mean log-probability of a document's first leaf, over documents added since."""
     moved: int
     due: Due | None = None
-    """How leaves compare with those of an index made anew; None where they do not split, or the spec is not known."""
+    """None if leaves do not split, or the spec is not known."""
 
     @classmethod
     def of(cls, manifest: Manifest, spec: JobSpec | None = None) -> Self:
-        """Compute sizes, balance and drift from a version's manifest, and by its spec which leaves are due."""
         base = [shard for shard in manifest.shards if not is_added(shard)]
         added = [shard for shard in manifest.shards if is_added(shard)]
         stored = sum(shard.rows for shard in manifest.shards)
@@ -124,10 +161,7 @@ class Stats:
         )
 
     def advice(self) -> list[str]:
-        """Return lines that advise to compact, to maintain leaves or to train again, with reasons; none: all is well.
-
-        The limits lie between streams of changes that need something and those that do not (docs/growing.md).
-        """
+        """Return advice with reasons. Limits lie between streams that need something and others (docs/growing.md)."""
         lines = []
         if self.void > TOMBSTONES:
             lines.append(
@@ -148,7 +182,6 @@ class Stats:
 
 
 def is_added(shard: Shard) -> bool:
-    """Return True if a shard was added after the build or the last compaction."""
     return shard.file.name.startswith(("data/added-", "data/folded-", "data/moved-"))
 
 

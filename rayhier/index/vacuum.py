@@ -1,5 +1,6 @@
 """Vacuum: remove old versions of an index, and the files that no version needs."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,16 +11,13 @@ from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import Location
 
 FOLDERS = ("data/", "words/", "removed/", "routers/", "work/")
-"""Folders in which a vacuum removes files that no remaining version needs: those that manifests list, and those of
-changes in progress (`work/`)."""
+"""Folders in which a vacuum removes files that no remaining version needs."""
 HOURS = 24.0
 """Age in hours above which a file that no manifest lists counts as abandoned by its writer."""
 
 
 @dataclass(frozen=True)
 class Swept:
-    """Result of a vacuum: removed versions, and the number and bytes of removed files."""
-
     versions: list[int]
     held: list[int]
     """Older versions that stay because readers or writers use them."""
@@ -30,17 +28,18 @@ class Swept:
 def vacuum(root: Location, keep: int = 1, hours: float = HOURS, taken: int | None = None) -> Swept:
     """Remove all versions except the newest `keep` and pinned ones, then files that no remaining version needs.
 
-    Of the change log the objects go whose changes the files of all remaining versions hold, but for the newest ones,
-    and for those after number `taken`, which another index takes over from there.
-    Files that no manifest ever listed stay while a writer has a pin, and while they are younger than `hours`. Manifests
-    are removed first, and the rest are read again before any file is removed, so that a version that is pinned or
-    published meanwhile stays complete. InputError where the manifest of a version that stays is damaged.
+    Of the change log go objects that the files of all versions hold, but for the newest, and for those after number
+    `taken`, which another index takes over. Files that no manifest ever listed stay while a writer has a pin, and while
+    they are younger than `hours`. Manifests are removed first, and the rest are read again before any file is removed,
+    so that a version that is pinned or published meanwhile stays complete. InputError if the manifest of a version that
+    stays is damaged.
     """
     numbers = leaf_map.versions(root)
     older = set(numbers[:-keep])
     manifests = _manifests(root, numbers, older)
-    last = pins.oldest_written(root)
-    doomed = {version for version in older - pins.held(root) if version < last}
+    # Later numbers must not be free again, so that a writer learns if the number that it wants was taken.
+    oldest = min(pins.written(root), default=math.inf)
+    doomed = {version for version in older - pins.held(root) if version < oldest}
     for version in doomed:
         leaf_map.remove_version(root, version)
     # A version that was pinned between the two readings of pins is published again.
@@ -48,7 +47,7 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS, taken: int | Non
         leaf_map.publish(root, manifests[version])
         doomed.remove(version)
     # Read files, then writers, then manifests: the writer of a listed file still has a pin, or has published it.
-    listed, writing = files.below(root), pins.writing(root)
+    listed, writing = files.below(root), pins.written(root)
     needed = _needed(root, manifests)
     named = {file.name for manifest in manifests.values() for file in manifest.files}
     removed = size = 0
@@ -62,15 +61,15 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS, taken: int | Non
         if name in named or (not writing and leaf_map.now() - status.st_mtime > 3600 * hours):
             (root / name).unlink(missing_ok=True)
             removed, size = removed + 1, size + status.st_size
-    oldest = _oldest_log(root) - KEPT
-    logged = ChangeLog(root).forget(oldest if taken is None else min(oldest, taken))
+    last = min(LeafMap.open(root, version).manifest.log for version in leaf_map.versions(root)) - KEPT
+    logged = ChangeLog(root).forget(last if taken is None else min(last, taken))
     removed, size = removed + len(logged), size + sum(logged)
     pins.sweep(root)
     return Swept(sorted(doomed), sorted(older - doomed), removed, size)
 
 
 def _manifests(root: Location, numbers: Sequence[int], older: set[int]) -> dict[int, Manifest]:
-    """Manifests of all versions; manifests of `older` versions that are damaged or gone by now are left out."""
+    """Read the manifests of all versions, without those of `older` versions that are damaged or gone by now."""
     manifests = {}
     for version in numbers:
         try:
@@ -82,13 +81,8 @@ def _manifests(root: Location, numbers: Sequence[int], older: set[int]) -> dict[
 
 
 def _needed(root: Location, before: dict[int, Manifest]) -> set[str]:
-    """Names of the files of all versions that are there now, or that a reader pinned before they were removed."""
+    """Return the names of the files of all versions, and of those that readers pinned before they were removed."""
     # Pins first: whoever unpins after this has published before manifests are listed.
     pinned = [before[version] for version in pins.held(root) if version in before]
     manifests = [LeafMap.open(root, version).manifest for version in leaf_map.versions(root)]
     return {file.name for manifest in (*manifests, *pinned) for file in manifest.files}
-
-
-def _oldest_log(root: Location) -> int:
-    """Number of the last change of the log that the files of every remaining version hold."""
-    return min(LeafMap.open(root, version).manifest.log for version in leaf_map.versions(root))

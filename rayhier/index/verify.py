@@ -5,25 +5,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.corpus import ids
-from rayhier.corpus.check import digest
 from rayhier.spec import InputError
 from rayhier.storage import leaf_map
 from rayhier.storage.artifact import check
 from rayhier.storage.change_log import ChangeLog
-from rayhier.storage.leaf_map import MEND, LeafMap, Shard
+from rayhier.storage.leaf_map import MEND, LeafMap
 from rayhier.storage.paths import Location
 from rayhier.storage.pins import reading
 from rayhier.storage.schemas import NODES
+from rayhier.storage.shard import Shard
 
 
 def verify(root: Location, version: int | None = None) -> list[int]:
-    """Check the files of all versions, the change log, and the rows of a version. Returns the versions checked.
-
-    `version` None is the newest. Memory holds a shard, the log's tail, and 16 bytes for each document.
-
-    Raises:
-        InputError: something differs from the published state. The message names the file.
-    """
+    """Check the files of all versions, the change log, and the rows of one version. Returns the versions checked."""
     checked_versions, checked = [], set[str]()
     for number in leaf_map.versions(root):
         try:
@@ -47,7 +41,6 @@ def verify(root: Location, version: int | None = None) -> list[int]:
 
 
 def _check_rows(version: LeafMap) -> None:
-    """InputError where rows differ from the manifest, or a document has two rows of one rank or no first row."""
     manifest = version.manifest
     counts = np.zeros(len(manifest.counts), dtype=np.int64)
     digests: dict[int, list[ids.Digests]] = {0: [], 1: []}
@@ -57,7 +50,7 @@ def _check_rows(version: LeafMap) -> None:
         _check_sidecars(version, shard, table["rank"])
         counts += np.bincount(table["leaf"].to_numpy(), minlength=len(counts))
         for rank, rank_digests in digests.items():
-            rank_digests.append(_digests(table.filter(pc.equal(table["rank"], rank))["doc_id"]))
+            rank_digests.append(ids.of(table.filter(pc.equal(table["rank"], rank))["doc_id"].to_pylist()))
     place = f"{version.root}: version {manifest.version}"
     if counts.tolist() != manifest.counts:
         leaf = int(np.flatnonzero(counts != manifest.counts)[0])
@@ -89,7 +82,3 @@ def _check_sidecars(version: LeafMap, shard: Shard, ranks: pa.ChunkedArray) -> N
             raise InputError(
                 f"{path}: a value is missing where a row is its document's first, or there is one more; {MEND}"
             )
-
-
-def _digests(column: pa.ChunkedArray) -> ids.Digests:
-    return np.array([digest(key) for key in column.to_pylist()], dtype=ids.NO_DIGESTS.dtype)

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import TrainWorkers
 from rayhier.spec.cluster import Workers as StageWorkers
-from rayhier.spec.cross_encoder import GROUPS, MOST_PAIRS
+from rayhier.spec.cross_encoder import GROUPS, MOST_PAIRS, factor_passes
 from rayhier.spec.encoder import ENOUGH, FOLDS
 from rayhier.spec.search import MOST_QUERIES
 from rayhier.spec.train import QueryModel
 from rayhier.spec.train.common import MOST_DOCUMENTS
+from rayhier.spec.train.generated import MOST_READ, MOST_WRITTEN
 
 Workers = StageWorkers | TrainWorkers
 RATES = {
@@ -111,16 +112,16 @@ def _cost(stage: str, spec: JobSpec, work: Work) -> Cost:
     texts = work.documents * tokens(spec, work.document_bytes)
     match stage:
         case "generate" if isinstance(model := spec.train.generation, QueryModel):
-            written = work.generated * model.new_tokens
-            read = work.generated / model.per_document * min(model.max_length, 2 + work.document_bytes / BYTES_A_TOKEN)
-            return _passed(spec, read + written, work.generator // 2, cluster.embed, "float32")
+            written = work.generated * MOST_WRITTEN
+            read = work.generated / model.per_document * min(MOST_READ, 2 + work.document_bytes / BYTES_A_TOKEN)
+            return _passed(read + written, work.generator // 2, cluster.embed, "float32")
         case "embed":
             queries = (work.queries + work.generated) * tokens(spec, work.query_bytes)
             count = texts + queries + drawn_tokens(spec, work)
-            return _passed(spec, count, work.parameters, cluster.embed, encoding)
+            return _passed(count, work.parameters, cluster.embed, encoding)
         case "test":
             count = work.measured * tokens(spec, work.query_bytes)
-            return _passed(spec, count, work.parameters, cluster.evaluate, encoding)
+            return _passed(count, work.parameters, cluster.evaluate, encoding)
         case "cross_encoder":
             return _read(spec, work, _training_pairs(spec, work), cluster.train)
         case "scores":
@@ -128,7 +129,7 @@ def _cost(stage: str, spec: JobSpec, work: Work) -> Cost:
         case "train":
             return _training(spec, work)
         case "index" if spec.encodes_again:
-            return _passed(spec, texts, work.parameters, cluster.index, encoding)
+            return _passed(texts, work.parameters, cluster.index, encoding)
         case "calibrate" if spec.chooses_beside:
             return _read(spec, work, DEV_PAIRS, cluster.evaluate)
         case "evaluate" if (rerank := spec.search.reranking) is not None:
@@ -140,7 +141,7 @@ def _cost(stage: str, spec: JobSpec, work: Work) -> Cost:
             return _counted(stage, count, cluster.evaluate, " ".join(spec.evaluate.baselines))
         case "factors" if spec.factors is not None:
             pairs = spec.scores.pairs(work.documents) if spec.scores else 0
-            return _counted(stage, spec.factors.passes(pairs) * pairs, cluster.train, spec.factors.vectors)
+            return _counted(stage, factor_passes(spec.factors, pairs) * pairs, cluster.train, spec.factors)
         case "calibrate":
             return _counted(stage, min(work.queries, MOST_QUERIES) * work.documents, cluster.evaluate)
         case "index":
@@ -156,8 +157,8 @@ def _counted(stage: str, amount: float, workers: Workers, of: str = "") -> Cost:
     return Cost(amount, unit, rate, workers.workers * workers.cpus, of=of)
 
 
-def _passed(spec: JobSpec, amount: float, parameters: int, workers: Workers, precision: str) -> Cost:
-    device = "GPU" if workers.gpus and spec.encoder.device != "cpu" else "core"
+def _passed(amount: float, parameters: int, workers: Workers, precision: str) -> Cost:
+    device = "GPU" if workers.gpus else "core"
     rate = min(TOKENISED[device], FLOPS[device, precision == "float32"] / (2 * max(1, parameters)))
     devices = workers.workers * (workers.gpus if device == "GPU" else workers.cpus)
     return Cost(amount, "tokens", rate, devices, device, f"{parameters} {precision}")
@@ -167,7 +168,7 @@ def _read(spec: JobSpec, work: Work, pairs: float, workers: Workers) -> Cost:
     if (reads := spec.cross_encoder) is None:
         return Cost(0, "tokens", 1, 1)
     each = min(reads.max_length, 3 + (work.query_bytes + work.document_bytes) / BYTES_A_TOKEN)
-    return _passed(spec, pairs * each, work.reader, workers, reads.precision)
+    return _passed(pairs * each, work.reader, workers, reads.precision)
 
 
 def _training_pairs(spec: JobSpec, work: Work) -> float:
@@ -187,7 +188,7 @@ def _training(spec: JobSpec, work: Work) -> Cost:
         epochs = sum(count for name, count in times.items() if name != "router")
         measured = 2 * epochs / train.between(max(1, max(phases.values(), default=1)))  # on dev, and mining
         count = BACKWARD * epochs * pairs * (2 * document + query) + measured * documents * document
-        return _passed(spec, count, work.parameters, spec.cluster.train, spec.encoder.precision)
+        return _passed(count, work.parameters, spec.cluster.train, spec.encoder.precision)
     taught = spec.router.targets(work.pairs, documents)
     count = documents + sum(epochs * (taught if name == "router" else pairs) for name, epochs in times.items())
     return _counted("train", count, spec.cluster.train, spec.router.type)

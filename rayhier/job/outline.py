@@ -29,7 +29,7 @@ def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = F
             return "to do"
         return "removed" if step in removed else "published" if step.is_published else "left out"
 
-    known = plan.source.rows if plan.spec.corpus.passages is None else None
+    known = plan.source.rows if plan.spec.corpus.windows is None else None
     documents = plan.source.rows or ASSUMED_DOCUMENTS
     about = f"{documents:,}" if known else f"about {documents:,}" if plan.source.rows else f"perhaps {documents:,}"
     lines = [

@@ -18,11 +18,11 @@ from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import TrainWorkers, Workers
 from rayhier.spec.cross_encoder import CHOSEN_DEPTH
 from rayhier.spec.index import BYTES
-from rayhier.spec.search import MOST_QUERIES
+from rayhier.spec.search import FUSED, MOST_QUERIES
 from rayhier.spec.train import QueryModel
 from rayhier.storage import cross_encoder_folder, current, model_folder, pair_source, source, workdir
 from rayhier.storage.artifact import Artifact, Kind, Place
-from rayhier.storage.cross_encoder_folder import CrossEncoderFolder, published_pairs
+from rayhier.storage.cross_encoder_folder import CrossEncoderFolder
 from rayhier.storage.model_folder import ModelFolder, matrices
 from rayhier.storage.model_layout import read_layout
 from rayhier.storage.pair_source import PairSource
@@ -59,7 +59,7 @@ STAGES = {
 """Stages by name, in the order of a run."""
 HOLDS: dict[str, Kind] = {"dev": "corpus", "test": "test"}
 """Split that may be evaluated -> kind of the artifact that has its queries and judgements."""
-PATHS = ("path", "documents", "queries", "judgements", "revision", "judgements_revision")
+PATHS = ("path", "documents", "queries", "judgements")
 """Fields with the place of a corpus. Fingerprints leave them out and cover the content instead."""
 ASSUMED_DOCUMENTS = 5_000
 """Documents assumed where the source's size is unknown until it is read."""
@@ -168,14 +168,12 @@ def make_plan(spec: JobSpec) -> Plan:
         raise InputError(_no_split(spec, sorted(judged - {"train"})))
     if "scann" in spec.evaluate.baselines and importlib.util.find_spec("scann") is None:
         raise InputError(NO_SCANN)
-    if described.documents is not None and spec.corpus.passages is None:
+    if described.documents is not None and spec.corpus.windows is None:
         spec.check_leaves(described.documents)
     pairs = None if generation is None else pair_source.describe(generation)
     reads = None if spec.cross_encoder is None else cross_encoder_folder.describe(spec.cross_encoder)
     plan = Plan(spec, place, described, model_folder.open_model(spec.encoder), pairs, reads)
     spec.check_dimension(plan.model.dimension)
-    if described.documents is not None:
-        spec.search.check_memory(spec.index_size(described.documents, plan.model.dimension))
     plan.steps.extend(_Steps(plan).all())
     _check_space(plan)
     return plan
@@ -265,7 +263,7 @@ class _Steps:
             "embed",
             inputs,
             encoded * self.work.dimension * 4,
-            encoder=_fields(self.spec.encoder, "model", "sha256", "train", "adopt", "batch_size", "device"),
+            encoder=_fields(self.spec.encoder, "model", "sha256", "train", "adopt"),
             weights=self.plan.model.files,
             **draws,
         )
@@ -281,26 +279,23 @@ class _Steps:
         if spec.cross_encoder is None or folder is None:
             return []
         training, kept = spec.cross_encoder.train, spec.scores.judged if spec.scores else 0
-        unchanged = ["layers"] if spec.cross_encoder.layers is None else []
-        others = [] if training is None else [published_pairs(place) for place in training.pairs]
         step = self._step(
             "cross_encoder",
             base,
             sum(file.stat().st_size for file in folder.path.iterdir() if file.is_file()),
             weights=folder.files,
-            cross_encoder=_fields(spec.cross_encoder, "model", "sha256", "beside", *unchanged),
-            pairs=others,
+            cross_encoder=_fields(spec.cross_encoder, "model", "sha256", "beside"),
             kept=kept if training is not None else 0,
         )
         if spec.scores is None:
             return [step]
         size = spec.scores.pairs(self.work.documents) * BYTES_A_SCORE
         inputs = {**base, "cross_encoder": step.fingerprint}
-        return [step, self._step("scores", inputs, size, scores=_fields(spec.scores))]
+        return [step, self._step("scores", inputs, size, scores=_fields(spec.scores, "factors"))]
 
     def _factors(self, inputs: dict[str, str], seed: int) -> Step:
         size = self.work.documents * (self.work.dimension * 4 + BYTES_A_SCORE)
-        return self._step("factors", inputs, size, seed, factors=_fields(self.spec.factors))
+        return self._step("factors", inputs, size, seed, factors=self.spec.factors)
 
     def _model(self, base: dict[str, str], seed: int) -> Step:
         spec = self.spec
@@ -310,7 +305,7 @@ class _Steps:
             sum(file.stat().st_size for file in self.plan.model.path.iterdir() if file.is_file()),
             seed,
             router=_fields(spec.router),
-            train=_fields(spec.train, "micro_batch", "generated"),
+            train=_fields(spec.train, "generated"),
             leaves=self.leaves if spec.router.spills else [],
             what=spec.encoder.train,
             adopt=[spec.encoder.adopt, spec.adopts_by_words],
@@ -336,7 +331,7 @@ class _Steps:
         if self.spec.chooses_beam:
             parts, size = {"k": search.k}, most * search.k * BYTES_A_POSITION
         if self.spec.chooses_weight:
-            parts["depth"] = search.hybrid.depth
+            parts["depth"] = FUSED
         if self.spec.chooses_beside:
             rerank = search.reranking
             beam = {"beam": "auto"} if self.spec.chooses_beam else {}
@@ -347,11 +342,7 @@ class _Steps:
     def _evaluation(self, measured: dict[str, str]) -> Step:
         unfiltered = ("filter",) if self.spec.measured is None else ()
         evaluate = _fields(self.spec.evaluate, *unfiltered)
-        unused = [
-            *(("widest",) if unfiltered else ()),
-            *(("memory_gb",) if self.spec.search.memory_gb is None else ()),
-        ]
-        search = _fields(self.spec.search, "codec", *unused)
+        search = _fields(self.spec.search, "codec")
         reads = self.spec.cross_encoder if self.spec.search.reranking is not None else None
         beside: dict[str, Any] = {} if reads is None else {"beside": reads.beside}
         return self._step("evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search, **beside)
@@ -383,7 +374,7 @@ def _leaves(spec: JobSpec) -> list[object]:
 
 
 def _work(plan: Plan) -> Work:
-    source, passages = plan.source, plan.spec.corpus.passages
+    source, passages = plan.source, plan.spec.corpus.windows
     documents = source.rows or ASSUMED_DOCUMENTS
     text = source.document_bytes * (passages.words / passages.stride if passages else 1)
     queries = source.queries if source.documents else documents
@@ -417,11 +408,8 @@ def _generated(plan: Plan, documents: int) -> tuple[int, int]:
 
 
 def _reader(plan: Plan) -> int:
-    """Multiply-adds that one token takes in the cross-encoder, in the layers that are kept; 0 without one."""
-    if plan.cross_encoder is None or plan.spec.cross_encoder is None:
-        return 0
-    count, kept = matrices(plan.cross_encoder.path), plan.spec.cross_encoder.layers
-    return count if kept is None else round(count * min(1, kept / max(kept, plan.cross_encoder.layers)))
+    """Multiply-adds that one token takes in the cross-encoder; 0 without one."""
+    return 0 if plan.cross_encoder is None else matrices(plan.cross_encoder.path)
 
 
 def _resources(workers: Workers | TrainWorkers) -> str:

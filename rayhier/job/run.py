@@ -37,8 +37,6 @@ def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = Fa
         published = step.place.published()
         state = "published" if published else "built"
         artifact = published or _make(plan, step)
-        if step.kind == "corpus":
-            _check_memory(plan, artifact)
         say(f"{step.title}: {state} {here(step.place.folder)} ({artifact.record.seconds:.1f} s)")
         summary.append({"stage": step.stage, "seed": step.seed, "fingerprint": step.fingerprint, "state": state})
         _make_current(plan)
@@ -93,7 +91,6 @@ def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
                 artifact.verify()
             if step.kind == "corpus":
                 requirements.check(plan.spec, artifact.record.counts)
-                _check_memory(plan, artifact)
             if step.kind == HOLDS.get(plan.spec.evaluate.split):
                 requirements.check_split(plan.spec, artifact.record.counts)
         elif any(step.fingerprint in other.inputs.values() for other in to_make):
@@ -104,12 +101,6 @@ def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
             f"--stage: {', '.join(dict.fromkeys(step.stage for step in to_make))} needs "
             f"{', '.join(step.title for step in missing)}, not published in {plan.workdir}; add {' '.join(add)}"
         )
-
-
-def _check_memory(plan: Plan, corpus: Artifact) -> None:
-    """Raise InputError where searches of an index over the corpus would take more than `search.memory_gb`."""
-    size = plan.spec.index_size(corpus.record.counts["rows"], plan.model.dimension)
-    plan.spec.search.check_memory(size)
 
 
 def _make(plan: Plan, step: Step) -> Artifact:

@@ -26,12 +26,10 @@ class Adoption(Decision):
 
     file = "adoption.json"
     adopted: bool
-    """True if the trained encoder is kept; False if the base encoder stays."""
     source: Source
     queries: int
-    """Number of queries that tell."""
     mode: str
-    """How they were searched: `hybrid`, by vectors and BM25, or `dense`, by vectors."""
+    """`hybrid`, by vectors and BM25, or `dense`, by vectors."""
     measure: str
     base: float
     """Mean of the measure by the base encoder; 0 without queries."""
@@ -40,8 +38,7 @@ class Adoption(Decision):
     error: float
     """Standard error of the mean gain; 0 for fewer than two queries."""
     measured: dict[str, float] = Field(default_factory=dict)
-    """Weight of BM25 -> mean of the measure over these queries, by the encoder that the index is built with; empty
-    where they were searched by vectors alone."""
+    """Weight of BM25 -> mean of the measure with the index's encoder. Empty for searches by vectors."""
 
     @classmethod
     def of(
@@ -49,9 +46,8 @@ class Adoption(Decision):
     ) -> Self:
         """Decide by the measure of each query [q] with the base encoder and with the trained one.
 
-        The gain must be above 0 by more than a standard error. Queries of a family [q] count as one query,
-        because only families are independent. None: each query is a family. If there is one query, or no gain or loss,
-        the base encoder stays.
+        Queries of a family [q] count as one, because only families are independent. If there is one query, or no gain
+        or loss, the base encoder stays.
 
         >>> import numpy as np
         >>> Adoption.of("dev queries", np.array([0.1, 0.2, 0.3]), np.array([0.3, 0.3, 0.5])).adopted
@@ -78,7 +74,6 @@ class Adoption(Decision):
 
     @property
     def sentence(self) -> str:
-        """The decision and its reason in words, without a full stop."""
         by = "vectors and BM25" if self.mode == "hybrid" else "vectors"
         gain = f"{100 * self.gain:+.1f} ± {100 * self.error:.1f} points of {MEASURE}"
         told = f"{self.queries:,} {self.source} gain {gain} by {by}"

@@ -1,8 +1,7 @@
 """Centroids that say which leaves a document lies in: the leaves whose centroids are nearest to its vector.
 
-Every document is placed by itself, so that documents added later get leaves as in training. With very many leaves, a
-document is compared only with the centroids in the nearest groups of centroids: unlike a query, it lies close to its
-centroid.
+Every document is placed by itself. With very many leaves, it is compared only with the centroids in the nearest
+groups of centroids.
 
 Shapes: N texts, M embedding size, L leaves, G groups of leaves, P groups compared, C leaves of a document.
 """
@@ -20,11 +19,7 @@ SCALE = 20.0
 
 
 class Cells(nn.Module):
-    """The leaves' centroids, by which documents are placed, with prices that divert documents from crowded leaves.
-
-    A document lies in the leaf with the greatest cosine minus price, and also in the second best if that is nearly as
-    good.
-    """
+    """The leaves' centroids, by which documents are placed, with prices that divert documents from crowded leaves."""
 
     centroid_LM: Tensor
     """Centroids of the leaves, unit vectors [leaves, m]; zero for a leaf without documents."""
@@ -33,9 +28,8 @@ class Cells(nn.Module):
     border: Tensor
     """Scalar: a document lies in a second leaf if its two greatest (cosine - price) differ by at most this much."""
     group_GM: Tensor
-    """Centroids of groups of leaves [groups, m]; no rows where a document is compared with every leaf."""
+    """Centroids of groups of leaves [groups, m]. Without rows a document is compared with every leaf."""
     group_L: Tensor
-    """Number of the group in which each leaf lies [leaves]."""
 
     def __init__(self, leaves: int, dimension: int, groups: int = 0) -> None:
         super().__init__()
@@ -49,18 +43,14 @@ class Cells(nn.Module):
 
     @property
     def compared(self) -> int:
-        """Approximate number of centroids, of leaves and of groups, with which a document is compared."""
+        """Approximate number of centroids with which a document is compared."""
         if not self.groups:
             return self.leaves
         largest = max(len(leaf_G) for leaf_G in self._leaves_of_groups())
         return min(self.leaves, self.groups + PROBES * largest)
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """Find the `count` leaves with the greatest (cosine - price) for each document.
-
-        Returns leaves [n, k], greatest first, and their log-probabilities [n, k], log softmax(20 (cosine - price)), for
-        k = min(count, leaves).
-        """
+        """Find the leaves [n, k] with the greatest (cosine - price), and log softmax(20 (cosine - price)) [n, k]."""
         unit_NM = F.normalize(encoded.vectors, dim=1)
         if self.groups <= PROBES:
             return self._among_all(unit_NM, count)
@@ -77,7 +67,7 @@ class Cells(nn.Module):
         return leaf_NC, log_p_NC
 
     def _near(self, unit_NM: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Find the best leaves in the nearest groups; the softmax's sum over all leaves is estimated from these."""
+        """Find the best leaves in the nearest groups, which estimate the softmax's sum over all leaves."""
         group_NP = (unit_NM @ self.group_GM.T).topk(PROBES, dim=1).indices
         near_NPC = unit_NM.new_full((*group_NP.shape, count), -torch.inf)
         leaf_NPC = torch.zeros(near_NPC.shape, dtype=torch.long, device=unit_NM.device)

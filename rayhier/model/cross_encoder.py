@@ -1,9 +1,7 @@
 """The cross-encoder: a transformer that reads a query and a document as one sequence and scores the pair.
 
-`cls` is transformers' sequence classification with one output; `emb` is the scaled cosine of the mean vectors of the
-two segments (after Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders",
-ICLR 2024, whose [EMB]-CE takes the inner product of two tokens' vectors). Folders are in sentence-transformers'
-CrossEncoder layout, weights in safetensors only.
+`cls` is sequence classification with one output. `emb` is the scaled cosine of the two segments' mean vectors (after
+[EMB]-CE of Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders", 2024).
 """
 
 from collections.abc import Sequence
@@ -17,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rayhier.model.encoder import LAYERS, LETTERS, LOCAL, load_transformer, positions
+from rayhier.model.encoder import LETTERS, LOCAL, load_transformer, positions
 from rayhier.spec import InputError
 from rayhier.spec.cross_encoder import Head
 from rayhier.storage.cross_encoder_folder import KEY, SCALE
@@ -29,22 +27,18 @@ IDENTITY = "torch.nn.modules.linear.Identity"
 NEW = ("classifier.", "score.", "pre_classifier.", "bert.pooler.", "pooler.", "roberta.pooler.")
 """Prefixes of the names of weights that a transformer lacks until it is trained on pairs."""
 SPREAD = 0.02
-"""Standard deviation of weights that are drawn at random."""
 FIRST_READ = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "ElectraLayer")
 """Class names of transformer layers, built alike, of models whose classifiers read only the first token."""
 
 
 @dataclass(frozen=True)
 class TokenPairs:
-    """Tokens of n (query, document) pairs, padded to t tokens: ids [n, t], and a mask, 1 on tokens, 0 on padding.
-
-    `segment_NT` is 1 on the query's tokens, 2 on the document's, 0 elsewhere.
-    """
+    """Tokens of n (query, document) pairs, padded to t tokens. Segments are 1 in queries and 2 in documents."""
 
     ids_NT: Tensor
     mask_NT: Tensor
     type_NT: Tensor
-    """Token types [n, t], by which the transformer tells query from document; all 0 where it has none."""
+    """Token types [n, t], by which the transformer tells query from document."""
     segment_NT: Tensor
 
     def to(self, device: torch.device) -> "TokenPairs":
@@ -60,7 +54,7 @@ class ScoreLayer(nn.Linear):
 
 
 class CrossEncoder(nn.Module):
-    """A model that scores pairs of a query and a document; its `tokenizer` makes token ids of a pair."""
+    """A model that scores pairs of a query and a document."""
 
     def __init__(self, transformer: Any, tokenizer: Any, head: Head, scale: float = START_SCALE) -> None:
         super().__init__()
@@ -82,9 +76,9 @@ class CrossEncoder(nn.Module):
         return self.scale * F.cosine_similarity(query_NM, item_NM, dim=-1)
 
     def tokenise(self, queries: Sequence[str], items: Sequence[str], max_length: int) -> list[tuple[Any, ...]]:
-        """Tokenise each query with the item (document) at the same position, cut to `max_length` tokens.
+        """Tokenise each query with its item (document), cut to `max_length` tokens.
 
-        Returns for each pair its token ids, token types, and segments: 1 in the query, 2 in the document, 0 elsewhere.
+        Returns for each pair token ids, token types, and segments: 1 in the query, 2 in the document, 0 elsewhere.
         """
         max_length = min(max_length, self.longest)
         encoding = self.tokenizer(
@@ -101,7 +95,6 @@ class CrossEncoder(nn.Module):
         return list(zip(encoding["input_ids"], encoding["token_type_ids"], segments, strict=True))
 
     def padded(self, tokens: Sequence[tuple[Any, ...]]) -> TokenPairs:
-        """Make tensors of pairs that `tokenise` returned, padded on the right to the longest pair."""
         longest = max(len(ids) for ids, _, _ in tokens)
         ids_NT, types_NT, segment_NT, mask_NT = np.zeros((4, len(tokens), longest), np.int64)
         ids_NT += self.tokenizer.pad_token_id or 0
@@ -121,13 +114,11 @@ def load_cross_encoder(
     head: Head,
     dtype: torch.dtype = torch.float32,
     seed: int | None = None,
-    layers: int | None = None,
 ) -> CrossEncoder:
-    """Load a cross-encoder from a folder; with `layers`, only the first so many layers of its transformer.
+    """Load a cross-encoder from a folder.
 
     With a `seed`, weights of the head that the folder lacks are drawn at random, for training to start from. Raises
-    InputError where weights are missing otherwise, where the model has more than one output, or where it has fewer
-    layers than `layers`.
+    InputError where weights are missing otherwise, or where the model has more than one output.
     """
     from transformers import AutoTokenizer
 
@@ -138,34 +129,15 @@ def load_cross_encoder(
         model = CrossEncoder(load_transformer(folder, dtype), tokenizer, head, scale)
     else:
         model = CrossEncoder(_classifier(folder, dtype, seed), tokenizer, head)
-    if layers is not None:
-        _keep_layers(model.transformer, layers)
     if head == "cls":
         _last_layer_for_first_token(model.transformer)
     return model.eval()
 
 
-def _keep_layers(transformer: Any, count: int) -> None:
-    """Drop all layers after the first `count`; InputError where the model has fewer, or its layers are not known."""
-    for place, module in transformer.named_modules():
-        if isinstance(module, nn.ModuleList) and place.endswith(LAYERS):
-            if count > len(module):
-                raise InputError(f"cross_encoder.layers: got {count}; allowed: at most {len(module)}, the model's")
-            parent, _, attribute = place.rpartition(".")
-            setattr(transformer.get_submodule(parent), attribute, module[:count])
-            transformer.config.num_hidden_layers = count
-            return
-    raise InputError(
-        f"cross_encoder.layers: got {count}, but the layers of {type(transformer).__name__} are not known; allowed: "
-        "null, or a model like BERT, RoBERTa, MPNet, ModernBERT"
-    )
-
-
 def _last_layer_for_first_token(transformer: Any) -> None:
-    """Make a classifier's last layer compute the first token only, since the classifier reads no other token.
+    """Make a classifier's last layer compute the first token only, which alone is read.
 
-    The layer then costs little more than its keys and values: with six layers, pairs are read a sixth faster. In
-    training, and in models whose layers are not known, all tokens are computed.
+    With six layers, pairs are read a sixth faster. Training, and models whose layers are not known, compute all tokens.
     """
     layers = [module for module in transformer.modules() if type(module).__name__ in FIRST_READ]
     if not layers:
@@ -217,7 +189,6 @@ def _classifier(folder: Path, dtype: torch.dtype, seed: int | None) -> Any:
 
 
 def _score_in_float32(model: Any) -> None:
-    """Replace the layer with a single output, which gives the score, by one that computes in float32."""
     for name, module in reversed(list(model.named_modules())):
         if isinstance(module, nn.Linear) and module.out_features == 1:
             layer = ScoreLayer(module.in_features, 1, bias=module.bias is not None)
@@ -228,7 +199,7 @@ def _score_in_float32(model: Any) -> None:
 
 
 def save_cross_encoder(model: CrossEncoder, max_length: int, folder: Path) -> None:
-    """Write a cross-encoder as a folder that sentence-transformers' CrossEncoder loads; head `emb` adds its scale."""
+    """Write a folder that sentence-transformers' CrossEncoder loads. Head `emb` adds its scale."""
     folder.mkdir(parents=True, exist_ok=True)
     model.transformer.config.sentence_transformers = {"activation_fn": IDENTITY}
     model.transformer.save_pretrained(folder)

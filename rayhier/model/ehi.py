@@ -17,17 +17,14 @@ from torch.nn import functional as F
 from rayhier.model.cells import Cells
 from rayhier.model.encoded import Encoded
 from rayhier.model.tree import TreeRouter
-from rayhier.spec.train.ehi import Loss
+from rayhier.spec.train.ehi import MARGIN, UNLIKE, Loss
 
 WARM_SCALE = 20.0
 U_STD = 1e-3
 
 
 class EhiRouter(TreeRouter):
-    """EHI's router: a tree with `branching` children a node and `height` levels, over unit vectors of size `dimension`.
-
-    `residual` says whether each level has the layer U_h (`relu`) or not (`none`).
-    """
+    """EHI's router over unit vectors. `residual` says whether each level has the layer U_h."""
 
     def __init__(self, dimension: int, branching: int, height: int, residual: Literal["relu", "none"]) -> None:
         super().__init__(dimension, branching, height)
@@ -58,8 +55,7 @@ class EhiRouter(TreeRouter):
     def path_embedding(self, x_NM: Tensor) -> Tensor:
         """Compute path embeddings T(t) = [p_1; …; p_H] [n, B·H] of texts' vectors [n, m].
 
-        p_h are the probabilities of the B children at level h of the path that takes the most probable child at each
-        level.
+        p_h are the probabilities of the B children at level h on the path of the most probable children.
         """
         taken_N1 = x_NM.new_ones(len(x_NM), 1)
         input_ND = x_NM
@@ -72,11 +68,7 @@ class EhiRouter(TreeRouter):
         return torch.cat(levels, dim=1)
 
     def given_path(self, x_NM: Tensor, path_NH: Tensor) -> list[Tensor]:
-        """Compute log-probabilities of children along given paths: for each level a tensor [n, B].
-
-        `path_NH` holds the child, 0 to B - 1, that each text's path takes at each level; each level's probabilities are
-        those of the children of the node reached before it, and sum to 1.
-        """
+        """Compute log-probabilities [n, B] of the children at each level along paths [n, h]."""
         input_ND = x_NM
         levels = []
         for level in range(self.height):
@@ -85,10 +77,9 @@ class EhiRouter(TreeRouter):
         return levels
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-        """Find the most probable leaves of texts by beam search, which keeps the best `beam` nodes of each level.
+        """Find the most probable leaves of texts by beam search.
 
-        Returns leaf numbers [n, k] (the path as digits to base B, the root's child first), most probable first, and
-        log-probabilities [n, k], k = min(beam, B^H).
+        Returns leaf numbers [n, k] (the path as digits to base B) and log-probabilities [n, k], k = min(beam, B^H).
         """
         x_NM = encoded.vectors
         leaf_NK = torch.zeros(len(x_NM), 1, dtype=torch.long, device=x_NM.device)
@@ -131,7 +122,6 @@ class Batch:
     query_NM: Tensor
     positive_NM: Tensor
     hard_NM: Tensor | None
-    """Vector [n, m] of a mined negative document for each query."""
     hard_N: Tensor | None
     """Booleans [n], True where a query has a mined negative; rows without it are ignored."""
     query_NT: Tensor
@@ -161,9 +151,9 @@ def ehi_losses(batch: Batch, spec: Loss) -> Losses:
     Semantic: triplets on encoder vectors. Indexing: triplets on path embeddings. Intra-leaf: keeps documents that are
     not similar out of the same leaf.
     """
-    semantic = semantic_loss(batch, spec.margin)
-    indexing = indexing_loss(batch, spec.margin)
-    intra_leaf = intra_leaf_loss(batch, spec)
+    semantic = semantic_loss(batch, MARGIN)
+    indexing = indexing_loss(batch, MARGIN)
+    intra_leaf = intra_leaf_loss(batch, UNLIKE)
     total = spec.semantic * semantic + spec.indexing * indexing + spec.intra_leaf * intra_leaf
     return Losses(semantic, indexing, intra_leaf, total)
 
@@ -196,15 +186,15 @@ def triplet(scores_NC: Tensor, positive_N1: Tensor, valid_NC: Tensor, margin: fl
     return (F.relu(scores_NC - positive_N1 + margin) * valid_NC).sum()
 
 
-def intra_leaf_loss(batch: Batch, spec: Loss) -> Tensor:
-    """Compute the mean loss of documents that are less similar than τ (`spec.unlike`) but lie in the same leaf.
+def intra_leaf_loss(batch: Batch, unlike: float) -> Tensor:
+    """Compute the mean loss of documents that are less similar than τ (`unlike`) but lie in the same leaf.
 
     Eq. 5: 1[cos(E(d+), E(d-)) < τ]·T(d+)·T(d-).
     """
     with torch.no_grad():
         cosine_ND = F.normalize(batch.positive_NM, dim=-1) @ F.normalize(batch.document_DM, dim=-1).T
     shared_ND = batch.positive_NT @ batch.document_DT.T
-    return (shared_ND * (cosine_ND < spec.unlike) * batch.negative_ND).sum() / batch.pairs.clamp(min=1)
+    return (shared_ND * (cosine_ND < unlike) * batch.negative_ND).sum() / batch.pairs.clamp(min=1)
 
 
 def _rowwise(a_NX: Tensor, b_NX: Tensor) -> Tensor:

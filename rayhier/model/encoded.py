@@ -17,9 +17,8 @@ Reader = Callable[[Tensor, Tensor], Tensor]
 @dataclass(frozen=True)
 class Encoded:
     vectors: Tensor
-    """The texts' vectors [n, m]."""
     token_scores: Tensor | None = None
-    """Scores [n, w] that the router's reader computed from the texts' tokens; None where a router reads vectors."""
+    """Scores [n, w] by the router's reader. None if a router reads vectors."""
 
     @classmethod
     def of(cls, vector_NM: Floats) -> Self:
@@ -37,7 +36,7 @@ class Encoded:
         return Encoded(self.vectors[place], None if self.token_scores is None else self.token_scores[place])
 
     def to(self, device: torch.device) -> "Encoded":
-        """Copy the texts' tensors to a device; float16 vectors become float32."""
+        """Copy to a device. Float16 vectors become float32."""
         vectors = self.vectors.to(device)
         token_scores = None if self.token_scores is None else self.token_scores.to(device)
         return Encoded(vectors.float() if vectors.dtype == torch.float16 else vectors, token_scores)

@@ -1,9 +1,8 @@
-"""The text encoder: a transformer, pooling, and further layers, such as a trained head, make a vector of each text.
+"""The text encoder: a transformer, pooling, and further layers, such as a trained head.
 
-Reads and writes folders in sentence-transformers' layout, weights in safetensors only. A trained
-residual head E(x) = x + W x is stored as that layout's `Dense` module with the weight I + W and no
-bias, after all modules of the base encoder. For cosine it stands before the last `Normalize`: the length
-of x does not matter there, so the head may read the base encoder's vectors before or after normalising.
+Folders are in sentence-transformers' layout, weights in safetensors only. A trained residual head E(x) = x + W x is a
+`Dense` module with the weight I + W after all modules of the base encoder. For cosine it is before the last
+`Normalize`: the length of x does not matter there.
 """
 
 import shutil
@@ -34,10 +33,7 @@ LAYERS = ("encoder.layer", "transformer.layer", "layers")
 
 
 class ResidualHead(nn.Module):
-    """A linear layer with a residual on a frozen encoder's vectors: E(x) = x + W x, at unit length for cosine (ours).
-
-    W starts at 0, which gives the base encoder's vectors.
-    """
+    """A linear layer with a residual on a frozen encoder's vectors: E(x) = x + W x, W = 0 at the start (ours)."""
 
     def __init__(self, dimension: int, similarity: Similarity = "cosine") -> None:
         super().__init__()
@@ -50,8 +46,6 @@ class ResidualHead(nn.Module):
 
 
 class Dense(nn.Module):
-    """A layer y = activation(D x + b), sentence-transformers' module `Dense`."""
-
     def __init__(self, matrix_OM: Tensor, bias_O: Tensor | None = None, activation: Activation = "identity") -> None:
         super().__init__()
         self.linear = nn.Linear(matrix_OM.shape[1], matrix_OM.shape[0], bias=bias_O is not None)
@@ -72,10 +66,7 @@ class Normalize(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A text encoder from a sentence-transformers folder: token ids to vectors, of unit length for cosine.
-
-    Its `tokenizer` makes the ids of `layout.prompt` + text. Raises InputError where weights are missing.
-    """
+    """A text encoder from a sentence-transformers folder. InputError if weights are missing."""
 
     def __init__(self, folder: Path, dtype: torch.dtype, similarity: Similarity = "cosine") -> None:
         super().__init__()
@@ -93,22 +84,19 @@ class Encoder(nn.Module):
         return self.pool(self.hidden(ids_NT, mask_NT), mask_NT)
 
     def hidden(self, ids_NT: Tensor, mask_NT: Tensor) -> Tensor:
-        """Compute the tokens' vectors [n, t, m], the transformer's last hidden states; the mask is 1 on tokens."""
+        """Compute the tokens' vectors [n, t, m], the transformer's last hidden states."""
         hidden_NTM: Tensor = self.transformer(input_ids=ids_NT, attention_mask=mask_NT).last_hidden_state
         return hidden_NTM
 
     def pool(self, hidden_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-        """Compute float32 vectors [n, m] of texts from their tokens' vectors [n, t, m]."""
+        """Compute float32 vectors [n, m] from tokens' vectors [n, t, m]."""
         pooled_NM: Tensor = self.steps(POOL[self.layout.pooling](hidden_NTM, mask_NT))
         return pooled_NM
 
     def trainable(self, which: Literal["last_layer", "all"]) -> list[nn.Parameter]:
-        """Let the last transformer layer train, or with `all` the whole encoder; returns the parameters that train.
+        """Let the last transformer layer train, or with `all` the whole encoder, and freeze the others.
 
-        The others are frozen.
-
-        The transformer's pooler, which is not used, is always frozen. Raises InputError where `which` is `last_layer`
-        and the architecture's layers are not known.
+        The unused pooler is always frozen. InputError for `last_layer` if the architecture's layers are not known.
         """
         chosen: nn.Module = self if which == "all" else self._last_layer()
         self.requires_grad_(requires_grad=False)
@@ -133,13 +121,13 @@ class Encoder(nn.Module):
 
 
 def mean(hidden_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-    """Compute the mean [n, m] of each text's token vectors, in float32; the mask is 1 on tokens, 0 on padding."""
+    """Compute the mean [n, m] of each text's token vectors, in float32."""
     weight_NT1 = mask_NT.unsqueeze(-1).float()
     return (hidden_NTM.float() * weight_NT1).sum(1) / weight_NT1.sum(1).clamp(min=1e-9)
 
 
 def first(hidden_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-    """Return each text's first token vector [n, m], in float32, whichever side is padded; the mask is 1 on tokens."""
+    """Return each text's first token vector [n, m], in float32, on whichever side is padding."""
     at_N = mask_NT.int().argmax(dim=1)
     return hidden_NTM[torch.arange(hidden_NTM.shape[0], device=at_N.device), at_N].float()
 
@@ -159,7 +147,7 @@ def load_tokenizer(layout: Layout) -> Any:
 
 
 def load_transformer(folder: Path, dtype: torch.dtype) -> Any:
-    """Load the transformer of a folder; InputError where weights are missing, which would otherwise be random."""
+    """Load the transformer of a folder. InputError if weights are missing, which would be random."""
     from transformers import AutoModel
     from transformers.utils import logging
 
@@ -186,14 +174,13 @@ def positions(transformer: Any) -> int:
 
 
 def load_steps(layout: Layout, similarity: Similarity) -> list[nn.Module]:
-    """Load the layers after pooling; for cosine the last is `Normalize`, even where the folder has none."""
+    """Load the layers after pooling. For cosine the last is `Normalize`, even if the folder has none."""
     steps: list[nn.Module] = [load_dense(step) if isinstance(step, DenseStep) else Normalize() for step in layout.steps]
     ends_normal = bool(steps) and isinstance(steps[-1], Normalize)
     return steps if ends_normal or similarity == "dot" else [*steps, Normalize()]
 
 
 def load_dense(step: DenseStep) -> Dense:
-    """Load a `Dense` layer; InputError where its weights do not fit its config."""
     tensors = load_file(step.folder / WEIGHTS)
     matrix, bias = tensors.get(DENSE_WEIGHT), tensors.get("linear.bias")
     if matrix is None or tuple(matrix.shape) != (step.out_features, step.in_features):
@@ -205,7 +192,7 @@ def load_dense(step: DenseStep) -> Dense:
 
 
 def load_head(folder: Path) -> ResidualHead | None:
-    """Load the trained head of a folder that `save_encoder` wrote; None where the folder has none."""
+    """Load the trained head of a folder that `save_encoder` wrote, if it has one."""
     file = folder / DENSE / WEIGHTS
     if not file.is_file():
         return None
@@ -222,10 +209,7 @@ def _similarity(folder: Path) -> Similarity:
 
 
 def save_encoder(base: Path, head: ResidualHead, max_length: int, folder: Path, *, trained: bool = True) -> None:
-    """Write a base encoder, with its head if `trained`, as a sentence-transformers folder.
-
-    `max_length` is the number of tokens to which programs that load the folder cut a text.
-    """
+    """Write a base encoder, with its head if `trained`. Programs that load it cut texts at `max_length` tokens."""
     folder.mkdir(parents=True, exist_ok=True)
     layout = read_layout(base)
     copied = [layout.transformer / "config.json", layout.transformer / INDEX, *weight_files(layout.transformer)]
@@ -245,10 +229,7 @@ def save_encoder(base: Path, head: ResidualHead, max_length: int, folder: Path, 
 
 
 def save_trained(encoder: Encoder, max_length: int, folder: Path) -> None:
-    """Write an encoder whose transformer was trained, in its precision, as a sentence-transformers folder.
-
-    `max_length` is the number of tokens to which programs that load the folder cut a text.
-    """
+    """Write an encoder whose transformer was trained, in its precision."""
     folder.mkdir(parents=True, exist_ok=True)
     encoder.transformer.save_pretrained(folder)
     encoder.tokenizer.save_pretrained(folder)
@@ -257,13 +238,9 @@ def save_trained(encoder: Encoder, max_length: int, folder: Path) -> None:
 
 
 def _write_modules(
-    folder: Path,
-    layout: Layout,
-    steps: Sequence[tuple[str, nn.Module]],
-    max_length: int,
-    similarity: Similarity,
+    folder: Path, layout: Layout, steps: Sequence[tuple[str, nn.Module]], max_length: int, similarity: Similarity
 ) -> None:
-    """Write all files but transformer and tokenizer; `steps` are the layers after pooling, with their subfolders."""
+    """Write all files but transformer and tokenizer."""
     places = [("Transformer", ""), ("Pooling", "1_Pooling"), *((type(step).__name__, place) for place, step in steps)]
     listed = [
         {"idx": number, "name": str(number), "path": place, "type": f"sentence_transformers.models.{kind}"}

@@ -17,7 +17,6 @@ class Hierarchy(nn.Module):
     """Trainable centroids of the nodes in the upper levels of a tree of documents, and which nodes are siblings."""
 
     def __init__(self, counts: Sequence[int], dimension: int) -> None:
-        """Make zero centroids of size `dimension`, `counts` nodes a level, top down; training sets the centroids."""
         super().__init__()
         self.centroids = nn.ParameterList(nn.Parameter(torch.zeros(count, dimension)) for count in counts)
         self._siblings: list[Tensor] = []
@@ -30,17 +29,14 @@ class Hierarchy(nn.Module):
         return self.centroids[0].device if len(self) else torch.device("cpu")
 
     def arrange(self, parents: Sequence[Tensor], alive: Sequence[Tensor]) -> None:
-        """Set which nodes are siblings, by a pair of tensors [nodes] for each level, from the top.
-
-        `parents` are the numbers of the nodes' parents in the level above; `alive` is True for nodes with documents.
-        """
+        """Set which nodes are siblings, by parents and `alive` (has documents) [nodes] for each level."""
         self._siblings = [siblings(*level).to(self.device) for level in zip(parents, alive, strict=True)]
         self._parents = [parent_K.to(self.device) for parent_K in parents]
 
     def loss(self, query_NM: Tensor, node_NT: Tensor, temperature: float) -> Tensor:
         """Sum over queries and levels the cross-entropy of q·c/τ over the siblings of the answer's node (Eq. 5).
 
-        `node_NT` [queries, levels] are the nodes above each query's answer, from the top; an only child adds 0.
+        `node_NT` [queries, levels] are the nodes above each query's answer, from the top.
         """
         total = query_NM.new_zeros(())
         for level, centroid_KM in enumerate(self.centroids):
@@ -55,7 +51,7 @@ class Hierarchy(nn.Module):
 
 
 def siblings(parent_K: Tensor, alive_K: Tensor) -> Tensor:
-    """List each parent node's children that hold documents: [parents, most children], with -1 after the last child.
+    """List each parent node's children that hold documents: [parents, most children], with -1 after the last.
 
     >>> siblings(torch.tensor([0, 1, 0, 0]), torch.tensor([True, True, False, True]))
     tensor([[ 0,  3],

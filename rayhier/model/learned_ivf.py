@@ -1,22 +1,14 @@
 """The learned IVF (ours): k-means leaves, and a router that learns which leaves hold the answers of a query.
 
-A query x is transformed, y = x + U ReLU(V x), and a leaf's density is exp(w·y + b): how likely one document in the leaf
-is an answer. Density times the leaf's size is the leaf's probability, which training fits. Leaves are visited in the
-order of density, because the cost of a search is the number of documents, not of leaves. W begins at the centroids, all
-times one factor, and U at 0, which is k-means IVF; training first fits the factor.
-
-A taller router has weights at every node and keeps the best nodes of each level; inner nodes only exclude leaves, and
-the remaining leaves are scored as in a flat router (height 1), which scores all. Searches give a flat router with many
-leaves a cheap first comparison with all of them (search/coded_router.py).
-
+A query x is transformed, y = x + U ReLU(V x), and a leaf's density is exp(w·y + b): how likely one document in the
+leaf is an answer. Density times the leaf's size is the leaf's probability, which training fits. Leaves are visited by
+density, because the cost of a search is the number of documents. W begins at the centroids, times one factor, and U
+at 0, which is k-means IVF. A taller router keeps the best nodes of each level: inner nodes only exclude leaves.
 Documents are placed by centroids alone (cells.py).
 
-What others did before: Vecchiato et al., "A Learning-to-Rank Formulation of Clustering-Based Approximate Nearest
-Neighbor Search" (SIGIR 2024), teach a linear layer by queries, with cross-entropy, which k-means list holds a query's
-nearest document; W is such a layer, but its targets are judged answers too, in either leaf of a document, and leaves
-are weighed by their sizes. LeanVec (Tepper et al., "LeanVec: Searching Vectors Faster by Making Them Fit", 2023) maps
-queries and documents by two learned linear maps where they differ in distribution, searches in fewer dimensions, and
-ranks what that finds by all; V and U map queries alone, and keep their dimension.
+Vecchiato et al. ("A Learning-to-Rank Formulation of Clustering-Based Approximate Nearest Neighbor Search", 2024)
+teach such a W which list holds a query's nearest document. Here judged answers teach too, in either leaf, and sizes
+weigh leaves. LeanVec (Tepper et al., 2023) maps queries and documents to fewer dimensions. V and U map queries alone.
 
 Shapes: N texts, M embedding size, B branching, H height, L = B^H leaves, K beam, R rank, C leaves of a document.
 """
@@ -36,11 +28,10 @@ WIDER = 2
 
 
 class LearnedIvfRouter(TreeRouter):
-    """The learned IVF's router: learned weights choose the leaves for queries, centroids the leaves for documents.
+    """The learned IVF's router: learned weights choose the leaves for queries, centroids for documents.
 
-    The tree has `branching` children a node and `height` levels. `rank` is the number of hidden units that transform
-    queries; `groups` the number of groups of centroids among which a document's nearest are found (0: all centroids are
-    compared).
+    `rank` is the number of hidden units that transform queries. `groups` is the number of groups of centroids among
+    which a document's nearest are found (0: all are compared).
     """
 
     log_size_L: Tensor
@@ -62,10 +53,7 @@ class LearnedIvfRouter(TreeRouter):
 
     @torch.no_grad()
     def begin(self, centroid_LM: Tensor, scale: float = SCALE) -> None:
-        """Start as k-means IVF: leaves' weights are `scale` x their centroids [leaves, m], inner nodes' from means.
-
-        Leaves with the same parent follow one another in `centroid_LM`.
-        """
+        """Start as k-means IVF: leaves' weights are `scale` x centroids [leaves, m], siblings in sequence."""
         self.cells.centroid_LM.copy_(centroid_LM)
         level_KM = centroid_LM
         for W, b in zip(reversed(self.W), reversed(self.b), strict=True):
@@ -74,21 +62,20 @@ class LearnedIvfRouter(TreeRouter):
             level_KM = F.normalize(level_KM.view(-1, self.branching, self.dimension).mean(dim=1), dim=1)
 
     def bend(self, x_NM: Tensor) -> Tensor:
-        """Transform queries' vectors [n, m] before they are compared with leaves: x + U ReLU(V x)."""
+        """Transform queries' vectors [n, m]: x + U ReLU(V x)."""
         return x_NM + F.relu(x_NM @ self.V.T) @ self.U.T
 
     def log_probs(self, x_NM: Tensor) -> list[Tensor]:
-        """Compute log-probabilities that nodes hold the answers of queries: [n, nodes] for each level, leaves last."""
+        """Compute log-probabilities [n, nodes] for each level that nodes hold queries' answers."""
         y_NM = self.bend(x_NM)
         logits = [y_NM @ W.T + b for W, b in zip(self.W, self.b, strict=True)]
         logits[-1] = logits[-1] + self.log_size_L
         return [F.log_softmax(logits_NC, dim=1) for logits_NC in logits]
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-        """Choose the leaves that queries visit, by the probability of an answer per document in the leaf.
+        """Choose leaves [n, k] by the probability of an answer per document in the leaf.
 
-        Returns leaves [n, k], densest first, and log-probabilities [n, k] of an answer in the leaf, k = min(beam,
-        leaves). With a first pass, or where inner nodes exclude leaves, the softmax's sum over all leaves is an
+        Also returns log-probabilities [n, k] of an answer in the leaf. With inner nodes the softmax's sum is an
         estimate.
         """
         y_NM, beam = self.bend(encoded.vectors), min(beam, self.n_leaves)
@@ -123,7 +110,7 @@ class LearnedIvfRouter(TreeRouter):
 
 
 def _given(y_NM: Tensor, node_NS: Tensor, W: Tensor, b: Tensor) -> Tensor:
-    """Compute scores w·y + b [n, s] of the nodes `node_NS`; for many texts a product with all nodes is faster."""
+    """Compute scores w·y + b [n, s] of nodes. For many texts a product with all nodes is faster."""
     if node_NS.numel() >= len(W):
         return (y_NM @ W.T + b).gather(1, node_NS)
     # For one query, twice as fast as W[node_NS] and an einsum.
@@ -131,10 +118,9 @@ def _given(y_NM: Tensor, node_NS: Tensor, W: Tensor, b: Tensor) -> Tensor:
 
 
 def reach_loss(log_p_NL: Tensor, row_P: Tensor, leaf_PR: Tensor, weight_P: Tensor) -> Tensor:
-    """Compute the sum over pairs of -w log(p): p is the total probability of the leaves in which the answer lies.
+    """Compute the sum over pairs of -w log(p): p is the total probability of the leaves of the answer.
 
-    A pair is a query, row `row_P` of the leaves' log-probabilities `log_p_NL`, and an answer in the leaves `leaf_PR`
-    [pairs, r] with the weight w in `weight_P`; equal leaves of an answer count once.
+    A pair is a row `row_P` of `log_p_NL` and an answer in the leaves `leaf_PR` [pairs, r]. Equal leaves count once.
 
     >>> log_p = torch.tensor([[0.5, 0.3, 0.2]]).log()
     >>> row, leaves = torch.tensor([0, 0]), torch.tensor([[0, 1], [2, 2]])

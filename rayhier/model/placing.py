@@ -1,4 +1,4 @@
-"""Places documents in leaves: each in the leaf that a router chooses, and where a second leaf is as near, in both."""
+"""Places documents in leaves: the one that a router chooses, and a second one if it is as near."""
 
 import numpy as np
 
@@ -21,9 +21,9 @@ def parts(n: int) -> list[slice]:
 
 
 def place(router: Router, encoded: Encoded, leaves: int) -> tuple[Ints, Floats]:
-    """Place documents in `leaves` leaves each, 1 or 2: leaves [n, leaves], first leaf first, with log-probabilities.
+    """Place documents in 1 or 2 leaves: leaves [n, leaves] with log-probabilities.
 
-    A document without a second leaf has its first leaf twice. Vectors may be float16; each batch becomes float32.
+    A document without a second leaf has its first leaf twice. Vectors may be float16.
     """
     batches = [_place(router, encoded[part], leaves) for part in parts(len(encoded))]
     leaf_NR, log_prob_NR = (np.concatenate(arrays) for arrays in zip(*batches, strict=True))
@@ -38,10 +38,7 @@ def _place(router: Router, encoded: Encoded, leaves: int) -> tuple[Ints, Floats]
 
 
 def choose(router: Router, document_NM: Floats, leaf_NC: Ints, leaves: int) -> Ints:
-    """Choose each document's leaves among `leaf_NC` [n, c], in the router's order: returns their columns [n, leaves].
-
-    The first leaf is column 0. For two leaves, a second column 0 means that there is no second leaf.
-    """
+    """Choose each document's leaves among `leaf_NC` [n, c]: their columns [n, leaves], a second 0 for none."""
     first_N = np.zeros(len(leaf_NC), dtype=np.int64)
     if leaves == 1:
         return first_N[:, None]

@@ -7,29 +7,22 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from rayhier.spec import InputError
-from rayhier.spec.encoder import Device, Precision
+from rayhier.spec.encoder import Precision
 
 ROWS, M, INNER = {"cpu": 512, "cuda": 16_384}, 384, 1536
 """Size of the two layers that are timed, those of a small encoder: number of tokens (ROWS, by type of device), width of
 a token's vector (M), and width between the layers (INNER)."""
 ROUNDS = 4
-"""Rounds of timing, of which the fastest counts; the first is slow, since it initialises libraries."""
+"""Rounds of timing, of which the fastest counts. The first initialises libraries."""
 
 
-def resolve_device(device: Device) -> torch.device:
-    """Choose the device: `auto` is CUDA where this process has it, else the CPU. InputError if `cuda` is missing."""
-    has_cuda = torch.cuda.is_available()
-    if device == "cuda" and not has_cuda:
-        raise InputError("encoder.device: got 'cuda', but this process sees no CUDA device; allowed: auto or cpu")
-    return torch.device("cuda" if has_cuda and device != "cpu" else "cpu")
+def best_device() -> torch.device:
+    """Return CUDA if this process has such a device, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def resolve(precision: Precision, device: torch.device) -> torch.dtype:
-    """Choose the number format: `auto` is bfloat16 or float32, whichever is faster, measured once per process.
-
-    Where the device has no bfloat16 multiplication in hardware, `auto` is float32, and nothing is measured.
-    """
+    """Choose the number format: `auto` is the faster of bfloat16 and float32, measured once per process."""
     match precision:
         case "float32":
             return torch.float32
@@ -51,7 +44,7 @@ def _faster(device: torch.device) -> torch.dtype:
 
 @torch.inference_mode()
 def seconds(device: torch.device) -> dict[torch.dtype, float]:
-    """Time two linear layers in bfloat16 and in float32: returns the fastest of several rounds each, in seconds."""
+    """Time two linear layers in bfloat16 and in float32: the fastest of several rounds each, in seconds."""
     rows = ROWS[device.type]
     operands = {
         dtype: tuple(torch.ones(shape, dtype=dtype, device=device) for shape in ((rows, M), (INNER, M), (M, INNER)))

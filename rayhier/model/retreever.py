@@ -31,15 +31,10 @@ DEEPEST = 0.7
 HEADS, HEAD = 8, 64
 """Heads of attention, and the size of each."""
 ANCESTRY = 8
-"""Hidden units of the small network that adds to a split's score by its ancestors' scores."""
 HIDDEN = 128
-"""Hidden units that all splits of type `mlp` share."""
 SETTLED_AT_ONCE = 1_024
-"""Splits whose scores for all texts are in memory at a time, when training starts."""
 STORED_AT_ONCE = 1_024
-"""Texts whose leaf probabilities are computed at a time."""
 DROPPED = 0.2
-"""Dropout of the hidden units that all splits share."""
 
 
 class Trunk(nn.Module):
@@ -70,8 +65,8 @@ class Splits(nn.Module):
     def scale(self, vector_NM: Tensor) -> Tensor:
         """Shift and scale each split's scores: over these texts mean 0 and the standard deviation of its level.
 
-        Returns the means that were removed [splits]. Raises ValueError where a split scores all texts alike: equal
-        distributions have no gradient.
+        Returns the means that were removed [splits]. ValueError if a split scores all texts alike: equal distributions
+        have no gradient.
         """
         was_training = self.training
         self.eval()
@@ -90,10 +85,10 @@ class AttentionSplits(nn.Module):
     within_SD: Tensor
 
     def __init__(self, dimension: int, depth: int, aggregation: Aggregation = "ancestors") -> None:
-        """Make embeddings of 2^depth - 1 splits over one attention; `aggregation` says how its outputs become scores.
+        """Make embeddings of 2^depth - 1 splits over one attention.
 
-        `shared`: one linear map for all splits. `linear`: one for each split. `ancestors`: one for each split, plus a
-        small MLP for each over the scores of the split and its ancestors.
+        Scores are made by one linear map for all splits (`shared`) or for each (`linear`), or by one for each plus a
+        small MLP over the scores of the split and its ancestors (`ancestors`).
         """
         super().__init__()
         splits, width = 2**depth - 1, HEADS * HEAD
@@ -135,11 +130,7 @@ class AttentionSplits(nn.Module):
 
     @torch.no_grad()
     def scale(self, token_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-        """Shift and scale each split's scores: over these texts mean 0 and the standard deviation of its level.
-
-        With `shared`, all splits are scaled together; with `ancestors`, before ancestors' scores are added. Returns the
-        means that were removed [splits]. Raises ValueError where a split scores all texts alike.
-        """
+        """Shift and scale scores as `Splits.scale` does. With `shared`, all splits are scaled together."""
         score_NS = self._own(token_NTM, mask_NT)
         shared = self.aggregation == "shared"
         removed = _settle(self.planes, *_spread(score_NS.reshape(-1, 1) if shared else score_NS), self.depth)
@@ -148,7 +139,6 @@ class AttentionSplits(nn.Module):
 
 @torch.no_grad()
 def _settle(planes: nn.Linear, mean_S: Tensor, spread_S: Tensor, depth: int) -> Tensor:
-    """Shift and scale splits to mean scores of 0 and the deviations of the start; returns the removed means."""
     if not bool((spread_S > 0).all()):
         flat = int((~(spread_S > 0)).sum())
         raise ValueError(f"{flat} of {len(spread_S)} splits give all texts one score; allowed: splits that differ")
@@ -182,10 +172,9 @@ def deviations(depth: int) -> Tensor:
 
 
 def products(score_NS: Tensor) -> list[Tensor]:
-    """Compute log-probabilities of the nodes at levels 1 to depth from splits' scores [n, splits].
+    """Compute log-probabilities [n, 2^h] of the nodes at each level from splits' scores [n, splits].
 
-    Returns a tensor [n, 2^h] for each level h. A node's probability is the product along its path of sigmoid(score)
-    where the path goes left, sigmoid(-score) where it goes right.
+    A node's probability is the product along its path of sigmoid(score) to the left, sigmoid(-score) to the right.
 
     >>> [level.exp() for level in products(torch.tensor([[0.0, torch.inf, -torch.inf]]))]
     [tensor([[0.5000, 0.5000]]), tensor([[0.5000, 0.0000, 0.0000, 0.5000]])]
@@ -200,9 +189,7 @@ def products(score_NS: Tensor) -> list[Tensor]:
 
 
 def sums(leaf_NL: Tensor) -> list[Tensor]:
-    """Compute log-probabilities of the nodes at levels 1 to depth from the leaves' [n, leaves].
-
-    Returns a tensor [n, 2^h] for each level h. A node's probability is the sum of its children's.
+    """Compute log-probabilities [n, 2^h] of the nodes at each level from the leaves': a node is its children's sum.
 
     >>> [level.exp() for level in sums(torch.tensor([[0.1, 0.2, 0.3, 0.4]]).log())]
     [tensor([[0.3000, 0.7000]]), tensor([[0.1000, 0.2000, 0.3000, 0.4000]])]
@@ -220,7 +207,7 @@ class LearnedPropagation(nn.Module):
     sign_LD: Tensor
 
     def __init__(self, depth: int, hidden: int = 16, dropout: float = 0.1) -> None:
-        """Make an MLP for each of 2^depth leaves; its output starts at 0, which keeps the product on the path."""
+        """Make an MLP for each of 2^depth leaves. Its output starts at 0, which keeps the product."""
         super().__init__()
         leaves = 2**depth
         self.weight_LDH = nn.Parameter(torch.randn(leaves, depth, hidden) / depth**0.5)
@@ -239,15 +226,9 @@ class LearnedPropagation(nn.Module):
 
 
 class NodeTree(nn.Module):
-    """A binary tree that gives a text's distribution over the nodes of each level."""
-
     def __init__(
-        self,
-        splits: Splits | AttentionSplits,
-        propagation: LearnedPropagation | None = None,
-        dropout: float = 0.0,
+        self, splits: Splits | AttentionSplits, propagation: LearnedPropagation | None = None, dropout: float = 0.0
     ) -> None:
-        """Join splits with a rule for the leaves' probabilities: `propagation`, by default products on the path."""
         super().__init__()
         self.splits, self.propagation, self.dropout = splits, propagation, nn.Dropout(dropout)
 
@@ -260,10 +241,7 @@ class NodeTree(nn.Module):
 
 
 def represent(probability_NK: Tensor, similarity: Comparison, offset_K: Tensor | None = None) -> Tensor:
-    """Make texts' vectors [n, k] from their probabilities p [n, k] at a level's k nodes, for comparison.
-
-    For `tv` (total variation) they are p; for cosine k·p - 1 + `offset_K` at unit length.
-    """
+    """Make texts' vectors from probabilities p [n, k] at a level: p for `tv`, for cosine k·p - 1 at unit length."""
     if similarity == "tv":
         return probability_NK
     centred_NK = probability_NK * probability_NK.shape[1] - 1
@@ -282,19 +260,19 @@ def similarities(first_NK: Tensor, second_CK: Tensor, similarity: Comparison) ->
 
 
 class Representations(nn.Module, ABC):
-    """A model of vectors at several sizes: it computes scores of a text, and from these a vector of each size."""
+    """A model of vectors at several sizes, which it makes from scores of a text."""
 
     similarity: Comparison
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """Number of scores of a text."""
+        pass
 
     @property
     @abstractmethod
     def counts(self) -> Sequence[int]:
-        """Sizes of the vectors, smallest first."""
+        pass
 
     @property
     def floats(self) -> int:
@@ -311,10 +289,9 @@ class Representations(nn.Module, ABC):
 
 
 class TreeLevels(Representations):
-    """Levels of a tree as representations of a text: vectors of 2, 4, … 2^depth numbers, from the splits' scores."""
+    """Levels of a tree as representations of a text: vectors of 2, 4, … 2^depth numbers."""
 
     def __init__(self, tree: NodeTree, similarity: Comparison) -> None:
-        """Represent texts by a tree's levels, whose vectors are compared by `similarity`: total variation or cosine."""
         super().__init__()
         self.tree, self.similarity = tree, similarity
         self.offset_L: nn.Parameter | None = None
@@ -323,10 +300,9 @@ class TreeLevels(Representations):
 
     @torch.no_grad()
     def begin(self, removed_S: Tensor) -> None:
-        """Set the start of the learned offset for cosine from the mean scores [splits] that `scale` removed.
+        """Set the start of cosine's learned offset from the mean scores [splits] that `scale` removed.
 
-        Splits are centred so that leaves are even. But the cosine of texts needs what all texts have in common: without
-        it, coarse levels and the deepest have lower recall (docs/LOG.md).
+        Splits are centred so that leaves are even, but the cosine needs what all texts have in common (docs/LOG.md).
         """
         if self.offset_L is not None:
             self.offset_L.copy_(products(removed_S[None])[-1][0].exp() * len(self.offset_L) - 1)
@@ -341,7 +317,7 @@ class TreeLevels(Representations):
 
     @property
     def floats(self) -> int:
-        """Most numbers in memory for a text: one for each leaf, times the hidden units where leaves have an MLP."""
+        """One number for each leaf, times the hidden units if leaves have an MLP."""
         hidden = 1 if self.tree.propagation is None else self.tree.propagation.output_LH.shape[1]
         return int(2**self.tree.splits.depth * hidden)
 
@@ -376,8 +352,6 @@ def at_level(stored_NL: npt.NDArray[Any], level: int) -> Floats:
 
 
 class RetreeverRouter(nn.Module):
-    """ReTreever's router: sends a text to the leaves where it most probably lies; its tree's levels represent texts."""
-
     def __init__(
         self,
         dimension: int,
@@ -388,11 +362,6 @@ class RetreeverRouter(nn.Module):
         dropout: float,
         similarity: Comparison,
     ) -> None:
-        """Make a binary tree of `depth` levels over vectors, or tokens' vectors, of size `dimension`.
-
-        `aggregation` is for attention splits (AttentionSplits); `dropout` is the share of splits' scores that a
-        training step sets to 0; `similarity` compares texts by a level's probabilities.
-        """
         super().__init__()
         self._config = {
             "dimension": dimension,
@@ -434,26 +403,22 @@ class RetreeverRouter(nn.Module):
 
     @property
     def reader(self) -> Reader | None:
-        """The splits, where they use attention and so read tokens; None where they read vectors."""
+        """The splits if they use attention, and so read tokens."""
         return self.splits if isinstance(self.splits, AttentionSplits) else None
 
     def nodes(self, encoded: Encoded) -> list[Tensor]:
-        """Compute log-probabilities of texts in the nodes at levels 1 to depth: a tensor [n, 2^h] for each level h."""
+        """Compute log-probabilities [n, 2^h] of texts in the nodes at each level."""
         score_NS = self.splits(encoded.vectors) if encoded.token_scores is None else encoded.token_scores
         return self.representations.tree.levels(score_NS)
 
     @torch.inference_mode()
     def leaves(self, encoded: Encoded) -> npt.NDArray[np.float16]:
-        """Compute texts' leaf probabilities [n, leaves] as an index stores them: float16, times leaves/2."""
         begins = range(0, max(1, len(encoded)), STORED_AT_ONCE)
         parts = (encoded[begin : begin + STORED_AT_ONCE].to(self.device) for begin in begins)
         return np.concatenate([stored(self.nodes(part)[-1]) for part in parts])
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-        """Find the most probable leaves [n, k] of texts and their log-probabilities [n, k], k = min(beam, leaves).
-
-        All splits are computed in one pass, so that the most probable leaves are found exactly.
-        """
+        """Find the most probable leaves [n, k] exactly, with log-probabilities: all splits are computed."""
         log_p_NK, leaf_NK = self.nodes(encoded)[-1].topk(min(beam, self.n_leaves), dim=1)
         return leaf_NK, log_p_NK
 
@@ -461,10 +426,7 @@ class RetreeverRouter(nn.Module):
         return self.route(encoded, count)
 
     def multiply_adds(self, beam: int) -> int:  # noqa: ARG002  all splits are scored whatever the beam
-        """Count the multiply-adds of routing one text: all splits, and the hidden units that they share.
-
-        Attention is counted for one token.
-        """
+        """Count the multiply-adds of routing one text. Attention is counted for one token."""
         planes, dimension = self.splits.planes.weight, int(self._config["dimension"])
         if isinstance(self.splits, AttentionSplits):
             return 2 * HEADS * HEAD * (dimension + self.n_leaves - 1) + planes.numel()

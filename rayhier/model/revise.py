@@ -1,9 +1,7 @@
-"""Leaves that are split in two, moved or given up without training (ours).
+"""Leaves that are split in two, moved or given up without training (ours; after Xu et al., "SPFresh", 2023).
 
-Xu et al., "SPFresh: Incremental In-Place Update for Billion-Scale Vector Search" (2023), split and merge the lists of
-an IVF index in the same way. Here documents follow centroids c, and queries follow learned weights w, which began as s
-times the centroids: a leaf whose centroid moves from c to c' gets w + s (c' - c), and the halves of a leaf begin with
-its weights and bias. So what the router has learned about a leaf stays.
+Documents follow centroids c, and queries follow learned weights w, which began as s times the centroids. So a leaf
+that moves from c to c' gets w + s (c' - c), and halves begin with the leaf's weights and bias.
 
 Shapes: L leaves, S leaves to change, M embedding size.
 """
@@ -18,10 +16,7 @@ from rayhier.model.learned_ivf import LearnedIvfRouter
 
 @torch.no_grad()
 def flat(router: LearnedIvfRouter, leaves: int | None = None) -> LearnedIvfRouter:
-    """Copy a router into one of height 1 with `leaves` leaves, None: as many; further leaves are not in use.
-
-    A taller router loses its inner nodes, which only exclude leaves.
-    """
+    """Copy a router into one of height 1 with `leaves` leaves (None: as many). Further leaves are not in use."""
     before, after = router.n_leaves, leaves or router.n_leaves
     copied = LearnedIvfRouter(router.dimension, after, 1, router.rank, router.cells.groups).to(router.device)
     copied.b[0].fill_(-torch.inf)
@@ -38,10 +33,10 @@ def flat(router: LearnedIvfRouter, leaves: int | None = None) -> LearnedIvfRoute
 
 
 def split(router: LearnedIvfRouter, leaf_S: Sequence[int], centroid_S2M: Tensor) -> tuple[LearnedIvfRouter, list[int]]:
-    """Split leaves in halves with these unit centroids [s, 2, m]; returns a new router of height 1.
+    """Split leaves in halves with these unit centroids [s, 2, m], in a new router of height 1.
 
-    The first half keeps the leaf's number. Also returned are the second halves' numbers: those of leaves that are not
-    in use, then new ones. The halves have no price: documents come by their nearness alone.
+    The first half keeps the leaf's number. Second halves take the numbers of unused leaves, then new ones, which are
+    returned too. The halves have no price.
     """
     unused = (~in_use(router)).nonzero()[:, 0].tolist()[: len(leaf_S)]
     further = len(leaf_S) - len(unused)
@@ -58,14 +53,14 @@ def split(router: LearnedIvfRouter, leaf_S: Sequence[int], centroid_S2M: Tensor)
 
 
 def move(router: LearnedIvfRouter, leaf_S: Sequence[int], centroid_SM: Tensor) -> None:
-    """Move leaves, in place, to other unit centroids [s, m]; their weights follow."""
+    """Move leaves, in place, to other unit centroids [s, m]. Their weights follow."""
     place_S = list(leaf_S)
     router.W[-1][place_S] += weight_scale(router) * (centroid_SM - router.cells.centroid_LM[place_S])
     router.cells.centroid_LM[place_S] = centroid_SM
 
 
 def give_up(router: LearnedIvfRouter, leaf_S: Sequence[int]) -> None:
-    """Give leaves up, in place: no query visits them and no document is placed there, until a split takes a number."""
+    """Give leaves up, in place: no query visits them and no document is placed there."""
     router.b[-1][list(leaf_S)] = -torch.inf
     router.cells.price_L[list(leaf_S)] = torch.inf
 
@@ -75,6 +70,5 @@ def in_use(router: LearnedIvfRouter) -> Tensor:
 
 
 def weight_scale(router: LearnedIvfRouter) -> float:
-    """Return by how much weights are longer than centroids, s, as a mean over the leaves in use."""
     used_L, centroid_LM = in_use(router), router.cells.centroid_LM
     return float((router.W[-1][used_L] * centroid_LM[used_L]).sum(dim=1).mean())

@@ -1,4 +1,4 @@
-"""Interface of all methods' routers, which choose leaves for queries and documents; saving and loading of routers."""
+"""Interface, saving and loading of all methods' routers, which choose leaves for queries and documents."""
 
 import json
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class Router(Protocol):
 
     @property
     def reader(self) -> Reader | None:
-        """Function that computes `Encoded.token_scores` from texts' tokens; None where the router reads vectors."""
+        """Function that computes `Encoded.token_scores`. None if the router reads vectors."""
 
     @property
     def device(self) -> torch.device: ...
@@ -39,15 +39,12 @@ class Router(Protocol):
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
         """Choose the leaves [n, k] that queries visit, best first, for k = min(beam, leaves).
 
-        Also returns log-probabilities [n, k] that a leaf holds a query's answer; best is the most probable leaf, in a
-        learned IVF the densest. A router with beams of its own has -1 for leaves that a query does not visit.
+        Also returns log-probabilities [n, k] that a leaf holds a query's answer. A router with beams of its own has -1
+        for leaves that a query does not visit.
         """
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """Choose the leaves [n, k] where documents most probably lie, in this order, for k = min(count, leaves).
-
-        Also returns log-probabilities [n, k].
-        """
+        """Choose the leaves [n, k] where documents most probably lie, with log-probabilities [n, k]."""
 
     def multiply_adds(self, beam: int) -> int:
         """Count the multiply-adds of routing one query that visits `beam` leaves."""
@@ -58,21 +55,16 @@ WEIGHTS = "router.safetensors"
 
 
 TrainedRouter = EhiRouter | LearnedIvfRouter | RetreeverRouter
-"""The routers that training makes and `save_router` writes."""
 
 
 def save_router(router: TrainedRouter, folder: Path) -> None:
-    """Write a router's settings and weights to a folder: `config.json` and `router.safetensors`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CONFIG).write_text(json.dumps(router.config(), indent=1) + "\n")
     save_file({name: tensor.contiguous() for name, tensor in router.state_dict().items()}, folder / WEIGHTS)
 
 
 def load_router(folder: Path, device: torch.device | None = None) -> Router:
-    """Load a router that `save_router` wrote, ready to route on a device, by default the CPU.
-
-    Raises ValueError where its type is unknown.
-    """
+    """Load a router, ready to route, by default on the CPU. ValueError if its type is unknown."""
     config = json.loads((folder / CONFIG).read_text())
     router: nn.Module
     match config.pop("type"):
@@ -91,26 +83,19 @@ def load_router(folder: Path, device: torch.device | None = None) -> Router:
 
 
 UNREAD = "the router reads tokens, and only vectors are known; give it the texts"
-"""Error message where a router reads tokens but only vectors are known."""
 FLOATS_AT_ONCE = 1 << 23
 """Most scores of leaves in memory at a time; limits the batches of `route_all` and `place_all`."""
 
 
 @torch.inference_mode()
 def route_all(router: Router, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-    """Return leaves [n, k] and log-probabilities [n, k] for queries as `Router.route` does, in batches, on the CPU.
-
-    Raises ValueError where the router reads tokens, but `encoded` has only vectors.
-    """
+    """Route queries as `Router.route` does, in batches, to tensors on the CPU. ValueError if tokens are missing."""
     return _batched(router, router.route, encoded, beam, router.n_leaves)
 
 
 @torch.inference_mode()
 def place_all(router: Router, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-    """Choose leaves for documents as `Router.place` does, in batches; returns both tensors on the CPU.
-
-    Raises ValueError where the router reads tokens, but `encoded` has only vectors.
-    """
+    """Place documents as `Router.place` does, in batches, to tensors on the CPU. ValueError if tokens are missing."""
     return _batched(router, router.place, encoded, count, router.cells.compared)
 
 

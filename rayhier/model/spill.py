@@ -1,9 +1,4 @@
-"""Choice of a document's second leaf by SOAR.
-
-Sun et al., "SOAR: Improved Indexing for Approximate Nearest Neighbor Search" (2023): a query that misses a document's
-first leaf does so because of the residual r = x - c; the second leaf is therefore chosen so that its own residual is
-not parallel to r.
-"""
+"""Choice of a document's second leaf by SOAR (Sun et al., 2023): its residual is not parallel to the first's."""
 
 import numpy as np
 
@@ -14,8 +9,7 @@ WEIGHT = 1.0
 CANDIDATES = 32
 """Nearest leaves, the first leaf included, among which the second leaf is chosen."""
 VECTORS = 64
-"""Number of documents computed at a time: the centroids of their candidate leaves fit in the processor's cache, which
-is three times as fast as 2,048 documents at a time."""
+"""Number of documents computed at a time: their candidates' centroids fit in the cache, three times as fast."""
 
 
 def second_leaves(
@@ -25,13 +19,11 @@ def second_leaves(
     price_L: Floats | None = None,
     border: float | None = None,
 ) -> np.ndarray:
-    """Choose each document's second leaf among its nearest leaves [n, c], first leaf first: columns [n], 1 or more.
+    """Choose each document's second leaf among its nearest leaves [n, c]: columns [n], 1 or more.
 
-    With a `border`, a document has no second leaf, column 0, where its two best (cosine - price) differ by more. Prices
-    [leaves] are subtracted from cosines to crowded leaves.
-
-    The least |r'|² + λ (r'·r / |r|)² + 2 price is chosen: r and r' are the differences between the document's unit
-    vector and the unit centroids [leaves, m] of its first and of the candidate leaf.
+    With a `border`, column 0 says that a document's two best (cosine - price) differ by more. The least |r'|² + λ
+    (r'·r / |r|)² + 2 price is chosen: r and r' are the unit vector's differences to the first and the candidate
+    centroid.
     """
     prices = np.zeros(len(centroids_LM), np.float32) if price_L is None else price_L
     if border is not None:
@@ -45,7 +37,7 @@ def second_leaves(
 
 
 def gaps(vectors_NM: Floats, leaf_NC: np.ndarray, centroids_LM: Floats, price_L: Floats) -> Floats:
-    """Compute how much better documents' first leaves are than their next: differences [n] of (cosine - price)."""
+    """Compute the differences [n] of (cosine - price) between documents' first and next leaves."""
     unit_NM = _unit(vectors_NM)
     first_N, next_N = (
         np.einsum("nm,nm->n", unit_NM, centroids_LM[leaf_N]) - price_L[leaf_N] for leaf_N in leaf_NC[:, :2].T

@@ -1,7 +1,6 @@
 """An encoder as one call: a TorchScript trace of its layers, which computes without Python's global lock.
 
-Called layer by layer, a small transformer hands the lock back and forth some hundred times a text; two threads that
-encode at once then wait for each other as long as they compute (`python -m benchmarks.trace`).
+Called layer by layer, threads that encode at once wait for each other (`python -m benchmarks.trace`).
 """
 
 import contextlib
@@ -20,12 +19,9 @@ Layers = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 TRACED, TRIED = (3, 12), ((1, 9), (4, 24))
 """Texts and tokens of the batch that is traced, and of those that compare the trace with the encoder."""
 RUNS = 3
-"""Calls of each batch: TorchScript looks on in the first, and prepares its own plan in the second."""
 
 
 class BothOutputs(nn.Module):
-    """An encoder that returns its tokens' vectors beside its texts' vectors."""
-
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         self.encoder = encoder
@@ -36,11 +32,7 @@ class BothOutputs(nn.Module):
 
 
 def traced(encoder: Encoder, longest: int) -> Layers:
-    """Trace an encoder that is not trained any more: the trace has its weights, and its devices.
-
-    The trace is compared with the encoder, bit by bit, on texts of several lengths, `longest` tokens among them. Where
-    a model's architecture cannot be traced, or its trace computes anything else, the encoder itself is returned.
-    """
+    """Trace an encoder that is not trained any more, or return it as it is if its trace computes other bits."""
     layers = BothOutputs(encoder).eval()
     traced_on, *tried_on = (_texts(encoder, n, min(t, longest)) for n, t in (TRACED, *TRIED, (1, longest)))
     with _quiet(), torch.no_grad():
@@ -56,7 +48,7 @@ def traced(encoder: Encoder, longest: int) -> Layers:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide that TorchScript is deprecated (torch.compile needs a C++ compiler on a server), and what tracing meets."""
+    """Hide that TorchScript is deprecated (torch.compile needs a C++ compiler), and what tracing meets."""
     logger = logging.getLogger("transformers")
     level = logger.level
     with warnings.catch_warnings():

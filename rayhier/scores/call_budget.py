@@ -1,7 +1,6 @@
 """Search by a cross-encoder within a budget of calls, in rounds (Algorithm 1 of AXN).
 
-Each round reads the documents with the best estimates, which come from the scores of earlier rounds. The scorer may be
-anything that scores pairs of a query and a document, by their numbers. The budget is exact, and no pair is read twice.
+Each round reads the documents with the best estimates by earlier scores. No pair is read twice.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -28,31 +27,28 @@ class ScorerError(RuntimeError):
 
 @dataclass(frozen=True)
 class Asked:
-    """A query for a scorer: scores that order its first round, and the estimator of all its documents' scores."""
+    """A query for a scorer, and the estimator of all its documents' scores."""
 
     first_P: Values
-    """Scores [p] of the pool's documents; the first round reads the documents with the highest."""
+    """Scores [p] of the pool's documents, which order the first round."""
     fit: Fit
 
 
 @dataclass(frozen=True)
 class Spent:
-    """The result for a query: all documents of its pool (those that may be read), first those read, then the others."""
+    """The result for a query: all documents of its pool, first those read, then the others."""
 
     row_P: Ints
-    """Rows [p] of the pool, best first: the documents read by score, then the others by estimate."""
     score_P: Values
-    """Scores [p] of the rows in `row_P`; those after the first `calls` are estimates."""
+    """Scores [p] of `row_P`. Those after the first `calls` are estimates."""
     calls: int
-    """Number of documents read."""
 
 
 def spending(queries: Sequence[Asked], budget: int, rounds: int) -> Asking:
-    """Spend a budget of calls for each query, as a generator that yields a round's pairs and is sent their scores.
+    """Spend a budget of calls for each query: yield each round's pairs, and be sent their scores.
 
-    Each round reads the documents with the best estimates, and has an equal part of the calls, the last also the
-    remainder. A pool with fewer documents than calls is read whole. ValueError if there are fewer calls than rounds;
-    ScorerError if what is sent is no score for each pair.
+    Each round has an equal part of the calls, the last also the remainder. ValueError if there are fewer calls than
+    rounds. ScorerError if an answer is no score for each pair.
     """
     if rounds < 1 or budget < rounds:
         raise ValueError(f"budget: got {budget} calls in {rounds} rounds; allowed: at least one round, and a call each")
@@ -111,7 +107,7 @@ class _State:
 
 
 def run_sync(asking: Generator[P, S, T], answer: Callable[[P], S]) -> T:
-    """Run a generator to its end, sending it `answer(value)` for each value that it yields; returns its result."""
+    """Run a generator to its end, sending it `answer(value)` for each value, and return its result."""
     try:
         question = next(asking)
         while True:
@@ -122,7 +118,7 @@ def run_sync(asking: Generator[P, S, T], answer: Callable[[P], S]) -> T:
 
 
 def checked(answer: object, count: int) -> Values:
-    """Convert a scorer's answer to float64 [count]; ScorerError unless it is `count` finite numbers."""
+    """Convert a scorer's answer to float64 [count]. ScorerError unless it is `count` finite numbers."""
     try:
         score_N = np.asarray(answer)
         if score_N.dtype.kind not in "fiu":

@@ -1,9 +1,8 @@
 """Estimates the scores of all documents for a query from the scores of some: by AXN, by ADACUR and our way.
 
-A fit is solved in float64, and is a pure function of the rows [s] of the documents read and their scores [s], so that
-anything may have scored them. Shapes: P documents that may be read (the pool), S documents read, M dimensions. Source:
-Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders", ICLR 2024; "Efficient
-Nearest Neighbor Search for Cross-Encoder Models using Matrix Factorization", EMNLP 2022 (ADACUR).
+Shapes: P documents that may be read (the pool), S documents read, M dimensions. Sources: Yadav et al., "Adaptive
+Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders", ICLR 2024; "Efficient Nearest Neighbor Search
+for Cross-Encoder Models using Matrix Factorization", EMNLP 2022 (ADACUR).
 """
 
 from collections.abc import Callable
@@ -16,8 +15,7 @@ import scipy.linalg
 from rayhier.arrays import Floats, Ints, Values
 
 CUT = 1e-6
-"""Singular values below this share of the largest count as zero: with near-low-rank documents the usual 1e-15 gives
-estimates that are wrong by several times the scores."""
+"""Singular values below this share of the largest count as zero. The usual 1e-15 gives wrong estimates."""
 
 
 class Fit(Protocol):
@@ -38,14 +36,10 @@ class Fixed:
 
 @dataclass(frozen=True)
 class PlusBase:
-    """An estimator of scores that are a known score plus the cross-encoder's.
-
-    It subtracts the known part, lets `fit` estimate the rest for all documents, and adds the known part again.
-    """
+    """An estimator of scores that are a known score plus the cross-encoder's."""
 
     fit: Fit
     known_P: Values
-    """Known score [p] of each document."""
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values:
         return self.fit.estimate(read_S, score_S - self.known_P[read_S]) + self.known_P
@@ -55,13 +49,12 @@ class PlusBase:
 class Ridge:
     """An estimator of scores as intercept + slope · prior + a residual that similar documents share (ours).
 
-    With V the documents' vectors, s the scores of the documents A that were read, F = [1, prior] and G = V_A V_Aᵀ + μ
-    I, c minimises (s - F_A c)ᵀ G⁻¹ (s - F_A c) with slope >= 0, and the estimate is F c + V V_Aᵀ G⁻¹ (s - F_A c):
-    kriging with a linear trend.
+    With V the vectors, s the scores of the documents A read, F = [1, prior] and G = V_A V_Aᵀ + μ I, c minimises
+    (s - F_A c)ᵀ G⁻¹ (s - F_A c) with slope >= 0. The estimate is F c + V V_Aᵀ G⁻¹ (s - F_A c).
     """
 
     prior_P: Values
-    """Score [p] that each document is expected to have, up to scale: the base score, plus a bias where known."""
+    """Score [p] that each document is expected to have, up to scale."""
     vector_PM: Floats
     mu: float = 1.0
     """μ, the penalty on residuals, for unit vectors; a large one keeps the prior's order."""
@@ -79,12 +72,11 @@ class Ridge:
 
 
 def _products(vector_PM: Floats, query_M: Values) -> Values:
-    """Compute inner products [p] of documents with a query vector, in the precision of the documents' vectors."""
     return np.asarray(vector_PM @ query_M.astype(vector_PM.dtype), dtype=np.float64)
 
 
 def _trend(prior_S: Values, score_S: Values, solve: Callable[[np.ndarray], np.ndarray]) -> tuple[Values, Values]:
-    """Fit intercept and slope (at least 0) by generalised least squares; also returns the line's values [s]."""
+    """Fit intercept and slope (at least 0) by generalised least squares, with the line's values [s]."""
     design_S2 = np.stack([np.ones(len(prior_S)), prior_S], axis=1)
     weighted_S2 = solve(design_S2)
     normal_22, right_2 = design_S2.T @ weighted_S2, weighted_S2.T @ score_S
@@ -98,16 +90,11 @@ def _trend(prior_S: Values, score_S: Values, solve: Callable[[np.ndarray], np.nd
 
 @dataclass(frozen=True)
 class LeastSquares:
-    """An estimator that fits a query vector to the scores, by least squares of minimum norm (Algorithm 1 of AXN).
-
-    The fitted vector is mixed with the query's vector in the search: (1 - λ) fitted + λ base.
-    """
+    """An estimator that fits a query vector to the scores, mixed as (1 - λ) fitted + λ base (AXN)."""
 
     vector_PM: Floats
     base_M: Values | None = None
-    """Vector of the query by which the index was searched; None: nothing is mixed in."""
     lam: float = 0.0
-    """λ, the share of `base_M` in the vector."""
     matching: "Matching" = field(default_factory=lambda: Matching(0.0, 1.0))
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values:
@@ -133,7 +120,7 @@ class Matching:
 
     @classmethod
     def of(cls, score_N: Values, base_N: Values) -> "Matching":
-        """Fit the map to scores [n] and base scores [n] of the same pairs; the identity where either are all equal."""
+        """Fit the map to scores [n] and base scores [n]. It is the identity if either are all equal."""
         spread, base_spread = float(np.std(score_N)), float(np.std(base_N))
         if not spread or not base_spread:
             return cls(0.0, 1.0)

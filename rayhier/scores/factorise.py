@@ -1,8 +1,7 @@
 """Learns a vector and a bias for every document from a sparse matrix of a cross-encoder's scores.
 
-Transductive vectors are free, and start at the index's vectors; inductive vectors are a learned function of the
-index's, which documents that are added later have too (Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN
-Search with Cross-Encoders", ICLR 2024). The bias is ours.
+Transductive vectors are free. Inductive vectors are a learned function of the index's (AXN, estimators.py). The bias
+is ours.
 
 Shapes: Q queries, N documents, M dimensions, X scored pairs.
 """
@@ -16,14 +15,14 @@ from torch import Tensor, nn
 
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.scores.estimators import Matching
-from rayhier.spec.cross_encoder import FactorsSpec
+from rayhier.spec.cross_encoder import LARGE, FactorKind, factor_passes
 
 SHRINK = 0.5
 """Number added to a document's number of scores in the mean that is its bias, so that few scores make a small bias."""
 OWN_LINE = 10
 """Least number of scores with which a query has a line of its own: intercept and slope of scores on base scores."""
 MATCHED = 100
-"""Number of queries by whose scores the map from scores to the range of base scores is fitted."""
+"""Number of queries, the first ones, whose scores fit the map from scores to the range of base scores."""
 SCORES_A_STEP = 256
 GATE = -5.0
 """Start of w in an inductive map, so low that the map begins almost as the identity."""
@@ -54,8 +53,6 @@ class Inductive(nn.Module):
 
 
 class Table(nn.Module):
-    """Vectors that are learned one by one, not by a map, starting at given ones."""
-
     def __init__(self, start_NM: Tensor) -> None:
         super().__init__()
         self.free = nn.Embedding(len(start_NM), start_NM.shape[1])
@@ -68,13 +65,11 @@ class Table(nn.Module):
 
 
 def match(matrix: Matrix, base_X: Values) -> Matching:
-    """Fit the map from scores to the range of their pairs' base scores [x], by the first 100 queries."""
     chosen = np.isin(matrix.query_X, np.unique(matrix.query_X)[:MATCHED])
     return Matching.of(matrix.score_X[chosen], base_X[chosen])
 
 
 def base_scores(matrix: Matrix, query_QM: Floats, item_NM: Floats) -> Values:
-    """Compute the base scores [x] of the scored pairs: inner products of queries' and documents' vectors."""
     parts = np.array_split(np.arange(len(matrix)), max(1, len(matrix) // 65_536))
     products = [np.einsum("xm,xm->x", query_QM[matrix.query_X[part]], item_NM[matrix.item_X[part]]) for part in parts]
     return np.concatenate(products).astype(np.float64)
@@ -83,9 +78,8 @@ def base_scores(matrix: Matrix, query_QM: Floats, item_NM: Floats) -> Values:
 def residual_bias(matrix: Matrix, base_X: Values, items: int) -> tuple[Values, float]:
     """Compute a bias [n] for every document, and the mean slope of scores on base scores, at least 0.
 
-    A line (intercept and slope on the base scores [x] of the pairs) is fitted to each query's scores; queries with
-    fewer than ten scores share a line. A document's bias is the sum of its scores' differences from these lines,
-    divided by their number plus 0.5; 0 without scores. `items` is the number of documents, n.
+    A line is fitted to each query's scores. Queries with fewer than ten scores share a line. A bias is the sum of a
+    document's differences from these lines, divided by their number plus 0.5.
     """
     common_2 = _line(base_X, matrix.score_X)
     line_Q2 = np.tile(common_2, (int(matrix.query_X.max(initial=-1)) + 1, 1))
@@ -102,7 +96,6 @@ def residual_bias(matrix: Matrix, base_X: Values, items: int) -> tuple[Values, f
 
 
 def _line(base_X: Values, score_X: Values) -> Values:
-    """Fit intercept and slope by least squares; the slope is 0 where base scores are all alike."""
     if not len(base_X):
         return np.zeros(2)
     spread = float(np.var(base_X))
@@ -111,24 +104,20 @@ def _line(base_X: Values, score_X: Values) -> Values:
 
 
 def transductive(
-    matrix: Matrix, target_X: Values, query_QM: Floats, item_NM: Floats, spec: FactorsSpec, seed: int
+    matrix: Matrix, target_X: Values, query_QM: Floats, item_NM: Floats, kind: FactorKind, seed: int
 ) -> Floats:
-    """Learn free vectors for the documents that have scores; returns all documents' vectors [n, m].
-
-    Vectors start at those of queries and documents, which documents without scores keep; queries' learned vectors are
-    dropped. `target_X` are the pairs' scores, mapped to the range of base scores (`match`).
-    """
+    """Learn free vectors for the documents that have scores from `target_X` (`match`): all vectors [n, m]."""
     scored_S, place_X = np.unique(matrix.item_X, return_inverse=True)
     queries, items = Table(torch.from_numpy(query_QM)), Table(torch.from_numpy(item_NM[scored_S]))
     query_X, item_X = torch.from_numpy(matrix.query_X), torch.from_numpy(place_X)
-    _learn([queries, items], lambda rows: (queries(query_X[rows]), items(item_X[rows])), matrix, target_X, spec, seed)
+    _learn([queries, items], lambda rows: (queries(query_X[rows]), items(item_X[rows])), matrix, target_X, kind, seed)
     learned_NM = item_NM.astype(np.float32, copy=True)
     learned_NM[scored_S] = items.free.weight.detach().numpy()
     return learned_NM
 
 
 def inductive(
-    matrix: Matrix, target_X: Values, query_QM: Floats, item_NM: Floats, spec: FactorsSpec, seed: int
+    matrix: Matrix, target_X: Values, query_QM: Floats, item_NM: Floats, kind: FactorKind, seed: int
 ) -> tuple[Inductive, Inductive]:
     """Learn maps of queries' and of documents' vectors, so that inner products of mapped vectors predict scores."""
     with torch.random.fork_rng(devices=[]):
@@ -140,7 +129,7 @@ def inductive(
     def sides(rows: Tensor) -> tuple[Tensor, Tensor]:
         return queries(query[query_X[rows]]), items(item[item_X[rows]])
 
-    _learn([queries, items], sides, matrix, target_X, spec, seed)
+    _learn([queries, items], sides, matrix, target_X, kind, seed)
     return queries.eval(), items.eval()
 
 
@@ -155,13 +144,15 @@ def _learn(
     sides: Callable[[Tensor], tuple[Tensor, Tensor]],
     matrix: Matrix,
     target_X: Values,
-    spec: FactorsSpec,
+    kind: FactorKind,
     seed: int,
 ) -> None:
-    """Minimise the mean squared error of inner products with AdamW, for as many passes as the spec says."""
-    optimizer = torch.optim.AdamW([p for module in modules for p in module.parameters()], lr=spec.rate(len(matrix)))
+    """Minimise the mean squared error of inner products with AdamW, as in the paper of AXN."""
+    optimizer = torch.optim.AdamW(
+        [p for module in modules for p in module.parameters()], lr=1e-3 if len(matrix) >= LARGE else 5e-3
+    )
     target = torch.from_numpy(target_X.astype(np.float32))
-    for epoch in range(spec.passes(len(matrix))):
+    for epoch in range(factor_passes(kind, len(matrix))):
         order = np.random.default_rng([seed, epoch]).permutation(len(matrix))
         for rows in np.array_split(order, -(-len(order) // SCORES_A_STEP)):
             chosen = torch.from_numpy(rows)

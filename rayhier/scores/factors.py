@@ -41,14 +41,12 @@ class Learned(BaseModel):
 class Factors:
     learned: Learned
     table: pa.Table
-    """Table with a row for each document that has scores: doc_id, bias, number of scores; and the vector, where vectors
-    are transductive (learned for each document, not computed by `maps`)."""
+    """Rows of documents that have scores: doc_id, bias, count, and a vector if vectors are transductive."""
     maps: tuple[Inductive, Inductive] | None = None
-    """Learned maps of queries' and of documents' vectors; None where vectors are transductive or not learned."""
+    """Learned maps of queries' and of documents' vectors, if vectors are inductive."""
 
     @classmethod
     def open(cls, factors: Artifact, model: str) -> "Factors":
-        """Open published factors; InputError where they were made for another model than `model`, a fingerprint."""
         learned = Learned.model_validate(files.read_json(factors.path(CONFIG)))
         if learned.model != model:
             raise InputError(f"{factors.folder}: was made for model {learned.model}, not {model}; run the spec again")
@@ -71,12 +69,11 @@ class Factors:
         return columns.matrix(self.table["vector"]) if "vector" in self.table.column_names else None
 
     def rows(self, ids: pa.Array) -> Ints:
-        """Find the rows [n] of documents by their ids; -1 for documents without scores."""
         numbers = pc.fill_null(pc.index_in(ids, self._ids), -1)
         return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.int64)
 
     def vectors(self, row_N: Ints, own_NM: Floats) -> Floats:
-        """Return the learned vectors [n, m] of the documents at `row_N`; `own_NM` where none were learned."""
+        """Return the learned vectors [n, m] of the documents at `row_N`, or `own_NM` if none were learned."""
         if self.maps is not None:
             return mapped(self.maps[1], own_NM)
         if self._vectors is None:
@@ -86,14 +83,11 @@ class Factors:
         return vector_NM
 
     def query(self, own_M: Floats) -> Floats:
-        """Return a query's vector [m] to multiply with `vectors`: mapped where documents' are, else `own_M`."""
+        """Return a query's vector [m] to multiply with `vectors`."""
         return own_M if self.maps is None else np.asarray(mapped(self.maps[0], own_M[None])[0])
 
     def prior(self, row_N: Ints, base_N: Values, slope: float | None = None) -> Values:
-        """Compute documents' expected scores [n], up to an intercept, from base scores [n] and biases.
-
-        `row_N` are the documents' rows, -1 without a bias; `slope` multiplies base scores, by default the learned one.
-        """
+        """Compute documents' expected scores [n], up to an intercept. Row -1 has no bias."""
         bias_N = np.append(self.table["bias"].to_numpy(), 0.0)[row_N]
         return np.asarray((self.learned.slope if slope is None else slope) * base_N + bias_N)
 

@@ -3,8 +3,7 @@
 Pairs are scored part by part on Ray Data; a killed run keeps the parts that are scored.
 """
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from rayhier.dataset.documents import document_texts
 from rayhier.dataset.holdout import hash_ids, held_queries
 from rayhier.dataset.queries import load_queries
 from rayhier.dataset.ranking import take
-from rayhier.embed.encode import TextEncoder
+from rayhier.embed.encode import TextEncoder, limit_threads
 from rayhier.embed.precision import as_embedded
 from rayhier.model.encoder import load_head
 from rayhier.progress import Bar, say
@@ -38,7 +37,7 @@ from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import locate
 
 PART = 1_024
-"""Number of pairs that are scored and written together; a killed run scores at most so many again in each process."""
+"""Number of pairs that are scored and written together."""
 
 PAIRS = pa.schema([("query", pa.int32()), ("item", pa.string()), ("text", pa.string())])
 """Columns of pairs to score: the query's position, the document's id and its text."""
@@ -51,21 +50,17 @@ QUERIES = pa.schema([("query_id", pa.string()), ("kind", pa.string()), ("text", 
 """Columns of the chosen queries; `kind` is judged, title or span."""
 
 SPAN_WORDS = 64
-"""Number of words of a span that serves as a query."""
 
 FEW = (
-    "scores.{}: got {}, but the corpus has only {} {}; allowed: at most as many, or fewer judged queries and more "
-    "titles or spans"
+    "scores.{}: got {}, but the corpus has only {} {}; allowed: at most as many, or fewer judged queries and more spans"
 )
 
 CHOSEN = "chosen"
-"""Name under which the ledger, a list of finished work, notes that all pairs are chosen."""
 
 
 class ScorePart:
     def __init__(self, cross_encoder: str, spec: dict[str, Any], root: str, ledger: str, cpus: int) -> None:
-        torch.set_num_threads(cpus)
-        os.environ["RAYON_NUM_THREADS"] = str(cpus)  # the tokenizer's threads, read when it first runs
+        limit_threads(cpus)
         self.root = locate(root)
         self.ledger = Ledger(locate(ledger), self.root)
         self.scorer = open_scorer(Artifact.open(locate(cross_encoder)), CrossEncoderSpec(**spec))
@@ -86,9 +81,9 @@ class ScorePart:
 def build(
     spec: JobSpec, model: ModelFolder, corpus: Artifact, vectors: Artifact, cross_encoder: Artifact, attempt: Attempt
 ) -> Output:
-    """Choose the pairs that the spec asks for and score them; write `queries.parquet` and `pairs/` to the artifact.
+    """Choose the pairs that the spec asks for and score them: `queries.parquet` and `pairs/`.
 
-    Returns the counts for its record. Raises InputError where the corpus has too few queries or documents.
+    InputError if the corpus has too few queries or documents.
     """
     if spec.cross_encoder is None:
         raise AssertionError("planned only with cross_encoder")
@@ -118,7 +113,6 @@ def build(
 
 
 def _choose(spec_json: dict[str, Any], model: str, corpus: str, vectors: str, root: str) -> dict[str, int]:
-    """Choose queries and pairs; write the queries, and the pairs with their texts in parts, below `root`."""
     spec, place = JobSpec.model_validate(spec_json), locate(root)
     if (scores_spec := spec.scores) is None:
         raise AssertionError("planned only with scores")
@@ -126,12 +120,12 @@ def _choose(spec_json: dict[str, Any], model: str, corpus: str, vectors: str, ro
     torch.set_num_threads(spec.cluster.scores.cpus)
     queries = choose_queries(scores_spec, texts, embedded)
     query_QM = _vectors(as_embedded(spec, embedded, spec.cluster.scores.gpus), Path(model), queries, texts, embedded)
-    vectors_column = columns.vector_column(query_QM, pa.float32())
-    with_vectors = queries.append_column("vector", vectors_column)
+    with_vectors = queries.append_column("vector", columns.vector_column(query_QM, pa.float32()))
     files.write_parquet(place, "queries.parquet", [with_vectors], with_vectors.schema)
     parts = pairs = 0
     for chosen in choose_pairs(scores_spec, query_QM, embedded):
-        ids, bodies = texts_of_file(texts, chosen.name)
+        documents = columns.read([texts.path(chosen.name)], ["doc_id", "title", "text"])
+        ids, bodies = documents["doc_id"].to_pylist(), document_texts(documents)
         for start in range(0, len(chosen.query_P), PART):
             query_P, row_P = (numbers[start : start + PART] for numbers in (chosen.query_P, chosen.row_P))
             named = [[values[row] for row in row_P.tolist()] for values in (ids, bodies)]
@@ -142,7 +136,7 @@ def _choose(spec_json: dict[str, Any], model: str, corpus: str, vectors: str, ro
 
 
 def _vectors(spec: JobSpec, model: Path, queries: pa.Table, corpus: Artifact, vectors: Artifact) -> Any:
-    """Return base vectors [q, m] of the queries: stored ones for judged queries, new ones for titles and spans."""
+    """Return base vectors [q, m] of the queries: stored ones for judged queries, new ones for spans."""
     judged = load_queries(corpus, vectors, "train")
     stored = dict(zip(judged.ids, judged.vector_QM, strict=True))
     kinds, ids = queries["kind"].to_pylist(), queries["query_id"].to_pylist()
@@ -153,7 +147,6 @@ def _vectors(spec: JobSpec, model: Path, queries: pa.Table, corpus: Artifact, ve
 
 
 def build_factors(spec: JobSpec, scores: Artifact, model: Artifact, index: Artifact, attempt: Attempt) -> Output:
-    """Learn a vector and a bias for every document with scores; write them and learned maps to the artifact."""
     folders = str(scores.folder), str(model.folder), str(index.folder), str(attempt.root)
     counts = call(_factorise, spec.cluster.train.cpus, spec.model_dump(mode="json"), *folders)
     say(f"  factors: {counts['documents']:,} documents with {counts['pairs']:,} scores")
@@ -162,7 +155,7 @@ def build_factors(spec: JobSpec, scores: Artifact, model: Artifact, index: Artif
 
 def _factorise(spec_json: dict[str, Any], scores: str, model: str, index: str, root: str) -> dict[str, int]:
     spec, place = JobSpec.model_validate(spec_json), locate(root)
-    if (factors_spec := spec.factors) is None:
+    if (kind := spec.factors) is None:
         raise AssertionError("planned only with factors")
     torch.set_num_threads(spec.cluster.train.cpus)
     scored, trained, indexed = (Artifact.open(locate(folder)) for folder in (scores, model, index))
@@ -172,18 +165,13 @@ def _factorise(spec_json: dict[str, Any], scores: str, model: str, index: str, r
     matrix = read_matrix(scored, queries["query_id"].combine_chunks(), ids)
     base_X = base_scores(matrix, query_QM, item_NM)
     matching, (bias_N, slope) = match(matrix, base_X), residual_bias(matrix, base_X, len(ids))
-    learned = Learned(
-        model=trained.folder.name,
-        slope=slope,
-        alpha=matching.alpha,
-        beta=matching.beta,
-        biased=True,
-    )
+    scale = {"slope": slope, "alpha": matching.alpha, "beta": matching.beta}
+    learned = Learned(model=trained.folder.name, **scale, biased=True)
     count_N = np.bincount(matrix.item_X, minlength=len(ids))
     scored_S = np.flatnonzero(count_N)
     table = pa.table({"doc_id": ids.take(pa.array(scored_S)), "bias": bias_N[scored_S], "count": count_N[scored_S]})
-    lessons = matrix, matching(matrix.score_X), query_QM, item_NM, factors_spec, 0
-    match factors_spec.vectors:
+    lessons = matrix, matching(matrix.score_X), query_QM, item_NM, kind, 0
+    match kind:
         case "transductive":
             vectors = columns.vector_column(transductive(*lessons)[scored_S], pa.float32())
             table = table.append_column("vector", vectors)
@@ -196,7 +184,7 @@ def _factorise(spec_json: dict[str, Any], scores: str, model: str, index: str, r
 
 
 def index_vectors(index: Artifact) -> tuple[pa.Array, Any]:
-    """Read ids and vectors [n, m] of an index's documents, each once, from the version that the run built."""
+    """Read ids and vectors [n, m] of an index's documents, each once."""
     leaf_map, tables = LeafMap.open(index.root, BUILT), []
     for shard in leaf_map.manifest.shards:
         table = leaf_map.read(shard, ["doc_id", "rank", "vector"])
@@ -206,7 +194,7 @@ def index_vectors(index: Artifact) -> tuple[pa.Array, Any]:
 
 
 def trained_vectors(spec: JobSpec, model: Artifact, queries: pa.Table) -> Any:
-    """Encode the scored queries with the trained encoder: [q, m]; where only a head trained, from stored vectors."""
+    """Encode the scored queries with the trained encoder: [q, m]."""
     folder = model.local("encoder")
     if spec.encoder.transformer_part is not None:
         return TextEncoder(folder, spec.encoder).encode(queries["text"].to_pylist())
@@ -218,10 +206,7 @@ def trained_vectors(spec: JobSpec, model: Artifact, queries: pa.Table) -> Any:
 
 
 def read_matrix(scores: Artifact, queries: pa.Array, items: pa.Array) -> Matrix:
-    """Read the scored pairs of a scores artifact, as positions in two arrays of ids, `queries` and `items` (documents).
-
-    Pairs with documents that `items` lacks are left out.
-    """
+    """Read scored pairs as positions in `queries` and `items`. Pairs with other documents are left out."""
     table = columns.read([scores.path(name) for name in scores.names("pairs/")], ["query", "item", "score"])
     query_X, item_X = (
         pc.index_in(table[name], value_set=known_ids) for name, known_ids in (("query", queries), ("item", items))
@@ -233,7 +218,7 @@ def read_matrix(scores: Artifact, queries: pa.Array, items: pa.Array) -> Matrix:
 
 @dataclass(frozen=True)
 class ChosenPairs:
-    """Chosen pairs with documents of the corpus's file `name`: positions of queries [p], and rows of the file [p]."""
+    """Positions of queries [p], and rows [p] of a file of the corpus."""
 
     name: str
     query_P: Ints
@@ -241,56 +226,38 @@ class ChosenPairs:
 
 
 def choose_queries(spec: ScoresSpec, corpus: Artifact, vectors: Artifact) -> pa.Table:
-    """Choose as many judged queries, titles and spans as the spec says; InputError where the corpus has fewer."""
-    parts = [_judged(spec, corpus, vectors)]
-    for kind, count, text_of in (("title", spec.titles, _title), ("span", spec.spans, _span)):
-        if count:
-            parts.append(_drawn(kind, count, text_of, corpus))
-    return pa.concat_tables(parts)
-
-
-def _judged(spec: ScoresSpec, corpus: Artifact, vectors: Artifact) -> pa.Table:
     queries = load_queries(corpus, vectors, "train")
     if len(queries) < spec.judged:
         raise InputError(FEW.format("judged", spec.judged, len(queries), "judged train queries"))
     kept_ids = set(held_queries(queries.ids, spec.judged))
     rows = [(name, "judged", text) for name, text in zip(queries.ids, queries.texts, strict=True) if name in kept_ids]
-    return _table(rows)
+    rows += _spans(spec.spans, corpus) if spec.spans else []
+    named = zip(*rows, strict=True) if rows else ([], [], [])
+    return pa.table([pa.array(list(column), pa.string()) for column in named], schema=QUERIES)
 
 
-def _drawn(kind: str, count: int, text_of: Callable[[str, str], str], corpus: Artifact) -> pa.Table:
-    """Make queries of the first documents, by a hash of kind and id, whose title or span is not empty."""
+def _spans(count: int, corpus: Artifact) -> list[tuple[str, str, str]]:
+    """Make queries of spans of the first documents, by a hash of the id, that are long enough."""
     drawn: list[tuple[int, str, str]] = []
     for name in corpus.names("documents/"):
-        table = columns.read([corpus.path(name)], ["doc_id", "title", "text"])
-        rows = zip(*(table[column].to_pylist() for column in table.column_names), strict=True)
-        texts = [(name, text_of(title, text)) for name, title, text in rows]
+        table = columns.read([corpus.path(name)], ["doc_id", "text"])
+        texts = [(name, _span(text)) for name, text in zip(*(column.to_pylist() for column in table), strict=True)]
         named = [(name, text) for name, text in texts if text]
-        hashes = hash_ids([f"{kind}\0{name}" for name, _ in named]).tolist()
+        hashes = hash_ids([f"span\0{name}" for name, _ in named]).tolist()
         drawn += [(number, name, text) for number, (name, text) in zip(hashes, named, strict=True)]
         drawn = sorted(drawn)[:count]
     if len(drawn) < count:
-        raise InputError(FEW.format(f"{kind}s", count, len(drawn), f"documents with a {kind}"))
-    return _table([(f"{kind}:{name}", kind, text) for _, name, text in drawn])
+        raise InputError(FEW.format("spans", count, len(drawn), "documents with a span"))
+    return [(f"span:{name}", "span", text) for _, name, text in drawn]
 
 
-def _title(title: str, text: str) -> str:
-    return title.strip() if text.strip() else ""
-
-
-def _span(_: str, text: str) -> str:
+def _span(text: str) -> str:
     words = text.split()
     begin = (len(words) - SPAN_WORDS) // 2
     return " ".join(words[begin : begin + SPAN_WORDS]) if len(words) > SPAN_WORDS else ""
 
 
-def _table(rows: Sequence[tuple[str, str, str]]) -> pa.Table:
-    named = zip(*rows, strict=True) if rows else ([], [], [])
-    return pa.table([pa.array(list(column), pa.string()) for column in named], schema=QUERIES)
-
-
 def choose_pairs(spec: ScoresSpec, query_QM: Floats, vectors: Artifact) -> Iterator[ChosenPairs]:
-    """Yield the (query, document) pairs to score, each once, file by file of the corpus."""
     names = vectors.names("documents/")
     if spec.count == "all":
         yield from (_every(name, len(query_QM), vectors) for name in names)
@@ -306,7 +273,6 @@ def _every(name: str, queries: int, vectors: Artifact) -> ChosenPairs:
 
 
 def _keys(name: str, query_QM: Floats, vectors: Artifact) -> Values:
-    """Compute base scores [q, n] of queries and a file's documents, which order the pairs."""
     table = columns.read([vectors.path(name)], ["vector"])
     return np.asarray(query_QM @ columns.matrix(table["vector"]).T, dtype=np.float64)
 
@@ -332,9 +298,3 @@ def _of_queries(names: Sequence[str], count: int, query_QM: Floats, vectors: Art
     for number, name in enumerate(names):
         query_P, place_P = np.nonzero(file_QK == number)
         yield ChosenPairs(name, query_P, row_QK[query_P, place_P])
-
-
-def texts_of_file(corpus: Artifact, name: str) -> tuple[list[str], list[str]]:
-    """Read the ids, and the texts that a cross-encoder reads, of the documents in a file of the corpus."""
-    table = columns.read([corpus.path(name)], ["doc_id", "title", "text"])
-    return table["doc_id"].to_pylist(), document_texts(table)

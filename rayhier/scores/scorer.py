@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from rayhier.arrays import Floats
 from rayhier.model.cross_encoder import CrossEncoder, load_cross_encoder
-from rayhier.model.precision import resolve_device
+from rayhier.model.precision import best_device
 from rayhier.spec.cross_encoder import CrossEncoderSpec
 from rayhier.spec.encoder import Precision
 from rayhier.storage import files
@@ -21,7 +21,6 @@ from rayhier.storage.artifact import Artifact
 CPU_TOKENS = 4_096
 """Most tokens in a CPU's batch, padding included: larger batches outgrow its caches."""
 PAIRS_AT_ONCE = 64
-"""Most pairs in one forward pass."""
 CHUNK = 4_096
 """Pairs that are tokenised and sorted by length together."""
 KEPT = 65_536
@@ -41,7 +40,7 @@ class PairScorer:
 
     def __init__(self, folder: Path, spec: CrossEncoderSpec) -> None:
         """Load the cross-encoder; with precision `auto` it is in float32 until the first pairs decide the precision."""
-        self.folder, self.spec, self.device = folder, spec, resolve_device("auto")
+        self.folder, self.spec, self.device = folder, spec, best_device()
         self.precision: Precision = spec.precision
         self.model = self._load("float32" if spec.precision == "auto" else spec.precision)
         self._kept: OrderedDict[Pair, float] = OrderedDict()
@@ -52,7 +51,7 @@ class PairScorer:
         return load_cross_encoder(self.folder, self.spec.head, getattr(torch, precision)).to(self.device)
 
     def __call__(self, queries: Sequence[str], items: Sequence[str]) -> Floats:
-        """Score each query [n] with its item (document) [n]: float32 [n]. Remembered pairs are not read again."""
+        """Score each query [n] with its item (document): float32 [n]. Remembered pairs are not read again."""
         pairs = list(zip(queries, items, strict=True))
         missing = list(dict.fromkeys(pair for pair in pairs if pair not in self._kept))
         scores = {pair: self._kept[pair] for pair in pairs if pair in self._kept}
@@ -66,7 +65,6 @@ class PairScorer:
         return np.array([scores[pair] for pair in pairs], dtype=np.float32)
 
     def choose(self, queries: Sequence[str], items: Sequence[str]) -> Precision:
-        """Choose the precision by scoring the given pairs in each, where the spec has `auto`; returns the precision."""
         if self.precision == "auto":
             self.precision, self.model = fastest(self._load, self._scored, list(zip(queries, items, strict=True)))
         return self.precision
@@ -84,10 +82,7 @@ class PairScorer:
 
 @torch.inference_mode()
 def read_pairs(model: CrossEncoder, pairs: Sequence[Pair], spec: CrossEncoderSpec) -> Floats:
-    """Score pairs of texts with a cross-encoder: [n], in the order given; long pairs are read first.
-
-    On a GPU all batches are launched before any result is waited for.
-    """
+    """Score pairs of texts: [n]. On a GPU all batches are launched before any result is waited for."""
     if not pairs:
         return np.zeros(0, np.float32)
     device = next(model.parameters()).device
@@ -110,11 +105,7 @@ def fastest(
     score: Callable[[CrossEncoder, Sequence[Pair]], Floats],
     pairs: Sequence[Pair],
 ) -> tuple[Precision, CrossEncoder]:
-    """Find the fastest precision whose scores correlate with float32's by 0.999 or more; returns it and its model.
-
-    `load` gives a model in a precision, `score` its scores of the pairs. The result is float32 for fewer than three
-    pairs, or where all pairs score alike.
-    """
+    """Find the fastest precision whose scores correlate with float32's by 0.999 or more, and its model."""
     model = load("float32")
     exact_N, seconds = _timed(score, model, pairs)
     best: tuple[Precision, CrossEncoder, float] = ("float32", model, seconds)
@@ -129,7 +120,7 @@ def fastest(
 
 
 def _timed(score: Callable[..., Floats], model: Any, pairs: Sequence[Pair]) -> tuple[Floats, float]:
-    """Score pairs twice; returns the scores and the shorter time, in seconds: the first run initialises libraries."""
+    """Score pairs twice, and return the scores and the shorter time in seconds."""
     times = []
     for _ in range(2):
         began = time.perf_counter()

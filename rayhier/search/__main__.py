@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from rayhier.storage.current import Current
     from rayhier.storage.paths import Location
 
-AGAIN = {"level": "the deepest level", "vectors": "their vectors"}
-"""Names of the numbers that score a shortlist again, by `LevelSimilarity.again`."""
 LINE_WIDTH, LEAVES, MOST = 100, 10, 10_000
 """Characters of a printed line, number of leaves that are printed, and largest -k and --beam."""
 TOGETHER = 64
@@ -269,15 +267,13 @@ def lines(searcher: "Snapshot", request: "Request", answer: "Answer") -> Iterato
         added = f" (BM25, {how})" if request.mode == "hybrid" else ""
         yield f"compared the words of all {len(searcher):,} documents{matching}{added}"
     if request.where is not None and not answer.enough:
-        visits_all = not visits_leaves or len(answer.leaves) == searcher.rules.leaves
-        within = "" if visits_all else f" in the {len(answer.leaves):,} leaves that search.widest allows"
-        yield f"documents that match{within}: {len(answer.hits)}, fewer than k ({request.k})"
+        yield f"documents that match: {len(answer.hits)}, fewer than k ({request.k})"
     if request.mode == "bm25":
         return
     if searcher.levels is not None:
         similarity = searcher.levels.similarity
-        again = "" if similarity.again == "none" else f", {answer.scored:,} of them again by {AGAIN[similarity.again]}"
-        yield f"compared all {answer.documents:,} documents{matching} by {similarity.numbers}{again}"
+        again = f"{answer.scored:,} of them again by their vectors"
+        yield f"compared all {answer.documents:,} documents{matching} by {similarity.numbers}, {again}"
         return
     named = [*map(str, answer.leaves[:LEAVES]), *(["…"] if len(answer.leaves) > LEAVES else [])]
     leaves = f"{len(answer.leaves)} of {searcher.rules.leaves:,} leaves: {', '.join(named)}"

@@ -168,13 +168,13 @@ class Goal:
     """True where a query that goes on visits the most leaves at once."""
 
     @classmethod
-    def of(cls, k: int, beam: int, leaves: int, rows: int, widest: int) -> Self:
+    def of(cls, k: int, beam: int, leaves: int, rows: int) -> Self:
         """Make a filtered search's goal: as many matches as `beam` leaves have documents on average, but at least k.
 
-        >>> Goal.of(k=10, beam=4, leaves=100, rows=1000, widest=100).matching
+        >>> Goal.of(k=10, beam=4, leaves=100, rows=1000).matching
         40
         """
-        return cls(k, beam, max(k, round(beam * rows / leaves)), widest)
+        return cls(k, beam, max(k, round(beam * rows / leaves)), leaves)
 
 
 class Widening:
@@ -317,12 +317,11 @@ class Retriever:
     def _in_leaves(self, request: Request, routes: Routes, fetch: int) -> Retrieval:
         """Retrieve from leaves; queries that find too few documents visit more, unless a part did not answer."""
         rules, q = self.rules, len(routes.encoded)
-        widest = rules.search.leaves_widened(rules.leaves)
         if request.where is not None:
-            goal = Goal.of(request.k, request.beam, rules.leaves, rules.rows, widest)
+            goal = Goal.of(request.k, request.beam, rules.leaves, rules.rows)
         else:
             jumps = rules.rows <= request.k  # no number of leaves but all may be enough
-            end = widest if request.fills else request.beam
+            end = rules.leaves if request.fills else request.beam
             goal = Goal(request.k, request.beam, matching=0, widest=end, jumps=jumps)
         widening, lost = Widening(routes.leaves_QB, goal), [list[str]() for _ in range(q)]
         while True:

@@ -86,12 +86,11 @@ class Snapshot:
         """Open a leaf map, or a range of its leaves, as a spec searches it, with a model or what opens one when needed.
 
         `scored` are the artifacts for re-ranking, by kind. `pins` keep the version from vacuum; they are closed with
-        the snapshot. InputError where a file is not as published, or `search.memory_gb` is less than is needed.
+        the snapshot. InputError where a file is not as published.
         """
         search, manifest = spec.search, leaf_map.manifest
         self.spec, self.leaf_map, self.manifest, self._model = spec, leaf_map, manifest, model
         count, size = len(manifest.counts), manifest.size
-        search.check_memory(size)
         here = None if leaves is None else range(min(leaves.start, count), min(leaves.stop, count))
         listed = partial(search.shortlisted, documents=size.documents)
         self.leaves = LeafScan.mapped(leaf_map, search.row_codec(size), here, CACHE_BYTES, listed)
@@ -192,7 +191,7 @@ class Snapshot:
 
         `budget`: most calls of the cross-encoder where the spec re-ranks; 0: results are not re-ranked.
         `filter`, parsed or as JSON: results are only documents that meet it; a query then visits more leaves
-        until enough documents match, or until it has visited `search.widest`.
+        until enough documents match, or until it has visited all leaves.
         `mode`: `dense` orders results by vectors, `bm25` by words over all documents, `hybrid` by both.
         None stands for the spec's value. InputError where the arguments do not go together (see `search.request`).
         """
@@ -336,7 +335,7 @@ class Snapshot:
         m = self.manifest.dimension
         query_QM = np.full((1, m), m**-0.5, np.float32)
         if self.levels is not None:
-            self._read(Flat(self.levels.similarity.even(query_QM, self.model.tree.levels), 1))
+            self._read(Flat(self.levels.similarity.even(query_QM), 1))
         else:
             self._read(Scan(query_QM, self._probed, 1))
         if self.words is not None:

@@ -12,7 +12,7 @@ from rayhier.index.nodes import NodeTable
 from rayhier.index.stats import Stats
 from rayhier.progress import say
 from rayhier.search.request.calibration import calibration_of
-from rayhier.search.request.request import Limits, rules_of
+from rayhier.search.request.request import SearchLimits, rules_of
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.audit import Audit
 from rayhier.serve.backend.engine import Engine, View
@@ -166,8 +166,8 @@ class Application:
         return self._read[1], leaf_map.manifest.version
 
 
-def _limits(args: ServeArgs) -> Limits:
-    return Limits(**{field.name: getattr(args.limits, field.name) for field in fields(Limits)})
+def _limits(args: ServeArgs) -> SearchLimits:
+    return SearchLimits(**{field.name: getattr(args.limits, field.name) for field in fields(SearchLimits)})
 
 
 def describe(view: View, args: ServeArgs, refused: str | None = None) -> IndexResponse:

@@ -292,7 +292,7 @@ def _check_fits(before: Current, now: Current) -> None:
     for name, had, has in (
         ("encoder.similarity", before.spec.encoder.similarity, now.spec.encoder.similarity),
         ("corpus.fields", dict(before.spec.corpus.field_types), dict(now.spec.corpus.field_types)),
-        ("corpus.passages", before.spec.corpus.passages, now.spec.corpus.passages),
+        ("corpus.passages", before.spec.corpus.windows, now.spec.corpus.windows),
     ):
         if had != has:
             raise InputError(f"{name}: got {has}; allowed: {had}, {RESTART}")

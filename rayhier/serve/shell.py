@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rayhier.command import run_command
-from rayhier.corpus.check import Entry, Rules
+from rayhier.corpus.check import Entry, RowSchema
 from rayhier.corpus.document_file import Read, check_rows, read
 from rayhier.index.arguments import documents_by_id, ids, text_of
 from rayhier.progress import Bar, say
@@ -75,11 +75,11 @@ def _run(options: argparse.Namespace) -> None:
 
 def _add(client: Client, options: argparse.Namespace, fields: Mapping[str, FieldType]) -> None:
     columns = Columns(id=options.id, title=options.title, text=options.text)
-    rules = Rules(Limits(title=LONGEST, text=LONGEST, id=LONGEST), columns, fields)
-    total = check_rows(options.file, (row for part in _parts(options.file, rules, vectors=False) for row in part.rows))
+    schema = RowSchema(Limits(title=LONGEST, text=LONGEST, id=LONGEST), columns, fields)
+    total = check_rows(options.file, (row for part in _parts(options.file, schema, vectors=False) for row in part.rows))
     written = replaced = log = 0
     with Bar("write", total, "documents") as bar:
-        for documents in _batches(_documents(_parts(options.file, rules), rules)):
+        for documents in _batches(_documents(_parts(options.file, schema), schema)):
             try:
                 told = client.put(documents)
             except ApiError as error:
@@ -89,16 +89,16 @@ def _add(client: Client, options: argparse.Namespace, fields: Mapping[str, Field
     print(f"log {log}: {written:,} documents written, {replaced:,} of them in place of others")
 
 
-def _parts(file: Path, rules: Rules, *, vectors: bool = True) -> Iterator[Read]:
-    return read(file, rules, PAGE, vectors=vectors)
+def _parts(file: Path, schema: RowSchema, *, vectors: bool = True) -> Iterator[Read]:
+    return read(file, schema, PAGE, vectors=vectors)
 
 
-def _documents(parts: Iterable[Read], rules: Rules) -> Iterator[dict[str, Any]]:
+def _documents(parts: Iterable[Read], schema: RowSchema) -> Iterator[dict[str, Any]]:
     for part in parts:
         entries = [row for row in part.rows if isinstance(row, Entry)]
         vectors: Sequence[Any] = [None] * len(entries) if part.vectors is None else part.vectors.to_pylist()
         for row, vector in zip(entries, vectors, strict=True):
-            fields = {name: value for name, value in zip(rules.fields, row.values, strict=True) if value is not None}
+            fields = {name: value for name, value in zip(schema.fields, row.values, strict=True) if value is not None}
             document = {"id": row.key, "title": row.title, "text": row.text, "fields": fields}
             yield document if vector is None else {**document, "vector": vector}
 

@@ -37,6 +37,9 @@ class TrainWorkers(Section):
     """CPUs that each process reserves, and number of its threads. More than 1 helps only where batches are large."""
     gpus: Annotated[int, Field(ge=0, le=1)] = 0
     """GPUs that each process reserves."""
+    micro_batch: Annotated[int, Field(ge=1)] | None = None
+    """Most texts whose activations a process keeps in memory at a time. Each text is then encoded twice and gradients
+    are cached: gradients stay equal, and batch 4096 fits one GPU. null: a process's share of a batch at once."""
     checkpoint_seconds: Annotated[float, Field(ge=0, le=86_400)] = 10.0
     """Least seconds between two checkpoints, which are written at ends of epochs; Ray Train takes about 2 s for a
     checkpoint."""

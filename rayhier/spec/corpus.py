@@ -103,8 +103,11 @@ class _Corpus(Section):
 
     type: str
     """Kind of the source, for instance beir or jsonl."""
-    passages: Passages | None = None
-    """Sizes of the passages that longer documents are cut into; null: documents are not cut."""
+
+    @property
+    def windows(self) -> Passages | None:
+        """Sizes of the passages that longer documents are cut into; None: documents are not cut."""
+        return None
 
     @property
     def names_judgements(self) -> bool:
@@ -137,7 +140,19 @@ class _Corpus(Section):
         return {}
 
 
-class _WithFields(_Corpus):
+class _Cut(_Corpus):
+    """A source whose documents may be cut into passages."""
+
+    passages: Passages | None = None
+    """Sizes of the passages that longer documents are cut into; null: documents are not cut."""
+
+    @property
+    def windows(self) -> Passages | None:
+        """Sizes of the passages that longer documents are cut into; None: documents are not cut."""
+        return self.passages
+
+
+class _WithFields(_Cut):
     """A source whose rows may have typed fields besides id, title and text."""
 
     fields: dict[FieldName, FieldType] = Field(default_factory=dict)
@@ -228,7 +243,7 @@ class MsMarco(_Corpus):
     """Folder of the files, relative to the current directory."""
 
 
-class IrDatasets(_Corpus):
+class IrDatasets(_Cut):
     """A data set of the Python package ir_datasets; downloaded if it is not on this machine."""
 
     type: Literal["ir_datasets"]
@@ -239,25 +254,21 @@ class IrDatasets(_Corpus):
     splits are found by name below `dataset`."""
 
 
-class HuggingFace(_WithFields):
+class HuggingFace(_Cut):
     """A data set in BEIR's layout, on the Hugging Face hub or in a folder. Code inside the data set is never run."""
 
     type: Literal["huggingface"]
     path: Text
-    """Hub id of the data set, for instance BeIR/scifact, or a folder."""
-    revision: Text | None = None
-    """Commit, tag or branch of the data set on the hub; null: the default branch. A full commit hash is used without
-    asking the hub for the newest commit."""
+    """Hub id of the data set, for instance BeIR/scifact (`@REVISION`: a commit, tag or branch), or a folder. A full
+    commit hash is used without asking the hub for the newest commit."""
     judgements: Text | None = None
-    """Hub id or folder of the judgements: columns query-id, corpus-id and score, a split for each of train, dev and
-    test; null: the id or folder `path` with `-qrels` added."""
-    judgements_revision: Text | None = None
-    """Commit, tag or branch of the judgements on the hub; null: the default branch."""
+    """Hub id (`@REVISION`) or folder of the judgements: columns query-id, corpus-id and score, a split for each of
+    train, dev and test; null: the id or folder `path`, without a revision, with `-qrels` added."""
 
     @property
     def qrels(self) -> str:
         """Hub id or folder of the judgements."""
-        return self.judgements or f"{self.path.rstrip('/')}-qrels"
+        return self.judgements or f"{self.path.partition('@')[0].rstrip('/')}-qrels"
 
     @property
     def row_columns(self) -> Columns:
@@ -265,7 +276,7 @@ class HuggingFace(_WithFields):
         return Columns(id="_id")
 
 
-class TextFiles(_Corpus):
+class TextFiles(_Cut):
     """A folder of text files, UTF-8 (`.txt`, `.md`, `.rst`): each is a document, whose id is its path in the folder.
 
     Its title is its first line where that is a heading of Markdown (`# …`), else the file's name.

@@ -1,13 +1,13 @@
-"""`cross_encoder:` the model that reads a query and a document together; `scores:` and `factors:` computed with it.
+"""`cross_encoder:` the model that reads a query and a document together; `scores:` computed with it before searches.
 
-A cross-encoder is slow and accurate: each pair is a forward pass. `scores` are the scores of pairs that it reads ahead
-of any search; `factors` are a vector and a bias for every document, learned from these scores.
+A cross-encoder is slow and accurate: each pair is a forward pass. Factors are a vector and a bias for every document,
+learned from the scores of pairs.
 """
 
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from rayhier.spec.base import Section
 from rayhier.spec.encoder import Precision
@@ -45,16 +45,6 @@ class CrossEncoderTraining(Section):
 
     epochs: Annotated[int, Field(ge=1, le=1000)] = 3
     """Number of passes over the judged pairs."""
-    pairs: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Workdirs of other runs whose judged train pairs are trained on too. Their content enters the fingerprint, their
-    path does not."""
-
-    @field_validator("pairs")
-    @classmethod
-    def _distinct(cls, values: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(values)) < len(values):
-            raise ValueError("each workdir once")
-        return values
 
 
 class CrossEncoderSpec(Section):
@@ -69,8 +59,6 @@ class CrossEncoderSpec(Section):
     head: Head = "cls"
     """Part that makes the score. `cls`: the single output of a classifier. `emb`: scaled cosine of two mean vectors, of
     the query's and the document's tokens, after both are read together."""
-    layers: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Number of the transformer's first layers that are kept; null: all. Half of the layers read twice as fast."""
     max_length: Annotated[int, Field(ge=8, le=8192)] = 256
     """Most tokens of a pair; the longer of its two texts is cut."""
     precision: Precision = "auto"
@@ -86,28 +74,15 @@ CHOSEN_DEPTH = 50
 """Most documents that the cross-encoder reads for a dev query, where dev queries choose the weight beside it."""
 
 
-class FactorsSpec(Section):
-    """Factors, learned from the cross-encoder's scores: a vector and a bias for each document, to predict scores.
-
-    A bias is the mean difference of a document's scores from a line fitted to the base encoder's scores.
-    """
-
-    vectors: Literal["none", "transductive", "inductive"] = "transductive"
-    """Kind of the vectors. `transductive`: a free vector for each scored document. `inductive`: a learned map of the
-    index's vectors, which documents added later have too. `none`: only the bias; searches use the index's vectors."""
-
-    def passes(self, scores: int) -> int:
-        """Return the number of epochs for a number of scores, as in the paper of AXN."""
-        large = scores >= LARGE
-        return (10 if large else 20) if self.vectors == "inductive" else (4 if large else 10)
-
-    def rate(self, scores: int) -> float:
-        """Return the learning rate for a number of scores, as in the paper of AXN."""
-        return 1e-3 if scores >= LARGE else 5e-3
-
-
+FactorKind = Literal["bias", "transductive", "inductive"]
 LARGE = 10**7
-"""Number of scores from which the paper of AXN trains for fewer epochs, at a lower learning rate."""
+"""Number of scores from which the paper of AXN trains factors for fewer epochs, at a lower learning rate."""
+
+
+def factor_passes(kind: FactorKind, scores: int) -> int:
+    """Return the number of epochs in which factors are learned from a number of scores, as in the paper of AXN."""
+    large = scores >= LARGE
+    return (10 if large else 20) if kind == "inductive" else (4 if large else 10)
 
 
 class ScoresSpec(Section):
@@ -116,8 +91,6 @@ class ScoresSpec(Section):
     judged: Annotated[int, Field(ge=0, le=10_000_000)] = 50
     """Number of judged train queries among the queries, chosen by a hash of their ids; the cross-encoder does not train
     on these queries."""
-    titles: Annotated[int, Field(ge=0, le=10_000_000)] = 0
-    """Number of titles of documents among the queries, chosen by a hash of the documents' ids."""
     spans: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     """Number of spans (runs of 64 words of a document) among the queries, chosen by a hash of the documents' ids."""
     per: Literal["query", "item"] = "query"
@@ -127,10 +100,16 @@ class ScoresSpec(Section):
     """Number of documents for each query, or of queries for each document, as `per` says; `all`: every pair is
     scored."""
 
+    factors: FactorKind | None = None
+    """Factors to learn from the scores for each document, to predict scores in a search. `bias`: the mean difference of
+    the document's scores from a line fitted to the base encoder's scores. `transductive`: a bias, and a free vector for
+    each scored document. `inductive`: a bias, and a learned map of the index's vectors, which documents added later
+    have too. null: nothing is learned."""
+
     @model_validator(mode="after")
     def _some(self) -> Self:
         if not self.queries:
-            raise ValueError("judged, titles or spans above 0: queries to score documents for")
+            raise ValueError("judged or spans above 0: queries to score documents for")
         if self.count == "all":
             self.refuse("per", where="only where count is a number")
         elif self.per == "item" and self.count > self.queries:
@@ -140,7 +119,7 @@ class ScoresSpec(Section):
     @property
     def queries(self) -> int:
         """Number of queries that are scored with documents."""
-        return self.judged + self.titles + self.spans
+        return self.judged + self.spans
 
     def pairs(self, documents: int) -> int:
         """Return the number of pairs of a query and a document to score, for a corpus of `documents` documents."""

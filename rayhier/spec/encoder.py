@@ -8,7 +8,6 @@ from rayhier.spec.base import Section
 
 Similarity = Literal["cosine", "dot"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
-Device = Literal["auto", "cpu", "cuda"]
 LearningPart = Literal["none", "head", "last_layer", "all"]
 
 ENOUGH = 300
@@ -39,13 +38,9 @@ class EncoderSpec(Section):
     similarity: Similarity = "cosine"
     """Score of two vectors. `cosine`: dot product of unit vectors. `dot`: dot product of vectors as the encoder outputs
     them."""
-    device: Device = "auto"
-    """Device of the encoder; `auto`: CUDA in a process that has such a device, else the CPU."""
     precision: Precision = "auto"
     """Number format of the encoder's computation; `auto`: bfloat16 or float32, the one that is measured to be faster on
     the device."""
-    batch_size: Annotated[int, Field(ge=1, le=65536)] = 64
-    """Number of texts encoded in one forward pass."""
 
     @model_validator(mode="after")
     def _float16_does_not_train(self) -> Self:

@@ -23,6 +23,8 @@ UNFILTERED: tuple[Baseline, ...] = ("hnsw", "scann")
 LISTED: tuple[Baseline, ...] = ("faiss_ivf", "faiss_ivf_same_encoder", "faiss_ivf_spill", "scann")
 """Baselines that cut the corpus into groups of documents (faiss's lists, ScaNN's partitions), as many as `lists`
 says."""
+VISITED = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
+"""Shares of the documents that a query visits, at which the report's tables show the measures."""
 
 
 class EvaluateSpec(Section):
@@ -32,8 +34,6 @@ class EvaluateSpec(Section):
     """Split whose queries and judgements are used; `dev` or `test`."""
     measures: Annotated[tuple[MeasureName, ...], Field(min_length=1)] = ("nDCG@10", "RR@10", "R@10", "R@100")
     """Measures to compute, with their cut-offs, named as in the package ir-measures."""
-    visited: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
-    """Shares of the documents that a query visits, at which the report's tables show the measures."""
     baselines: tuple[Baseline, ...] = ("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder")
     """Other systems measured for comparison. `exact`, `exact_same_encoder`: exact search by the base encoder and by the
     trained one. `faiss_ivf`, `faiss_ivf_same_encoder`: k-means IVF of base vectors and of trained ones.
@@ -50,7 +50,7 @@ class EvaluateSpec(Section):
     seeds: Annotated[tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...], Field(min_length=1, max_length=100)] = (0,)
     """Random seeds; one model is trained and one index built for each."""
 
-    @field_validator("measures", "visited", "baselines", "seeds")
+    @field_validator("measures", "baselines", "seeds")
     @classmethod
     def _distinct(cls, values: tuple[object, ...]) -> tuple[object, ...]:
         if len(set(values)) < len(values):

@@ -9,8 +9,6 @@ ROW, SECOND = 12, 8
 MOST_LOSSLESS = 200_000
 """Most documents of an index whose leaves hold vectors without loss where `codec` is auto. Of more documents, leaves of
 codes are scanned in less time (docs/search.md)."""
-COPIES = 2
-"""Times that a router's weights are in memory: as they were trained, and as searches compare them."""
 
 
 @dataclass(frozen=True)
@@ -22,16 +20,6 @@ class IndexSize:
     """Number of rows; a document in two leaves has two. A plan estimates it."""
     dimension: int
     leaves: int
-
-    @property
-    def router(self) -> float:
-        """Estimate the bytes of memory that the router takes."""
-        return 4.0 * COPIES * self.leaves * self.dimension
-
-    @property
-    def code_lists(self) -> float:
-        """Estimate the bytes of memory that leaves take in the codec `pq`; the stored vectors are mapped."""
-        return self.coded_rows("pq")
 
     def coded_rows(self, codec: str) -> float:
         """Estimate the bytes that leaves take in a codec, in memory where it is `pq`, else in mapped files."""

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from rayhier.spec.base import Section
 from rayhier.spec.cluster import ClusterSpec
 from rayhier.spec.corpus import CorpusSpec
-from rayhier.spec.cross_encoder import CrossEncoderSpec, FactorsSpec, ScoresSpec
+from rayhier.spec.cross_encoder import CrossEncoderSpec, FactorKind, ScoresSpec
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.errors import InputError
 from rayhier.spec.evaluate import LISTED, UNFILTERED, Baseline, EvaluateSpec
@@ -17,12 +17,12 @@ from rayhier.spec.index import SPILLED, IndexSpec
 from rayhier.spec.index_size import IndexSize
 from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting, RouterSpec
 from rayhier.spec.router.tree import TreeSpec
-from rayhier.spec.run import RunSpec
 from rayhier.spec.search import (
     TAUGHT_WEIGHT,
     UNTAUGHT_WEIGHT,
     SearchSpec,
 )
+from rayhier.spec.track import TrackSpec
 from rayhier.spec.train import ContrastTraining, HceTraining, RetreeverTraining, TrainSpec
 from rayhier.spec.train.retreever import STARTS
 
@@ -58,12 +58,11 @@ class JobSpec(Section):
     re-ranked."""
     scores: ScoresSpec | None = None
     """Pairs that the cross-encoder scores ahead of searches; where left out, none."""
-    factors: FactorsSpec | None = None
-    """Training of a vector and a bias for each document from the section `scores`; where left out, none."""
     search: SearchSpec = SearchSpec()
     evaluate: EvaluateSpec = EvaluateSpec()
     cluster: ClusterSpec = ClusterSpec()
-    run: RunSpec = RunSpec()
+    track: TrackSpec | None = None
+    """Tracker that gets the measures of training and evaluation, beside TensorBoard's files in every model."""
 
     @field_validator("workdir")
     @classmethod
@@ -129,7 +128,7 @@ class JobSpec(Section):
         _refuse("search", self.search, "hybrid", where="where index.words is true")
 
     def _level_fits(self) -> None:
-        """InputError where the router has no such level, or scoring again by the deepest level changes nothing."""
+        """InputError where the router has no such level."""
         if not isinstance(self.router, RetreeverRouting):
             raise InputError(
                 f"search.how: got 'level' with router.type {self.router.type}; allowed: leaves, or type retreever"
@@ -137,18 +136,16 @@ class JobSpec(Section):
         level, depth = self.search.at_level(self.router.depth), self.router.depth
         if level > depth:
             raise InputError(f"search.level: got {level}; allowed: at most {depth}, router.depth")
-        if self.search.finish == "level" and level == depth:
-            raise InputError(
-                f"search.finish: got 'level' with search.level {level}, the deepest; allowed: none, vectors, or a "
-                "smaller level"
-            )
+
+    @property
+    def factors(self) -> FactorKind | None:
+        """Kind of the factors to learn from the cross-encoder's scores; None: nothing is learned."""
+        return None if self.scores is None else self.scores.factors
 
     def _reranking_fits(self) -> None:
         """InputError where a section that re-ranking needs is missing."""
         if self.scores is not None and self.cross_encoder is None:
             raise InputError("scores: got a section, but no cross_encoder, which scores; allowed: with cross_encoder")
-        if self.factors is not None and self.scores is None:
-            raise InputError("factors: got a section, but no scores, which they are made of; allowed: with scores")
         rerank = self.search.reranking
         if rerank is None:
             return
@@ -159,7 +156,7 @@ class JobSpec(Section):
         if rerank.type == "axn" and rerank.fit == "lstsq" and self.factors is None:
             raise InputError(
                 "search.rerank.fit: got 'lstsq', but no factors, which match scores to the base's range; allowed: "
-                "ridge, or with factors"
+                "ridge, or with scores.factors"
             )
         if rerank.type == "adacur" and (self.scores is None or self.scores.count != "all"):
             raise InputError(
@@ -234,12 +231,12 @@ class JobSpec(Section):
     def chooses_weight(self) -> bool:
         """Return True if dev queries choose BM25's weight in hybrid searches for the trained model."""
         hybrid, judged = self.search.hybrid, self.corpus.names_judgements
-        return judged and self.index.words and self.search.fuses and hybrid.fuse == "sum" and hybrid.weight == "auto"
+        return judged and self.index.words and hybrid.fuse == "sum" and hybrid.weight == "auto"
 
     @property
     def measures_words(self) -> bool:
         """Return True if an evaluation measures BM25, alone and with vectors: unless a text is searched by vectors."""
-        return self.index.words and self.search.fuses and self.search.mode != "dense"
+        return self.index.words and self.search.mode != "dense"
 
     @property
     def chooses_beside(self) -> bool:

@@ -6,7 +6,6 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from rayhier.spec.base import Section, UnusedKeysError
-from rayhier.spec.errors import InputError
 from rayhier.spec.index import VectorFormat
 from rayhier.spec.index_size import MOST_LOSSLESS, IndexSize
 
@@ -28,6 +27,8 @@ again. In an index of more than MOST_LOSSLESS documents, among which more come b
 POOLED = 10_000
 """Most documents of the visited leaves that the cross-encoder may read with `pool: leaves`; a larger budget counts
 instead."""
+FUSED = 100
+"""Documents that the search by vectors and BM25 each give to fusion for a query; the number of results, if larger."""
 
 CACHE_BYTES = 50e9
 """Most disk space that searches use on a machine to cache indexes. The least recently used index is removed first. An
@@ -115,9 +116,6 @@ class HybridSpec(Section):
     """Weight of BM25, for `fuse: sum` only. With similarity `dot` it is multiplied by the spread of the vector scores.
     `auto`: chosen for the trained model by dev queries, where they are few by train queries in folds too; 0 where BM25
     does not pay, .3 where there are no dev queries."""
-    depth: Annotated[int, Field(ge=1, le=10_000)] = 100
-    """Number of documents that the search by vectors and BM25 each give to fusion for a query; the number of results,
-    if larger."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
@@ -132,7 +130,7 @@ class HybridSpec(Section):
 
     def listed(self, k: int) -> int:
         """Return the number of documents that the search by vectors and BM25 each give to fusion, for `k` results."""
-        return max(self.depth, k)
+        return max(FUSED, k)
 
 
 UNTAUGHT_WEIGHT, TAUGHT_WEIGHT = 0.3, 0.25
@@ -150,13 +148,10 @@ class SearchSpec(Section):
     """Number of results of a query."""
     how: Literal["leaves", "level"] = "leaves"
     """Documents that a query is compared with. `leaves`: the documents of some leaves, or of all with such a `beam`.
-    `level`: all documents, by the few numbers of one level of a retreever router's tree, and the best by `finish`."""
+    `level`: all documents, by the few numbers of one level of a retreever router's tree, then the best by vectors."""
     level: Annotated[int, Field(ge=1, le=16)] | Literal["auto"] = "auto"
     """Level h of the tree, at which a text is 2^h numbers, for `how: level`. `auto`: 6, or the tree's depth if that is
     less."""
-    finish: Literal["none", "level", "vectors"] = "vectors"
-    """Second score of the best documents by `level`: `none`, by the tree's deepest `level`, or by the encoder's
-    `vectors`."""
     shortlist: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
     """Number of documents that are rescored after a comparison by `level`, or by codes in leaves of codec `pq`.
     `auto`: three for each result, at least 120; twice as many in an index of more than 200,000 documents."""
@@ -166,19 +161,11 @@ class SearchSpec(Section):
     are the queries. `auto`: the same with recall 0.99. In an index of more than 200,000 rows, `auto` is as many leaves
     as hold 32 √rows and ten rows for each result, at most a twentieth of all leaves, at least 4. Where no number is
     given, here or in a request, a query that finds fewer than `k` documents visits more leaves."""
-    widest: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
-    """Most leaves that a query visits where it finds too few documents, or `all`: the number of visited leaves is
-    doubled until there are `k`, or with a filter as many as `beam` leaves hold on average; at `widest` leaves the
-    search ends with what it found."""
     codec: Codec | Literal["auto"] = "auto"
     """Format in which faiss holds the vectors of a leaf: `flat` 4 bytes a dimension, `fp16` 2, `pq` an eighth of a
     byte, after which the best `shortlist` rows are scored again by the stored vectors. `auto`: `pq` beyond 200,000
     documents, where it is faster; below, and where `beam` names a recall, the precision of the stored vectors,
     without loss."""
-    memory_gb: Annotated[float, Field(gt=0)] | None = None
-    """Most memory, in 10⁹ bytes, that the router and codes of an opened index take, all its shard groups together.
-    Mapped files are not counted, because the system drops their pages if memory is short. If `codec` is auto and codes
-    take more, leaves are mapped in the stored precision. None: as much as `codec` takes."""
     mode: Mode | Literal["auto"] = "auto"
     """Scores that order the results of a query that names no mode: of vectors (`dense`), of BM25 (`bm25`), or of both
     (`hybrid`). `auto`: of both, where the index counts words and BM25's weight is above 0; otherwise of vectors."""
@@ -189,16 +176,12 @@ class SearchSpec(Section):
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
-        if self.mode in ("bm25", "hybrid") and not self.fuses:
-            raise ValueError(f"finish: vectors, where mode is {self.mode}: BM25 is added to scores by vectors")
         if self.how != "level":
-            self.refuse("level", "finish", where="only where how is level")
+            self.refuse("level", where="only where how is level")
         if self.how == "leaves" and self.codec in LOSSLESS.values():
             self.refuse("shortlist", where="only where how is level, or codec is pq")
         if self.how == "level":
-            self.refuse("beam", "widest", where="only where how is leaves")
-        if self.finish == "none":
-            self.refuse("shortlist", where="only where finish is not none")
+            self.refuse("beam", where="only where how is leaves")
         if isinstance(self.beam, RecallBeam) and self.codec == "pq":
             raise ValueError("codec: auto, flat or fp16, where beam names a recall: codes miss documents too")
         if isinstance(self.shortlist, int) and self.shortlist < self.k:
@@ -208,13 +191,9 @@ class SearchSpec(Section):
     def shortlisted(self, k: int, documents: int = 0) -> int:
         """Return the number of documents to score again for `k` results, in an index of `documents` documents.
 
-        It is k where `finish` is none.
-
         >>> SearchSpec().shortlisted(100, documents=100_000), SearchSpec().shortlisted(100, documents=1_000_000)
         (300, 600)
         """
-        if self.finish == "none":
-            return k
         if self.shortlist != "auto":
             return max(k, self.shortlist)
         return max(FEWEST_LISTED, LISTED_A_RESULT * k) * (1 if documents <= MOST_LOSSLESS else 2)
@@ -228,26 +207,7 @@ class SearchSpec(Section):
         if self.codec != "auto":
             return self.codec
         may_lose = self.how != "level" and not isinstance(self.beam, RecallBeam)
-        pays = size.documents > MOST_LOSSLESS and may_lose
-        return "pq" if pays and self._fits(size.router + size.code_lists) else None
-
-    def check_memory(self, size: IndexSize) -> None:
-        """Raise InputError where what `codec` asks for, or the router alone, takes more than `memory_gb`."""
-        needed, what = size.router, f"the router of {size.leaves:,} leaves"
-        if self.codec == "pq":
-            needed, what = needed + size.code_lists, f"{what} and codes of {round(size.rows):,} rows"
-        if not self._fits(needed):
-            raise InputError(
-                f"search.memory_gb: got {self.memory_gb:g}; allowed: at least {needed / 1e9:.2g}, for {what}"
-            )
-
-    def _fits(self, needed: float) -> bool:
-        return self.memory_gb is None or needed <= self.memory_gb * 1e9
-
-    @property
-    def fuses(self) -> bool:
-        """Return True if BM25 can be added to scores: those by vectors, not by a level of a tree."""
-        return self.how != "level" or self.finish == "vectors"
+        return "pq" if size.documents > MOST_LOSSLESS and may_lose else None
 
     @property
     def usual_mode(self) -> Mode:
@@ -275,17 +235,13 @@ class SearchSpec(Section):
         mode: Mode | Literal["auto"] = self.mode
         if mode == "auto":
             pays = hybrid.fuse == "rank" or hybrid.chosen > 0
-            mode = "hybrid" if words and self.fuses and pays else "dense"
+            mode = "hybrid" if words and pays else "dense"
         return self.model_copy(update={"mode": mode, "hybrid": hybrid})
 
     @property
     def reranking(self) -> Rerank | None:
         """Settings of re-ranking; None where the spec re-ranks nothing."""
         return None if self.rerank.type == "none" else self.rerank
-
-    def leaves_widened(self, leaves: int) -> int:
-        """Return the most leaves that a query with a filter visits, in an index of `leaves` leaves."""
-        return leaves if self.widest == "all" else min(self.widest, leaves)
 
     @property
     def recall(self) -> float | None:

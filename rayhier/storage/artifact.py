@@ -5,14 +5,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from rayhier.spec import InputError
 from rayhier.storage import files
 from rayhier.storage.cache import fetch
-from rayhier.storage.files import File
+from rayhier.storage.files import File, unseal
 from rayhier.storage.paths import Location
-from rayhier.storage.seal import unseal
 
 Kind = Literal[
     "corpus",
@@ -33,17 +32,13 @@ RECORD = "record.json"
 LIBRARIES = ("rayhier", "torch", "transformers", "ray", "pyarrow")
 
 
-class Record(BaseModel):
-    """Content of an artifact's record.json: its files, the artifacts it was made from, counts, and library versions."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Record(BaseModel, frozen=True, extra="forbid"):
     kind: Kind
     format: int = FORMAT
     fingerprint: str
     attempt: str
-    """Name of the folder with the files; it lies beside record.json."""
+    """Name of the folder with the files. It lies next to record.json."""
     inputs: dict[str, str]
-    """Kind -> fingerprint of each artifact that this artifact was made from."""
     files: list[File]
     counts: dict[str, Any]
     versions: dict[str, str]
@@ -58,27 +53,25 @@ class Place:
 
     @property
     def kind(self) -> str:
-        """Kind of the artifact, such as vectors or index: the name of the folder above."""
         return self.folder.parent.name
 
     def published(self) -> "Artifact | None":
-        """Open the artifact; None where it is not published, InputError where its record.json is damaged."""
+        """Open the artifact. None if it is not published, InputError if its record.json is damaged."""
         path = self.folder / RECORD
         try:
             saved = unseal(path)
         except FileNotFoundError:
             return None
         except InputError as error:
-            raise InputError(f"{error}; {self._mend()}") from None
+            raise InputError(f"{error}; {_mend(self.kind)}") from None
         if isinstance(saved, dict) and saved.get("format", FORMAT) != FORMAT:
             raise InputError(f"{path}: format {saved['format']}, not {FORMAT}: {OLDER}")
         try:
             return Artifact(self.folder, Record.model_validate(saved))
         except ValidationError as error:
-            raise InputError(f"{path}: not a record of format {FORMAT}: {_first(error)}; {self._mend()}") from None
-
-    def _mend(self) -> str:
-        return f"rebuild it with --fresh --stage {stage_of(self.kind)}"
+            problem = error.errors(include_url=False)[0]
+            said = f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+            raise InputError(f"{path}: not a record of format {FORMAT}: {said}; {_mend(self.kind)}") from None
 
     def remove(self) -> None:
         """Remove the artifact: record.json first, then the files of every attempt to make it."""
@@ -88,14 +81,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A published artifact: its folder, and its record with the list of its files."""
-
     folder: Location
     record: Record
 
     @classmethod
     def open(cls, folder: Location) -> Self:
-        """Open the artifact published at `folder`; InputError where there is none."""
         published = Place(folder).published()
         if published is None:
             raise InputError(f"{folder}: no artifact is published there")
@@ -103,7 +93,6 @@ class Artifact:
 
     @property
     def root(self) -> Location:
-        """Folder that holds the artifact's files."""
         return self.folder / self.record.attempt
 
     def names(self, prefix: str) -> list[str]:
@@ -114,30 +103,27 @@ class Artifact:
         return self.root / name
 
     def local(self, prefix: str) -> Path:
-        """Return the path of a folder of the artifact on this machine; from a bucket, the folder is fetched first."""
+        """Return the local path of a folder of the artifact. From a bucket, the folder is fetched first."""
         if isinstance(self.root, Path):
             return self.root / prefix
         return fetch(self.root, [file for file in self.record.files if file.name.startswith(f"{prefix}/")]) / prefix
 
     def verify(self, without: tuple[str, ...] = ()) -> None:
-        """Read every file not below the folders `without`; InputError names a file that differs from record.json."""
+        """Read all files not below the folders `without`. InputError names a file that differs from record.json."""
         for file in self.record.files:
             if not file.name.startswith(without):
-                self._check(file)
+                check(self.root, file, _mend(self.record.kind))
 
     def verified(self, name: str) -> Location:
-        """Return the place of the artifact's file `name`; InputError where the file differs from record.json."""
+        """Return the place of the file `name`. InputError if the file differs from record.json."""
         for file in self.record.files:
             if file.name == name:
-                self._check(file)
+                check(self.root, file, _mend(self.record.kind))
         return self.path(name)
-
-    def _check(self, file: File) -> None:
-        check(self.root, file, f"rebuild it with --fresh --stage {stage_of(self.record.kind)}")
 
 
 def check(root: Location, file: File, mend: str) -> None:
-    """Raise InputError where `root/file.name` is missing or differs from `file`; `mend` is advice for the message."""
+    """Raise InputError if `root/file.name` is missing or differs from `file`. `mend` is advice for the message."""
     path = root / file.name
     if not path.is_file():
         raise InputError(f"{path}: was published, but is missing; {mend}")
@@ -149,17 +135,10 @@ def check(root: Location, file: File, mend: str) -> None:
         raise InputError(f"{path}: SHA-256 is {digest[:12]}…, but {file.sha256[:12]}… was published; {mend}")
 
 
-def stage_of(kind: str) -> str:
-    stages = {"generated": "generate", "vectors": "embed", "model": "train", "calibration": "calibrate"}
-    return stages.get(kind, kind)
-
-
 def versions() -> dict[str, str]:
-    """Return the installed versions of the libraries that record.json lists."""
     return {name: metadata.version(name) for name in LIBRARIES}
 
 
-def _first(error: ValidationError) -> str:
-    """The first of pydantic's errors, as `field: message`."""
-    problem = error.errors(include_url=False)[0]
-    return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
+def _mend(kind: str) -> str:
+    stages = {"generated": "generate", "vectors": "embed", "model": "train", "calibration": "calibrate"}
+    return f"rebuild it with --fresh --stage {stages.get(kind, kind)}"

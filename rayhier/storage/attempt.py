@@ -8,63 +8,55 @@ checkpoints) lie in `scratch/`, which is removed before the record is published.
 import contextlib
 import os
 import socket
-import threading
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from rayhier.spec import InputError
 from rayhier.storage import files
 from rayhier.storage.artifact import RECORD, Artifact, Kind, Place, Record, versions
-from rayhier.storage.files import File
+from rayhier.storage.files import File, seal
+from rayhier.storage.liveness import repeating, started
 from rayhier.storage.paths import Location
-from rayhier.storage.seal import seal
 
 OWNER = "owner.json"
 CLAIMS = "claims"
 SCRATCH = "scratch"
 HEARTBEAT_SECONDS = 5.0
-"""Seconds between two heartbeats, which an attempt's owner writes to owner.json."""
 SILENT_SECONDS = 60.0
 """Seconds without a heartbeat after which the owner of an attempt counts as dead."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """Counts and files of a stage's finished work, for record.json."""
-
     counts: dict[str, Any]
-    """Counts that record.json shows, name -> JSON value."""
     files: tuple[File, ...] = ()
-    """Files whose SHA-256 is known from writing them; `publish` reads and hashes all other files."""
+    """Files whose SHA-256 is known from writing them. `publish` reads and hashes all other files."""
 
 
 class Attempt:
-    """A folder for a stage's files, owned by this process until it is published or released.
-
-    Use as a context manager; leaving the block without `publish` releases the folder for the next run.
-    """
+    """A folder for a stage's files. A block without `publish` releases the folder for the next run."""
 
     def __init__(self, place: Place, root: Location, claim: int) -> None:
         self.place = place
         self.root = root
         self.scratch = root / SCRATCH
         self._claim = claim
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._beat, daemon=True)
+        self._heart = contextlib.ExitStack()
         self._began = time.monotonic()
 
     @classmethod
     def start(cls, place: Place, clock: Callable[[], float] = time.time) -> Self:
-        """Take over an unpublished attempt of the artifact at `place` whose owner is dead, else begin a new attempt."""
+        """Take over an unpublished attempt whose owner is dead, else begin a new attempt."""
         for root in _attempts(place.folder):
             claim = _claim(root, clock)
-            if claim is not None and not _is_published(place, root):
-                return cls(place, root, claim)
+            if claim is not None:
+                artifact = place.published()  # after the claim: the owner may just have published
+                if artifact is None or artifact.root != root:
+                    return cls(place, root, claim)
         root = place.folder / f"attempt-{uuid.uuid4().hex[:8]}"
         _take(root, 0)
         return cls(place, root, 0)
@@ -72,26 +64,22 @@ class Attempt:
     def __enter__(self) -> Self:
         self.scratch.mkdir(parents=True, exist_ok=True)
         self._write_owner(os.getpid())
-        self._thread.start()
+        self._heart.enter_context(repeating(self._beat, HEARTBEAT_SECONDS))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._rest()
+        self._heart.close()
         if self._mine():
             self._write_owner(0)
 
     @property
     def is_new(self) -> bool:
-        """Return True if this process began the attempt; False if it took over another's work."""
         return self._claim == 0
 
     def publish(self, kind: Kind, inputs: dict[str, str], output: Output) -> Artifact:
-        """Publish all files below `root` except scratch, and return the artifact; of several runs the first one wins.
-
-        InputError where another run took this attempt over or removed it.
-        """
+        """Publish all files but scratch. The first run wins. InputError if another run took the attempt over."""
         self._check_mine()
         files.remove(self.scratch)
         entries = {file.name: file for file in output.files}
@@ -111,7 +99,7 @@ class Attempt:
         )
         self._check_mine()
         files.create(self.place.folder / RECORD, seal(record.model_dump(mode="json")))
-        self._rest()
+        self._heart.close()  # a further heartbeat would bring the removed folder back
         artifact = Artifact.open(self.place.folder)
         self._sweep(artifact)
         return artifact
@@ -128,19 +116,11 @@ class Attempt:
                 f"{self.root}: another run took this attempt over or removed it; this run published nothing from it"
             )
 
-    def _rest(self) -> None:
-        """Stop the heartbeat: a further one would create the removed folder again."""
-        self._stop.set()
-        self._thread.join()
-
     def _beat(self) -> None:
-        while not self._stop.wait(HEARTBEAT_SECONDS):
-            with contextlib.suppress(OSError):
-                if self._mine():
-                    self._write_owner(os.getpid())
+        if self._mine():
+            self._write_owner(os.getpid())
 
     def _mine(self) -> bool:
-        """Return True if this process still owns the folder: not claimed by another run, not removed."""
         claims = self.root / CLAIMS
         return (claims / str(self._claim)).exists() and not (claims / str(self._claim + 1)).exists()
 
@@ -148,7 +128,7 @@ class Attempt:
         owner = {
             "host": socket.gethostname(),
             "pid": pid,
-            "started": _started(pid),
+            "started": started(pid) if pid else None,
             "heartbeat": time.time(),
             "claim": self._claim,
         }
@@ -159,14 +139,8 @@ def _attempts(folder: Location) -> list[Location]:
     return sorted((path for path in folder.glob("attempt-*") if path.is_dir()), key=str)
 
 
-def _is_published(place: Place, root: Location) -> bool:
-    """Return True if this attempt is the published one. Call after the claim: the owner may just have published."""
-    artifact = place.published()
-    return artifact is not None and artifact.root == root
-
-
 def _claim(root: Location, clock: Callable[[], float]) -> int | None:
-    """Claim a dead run's attempt and return the claim's number; None where its owner lives or another run won."""
+    """Claim a dead run's attempt and return the claim's number. None if its owner lives or another run won."""
     try:
         newest = max((path for path in (root / CLAIMS).iterdir()), key=lambda path: int(path.name))
         heard, is_dead = newest.stat().st_mtime, False
@@ -176,7 +150,8 @@ def _claim(root: Location, clock: Callable[[], float]) -> int | None:
         owner = files.read_json(root / OWNER)
         if int(owner["claim"]) == int(newest.name):
             heard = float(owner["heartbeat"])
-            is_dead = owner["host"] == socket.gethostname() and not _alive(int(owner["pid"]), owner["started"])
+            has_ended = not owner["started"] or started(int(owner["pid"])) != owner["started"]
+            is_dead = owner["host"] == socket.gethostname() and has_ended
     except (OSError, ValueError, KeyError, TypeError):
         pass  # the owner died before it wrote owner.json: the claim's age decides
     if not is_dead and clock() - heard <= SILENT_SECONDS:
@@ -186,33 +161,4 @@ def _claim(root: Location, clock: Callable[[], float]) -> int | None:
 
 
 def _take(root: Location, claim: int) -> bool:
-    """Write a claim, of bytes that no other run writes (as `files.create` needs); False where one was faster."""
     return files.create(root / CLAIMS / str(claim), uuid.uuid4().bytes)
-
-
-def _alive(pid: int, started: str) -> bool:
-    return pid > 0 and _started(pid) == started != ""
-
-
-def _started(pid: int) -> str:
-    """Start time of a process, which tells it from a later one with the same pid; "" where there is no such process."""
-    if pid <= 0:
-        return ""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except FileNotFoundError:
-        return _started_elsewhere(pid)
-    return "" if fields[0] in "ZX" else fields[19]
-
-
-def _started_elsewhere(pid: int) -> str:
-    """Text `running` where the process lives, else empty; for systems without /proc."""
-    if Path("/proc/self").exists():
-        return ""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return ""
-    except PermissionError:
-        pass
-    return "running"

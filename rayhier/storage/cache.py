@@ -1,11 +1,9 @@
 """A cache on this machine: files fetched from a bucket, and folders computed from files on storage.
 
-Folders are named by content. A fetched folder is checked at every use and fetched again only if damaged. A computed
-folder notes size, times and SHA-256 of its files: where size or times differ when it is opened, the bytes decide
-whether it is made anew. Computed folders have a size limit: the least recently used are removed, except folders that a
-process has leased. A lease is a shared lock (flock) on a file in the folder.
-
-The cache is $RAYHIER_CACHE, else ~/.cache/rayhier. It may be removed whenever no run is using it.
+Folders are named by content. A fetched folder is checked at every use, and fetched again only if damaged. A computed
+folder notes size, times and SHA-256 of its files. If size or times differ when it is opened, the bytes decide. The
+least recently used computed folders are removed above a size limit, except leased folders. The cache is $RAYHIER_CACHE,
+else ~/.cache/rayhier.
 """
 
 import contextlib
@@ -29,24 +27,35 @@ from rayhier.storage.remote import Remote
 
 FILES, LOCK, SIZE = "files.json", "lock", "size"
 DAY = 86_400
-"""Seconds after which all folders of a kind are looked at again."""
 TOLD = 3
-"""Number of entries of a file's stamp that are written down: size and two times. The stamp's last entry, the inode, is
-compared only within one process, to notice a replaced file."""
+"""Number of entries of a file's stamp that are written down: not the inode, which is compared in one process."""
 
 
 def fetch(root: Remote, wanted: Sequence[File]) -> Path:
-    """Download the `wanted` files of `root` into a folder of the cache, unless they are there; returns the folder.
+    """Download the `wanted` files of `root` into a folder of the cache. InputError if a file's SHA-256 differs."""
+    names = "".join(sorted(f"{file.sha256} {file.name}\n" for file in wanted))
+    folder = home() / hashlib.sha256(names.encode()).hexdigest()[:32]
 
-    InputError where a downloaded file differs from its SHA-256.
-    """
-    folder = home() / _key(wanted)
+    def is_whole() -> bool:
+        try:
+            return all(files.digest(folder / file.name) == file.sha256 for file in wanted)
+        except OSError:
+            return False
 
-    def fill(temporary: Path) -> None:
+    if is_whole():
+        return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
+    try:
         for file in wanted:
             _download(root, file, temporary / file.name)
-
-    return _filled(folder, fill, lambda: _holds(folder, wanted))
+        temporary.rename(folder)
+    except OSError:
+        if not is_whole():  # if it is whole, another process was first
+            raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return folder
 
 
 class Lease:
@@ -62,35 +71,31 @@ class Lease:
 
     @property
     def content(self) -> tuple[object, ...]:
-        """The folder, and size, times and inode of each of its files: equal only where these are the same."""
         return (self.folder, *sorted((name, *stamp) for name, stamp in self._files.items()))
 
     def intact(self) -> bool:
-        """Return True if no file was changed or replaced since the folder was leased; reads no file."""
+        """Return True if no file was changed or replaced since the folder was leased. Reads no file."""
         return _stamps(self.folder) == self._files
 
 
 def get_or_build(kind: str, made_of: str, fill: Callable[[Path], None], limit: float = math.inf) -> Lease:
-    """Lease the cache folder of a `kind` that was computed from `made_of`; where it is missing, `fill` writes it now.
+    """Lease the cache folder of a `kind` that was computed from `made_of`. `fill` writes a missing or changed folder.
 
-    A folder with a missing or changed file is emptied and filled again. After a folder is filled, the least recently
-    used folders of its kind without a lease are removed until the rest takes at most `limit` bytes. InputError where
-    the cache cannot be written.
+    Then the least recently used folders of the kind are removed, until the rest takes at most `limit` bytes. InputError
+    if the cache cannot be written.
     """
     folder = home() / kind / hashlib.sha256(made_of.encode()).hexdigest()[:32]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        return _kept(folder) or _make(folder, fill, limit)
+        with _alone(folder.parent):
+            if _is_complete(folder):
+                return Lease(folder)
+        return _make(folder, fill, limit)
     except OSError as error:
         raise InputError(
             f"{error.filename or folder}: {error.strerror or error}; searches cache the index on this machine, in "
             "$RAYHIER_CACHE, else ~/.cache/rayhier: that folder must be writable and have room"
         ) from None
-
-
-def _kept(folder: Path) -> Lease | None:
-    with _alone(folder.parent):
-        return Lease(folder) if _is_complete(folder) else None
 
 
 def _make(folder: Path, fill: Callable[[Path], None], limit: float) -> Lease:
@@ -115,7 +120,6 @@ def _make(folder: Path, fill: Callable[[Path], None], limit: float) -> Lease:
 
 
 def _is_complete(folder: Path) -> bool:
-    """Return True if all files of a folder are as they were filled; bytes are read only where a file's times differ."""
     try:
         noted: dict[str, list[Any]] = json.loads((folder / FILES).read_bytes())
         stamps = _stamps(folder)
@@ -136,7 +140,7 @@ def _note(folder: Path, digests: dict[str, str]) -> None:
 
 
 def _stamps(folder: Path) -> dict[str, list[int]]:
-    """Size, two times and inode of each file; the second time changes with every write and cannot be set back."""
+    """Return size, two times and inode of each file. The second time changes with every write."""
     stamps = {}
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
@@ -148,7 +152,7 @@ def _stamps(folder: Path) -> dict[str, list[int]]:
 
 @contextlib.contextmanager
 def _alone(kind: Path) -> Iterator[None]:
-    """Lock a kind of folders: during the block no other process leases, adds or removes folders of the kind."""
+    """Lock a kind of folders: no other process leases, adds or removes folders of the kind."""
     lock = os.open(kind.with_name(f"{kind.name}.{LOCK}"), os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -158,11 +162,7 @@ def _alone(kind: Path) -> Iterator[None]:
 
 
 def _keep_within(kind: Path, limit: float, added: int) -> None:
-    """Note that a folder of so many bytes was added; sweep where all of the kind may take more than `limit` bytes.
-
-    The sum is noted beside the folders, as thousands of them take long to look at: once a day is enough. What others
-    leave half written, or remove by hand, counts from the next sweep on.
-    """
+    """Note the size of an added folder. Sweep if its kind may take more than `limit` bytes, and once a day."""
     noted, now = kind.with_name(f"{kind.name}.{SIZE}"), time.time()
     try:
         before, swept = map(int, noted.read_text().split())
@@ -176,17 +176,12 @@ def _keep_within(kind: Path, limit: float, added: int) -> None:
 
 
 def _sweep(kind: Path, limit: float) -> int:
-    """Remove folders without a lease, the least recently used first, until the rest takes at most `limit` bytes.
-
-    Returns the bytes that are left.
-    """
+    """Remove the least recently used folders without a lease, until at most `limit` bytes are left. Returns these."""
     with os.scandir(kind) as entries:
         sizes = {kind / entry.name: _size(entry) for entry in entries if entry.is_dir()}
     total = sum(sizes.values())
     for folder in sorted(sizes, key=_last_use) if total > limit else []:
-        if total <= limit:
-            break
-        if not _has_lease(folder):
+        if total > limit and not _has_lease(folder):
             shutil.rmtree(folder, ignore_errors=True)
             total -= sizes[folder]
     return total
@@ -216,38 +211,9 @@ def _has_lease(folder: Path) -> bool:
         os.close(lock)
 
 
-def _filled(folder: Path, fill: Callable[[Path], None], complete: Callable[[], bool]) -> Path:
-    if complete():
-        return folder
-    shutil.rmtree(folder, ignore_errors=True)
-    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        fill(temporary)
-        temporary.rename(folder)
-    except OSError:
-        if not complete():  # if complete, another process was first
-            raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return folder
-
-
 def home() -> Path:
-    """Return the folder of the cache on this machine: $RAYHIER_CACHE, else ~/.cache/rayhier."""
     folder = os.environ.get("RAYHIER_CACHE")
     return Path(folder) if folder else Path.home() / ".cache" / "rayhier"
-
-
-def _key(wanted: Sequence[File]) -> str:
-    lines = sorted(f"{file.sha256} {file.name}\n" for file in wanted)
-    return hashlib.sha256("".join(lines).encode()).hexdigest()[:32]
-
-
-def _holds(folder: Path, wanted: Sequence[File]) -> bool:
-    try:
-        return all(files.digest(folder / file.name) == file.sha256 for file in wanted)
-    except OSError:
-        return False
 
 
 def _download(root: Remote, file: File, path: Path) -> None:

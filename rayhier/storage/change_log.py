@@ -33,14 +33,13 @@ FORMAT = 1
 ONE, MANY = ".change", ".changes"
 DIGITS = 12
 LENGTH = 8
-"""Bytes of an object's length, before each of those that are gathered into one."""
+"""Bytes of an object's length, which precedes each gathered object."""
 
 KEPT = 100_000
 """Newest changes that stay in the log after leaf files hold them, with their idempotency keys."""
 EPOCH = "writer-"
-"""Beginning of the file name of a Writer's lease, before the epoch. Such names sort after the names of changes."""
+"""Beginning of the file name of a Writer's lease. Such names sort after the names of changes."""
 TOLD = ("key", "body", "documents", "replaced", "router", "epoch")
-"""What a change's line of JSON says besides its number and kind."""
 
 Kind = Literal["put", "delete"]
 
@@ -54,26 +53,21 @@ class Change:
     table: pa.Table
     """Rows of the documents written, as leaf files have them; or the ids deleted, as the column `doc_id`."""
     key: str | None = None
-    """Idempotency key of the request that made the change; None: it had none."""
     body: str = ""
-    """SHA-256 of that request's body: a key belongs to one body."""
+    """SHA-256 of the request's body: a key belongs to one body."""
     documents: int = 0
-    """Number of documents that the change wrote or deleted."""
     replaced: int = 0
-    """Number of written documents whose ids were in the index before."""
     router: str | None = None
-    """Folder, below the index, of the router that placed the documents written; None: the model's."""
+    """Folder, below the index, of the router that placed the documents. None: the model's."""
     epoch: int = 0
-    """Epoch of the Writer that made the change: the number of its lease."""
 
     @property
     def rows(self) -> pa.Table | None:
-        """Rows of the documents written; None where documents are deleted."""
         return self.table if self.kind == "put" else None
 
     @property
     def ids(self) -> pa.Array:
-        """Ids of the documents written or deleted, each once: of passages, of the document that they are from."""
+        """Ids of the documents written or deleted, each once. Of passages, those of their documents."""
         return self.table[key_of(self.table.column_names)].combine_chunks().unique()
 
     def packed(self) -> bytes:
@@ -87,8 +81,8 @@ class Change:
         return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
 
     @classmethod
-    def unpacked(cls, data: bytes, name: str, *, with_table: bool = True) -> Self:
-        """Read a change from its object's bytes, else with an empty table; InputError says `name` if they changed."""
+    def unpacked(cls, data: bytes, name: str, number: int, *, with_table: bool = True) -> Self:
+        """Read a change from its object's bytes, or without its table. InputError if the bytes changed."""
         digest, _, content = data.partition(b"\n")
         if hashlib.sha256(content).hexdigest().encode() != digest:
             raise InputError(f"{name}: damaged: its bytes do not match the SHA-256 that it begins with")
@@ -96,17 +90,17 @@ class Change:
         about: dict[str, Any] = json.loads(line)
         if about["format"] != FORMAT:
             raise InputError(f"{name}: format {about['format']}; allowed: {FORMAT}, that of this version of rayhier")
+        if about["number"] != number:
+            raise InputError(f"{name}: damaged: holds change {about['number']}, not {number}")
         table = pa.ipc.open_stream(pa.py_buffer(stream)).read_all() if with_table else pa.table({})
         return cls(about["number"], about["kind"], table, **{name: about[name] for name in TOLD if name in about})
 
 
 class FencedError(Exception):
-    """Another Writer with a later epoch has begun, so the change just tried may or may not be in the log."""
+    """Another Writer with a later epoch has begun. The change just tried may or may not be in the log."""
 
 
 class ChangeLog:
-    """The log of the index below `root`."""
-
     def __init__(self, root: Location) -> None:
         self._folder = root / LOG
 
@@ -138,7 +132,6 @@ class ChangeLog:
         return False
 
     def last(self, least: int = 0) -> int:
-        """Return the number of the newest change, at least `least`."""
         singles, gathered = self._listed()
         return max([least, *singles, _end(gathered)])
 
@@ -189,22 +182,18 @@ class ChangeLog:
             raise error
 
     def _read(self, numbers: Iterable[int], with_table: bool = True) -> tuple[list[Change], Exception | None]:
-        """Read single objects up to the first that cannot be read. Returns them, and what is wrong with that object."""
+        """Read single objects up to the first that cannot be read. Returns them and that object's error."""
         found = list[Change]()
         try:
             for number in numbers:
                 path = self._folder / _name(number)
-                change = Change.unpacked(path.read_bytes(), str(path), with_table=with_table)
-                found.append(_checked(change, number, str(path)))
+                found.append(Change.unpacked(path.read_bytes(), str(path), number, with_table=with_table))
         except (InputError, FileNotFoundError) as error:
             return found, error
         return found, None
 
     def gather(self, first: int, last: int) -> bool:
-        """Gather the changes `first` to `last` into one object, then remove their single objects.
-
-        Does nothing and returns False if some of the changes are not single objects, or one is the newest change.
-        """
+        """Gather single objects into one. Returns False if one of them is not single, or is the newest change."""
         singles, gathered = self._listed()
         numbers = range(first, last + 1)
         if _end(gathered) >= first or singles[-1:] <= [last] or not set(numbers) <= set(singles):
@@ -223,10 +212,7 @@ class ChangeLog:
         return True
 
     def tidy(self, last: int) -> None:
-        """Gather the single objects of the changes up to `last`, and remove single objects that do not count.
-
-        A Writer that died after it published a version, or while it gathered, leaves such objects.
-        """
+        """Gather single objects up to `last`, and remove those that do not count: a dead Writer leaves such objects."""
         singles, gathered = self._listed()
         runs = list[list[int]]()
         for number in singles:
@@ -242,10 +228,7 @@ class ChangeLog:
                 return
 
     def forget(self, last: int) -> list[int]:
-        """Remove gathered objects whose changes all have numbers up to `last`, except the newest gathered object.
-
-        Returns the bytes of each.
-        """
+        """Remove gathered objects whose changes all have numbers up to `last`, except the newest one. Returns sizes."""
         sizes = list[int]()
         for begin, end in sorted(self._listed()[1], key=lambda each: each[1])[:-1]:
             if end <= last:
@@ -260,8 +243,7 @@ class ChangeLog:
         while place < len(data):
             length = int.from_bytes(data[place : place + LENGTH])
             place += LENGTH
-            change = Change.unpacked(data[place : place + length], str(path), with_table=with_table)
-            yield _checked(change, number, str(path))
+            yield Change.unpacked(data[place : place + length], str(path), number, with_table=with_table)
             place, number = place + length, number + 1
         if number != end + 1:
             raise InputError(f"{path}: damaged: holds changes {begin} to {number - 1}, not to {end}")
@@ -284,17 +266,9 @@ def _name(number: int) -> str:
 
 
 def _end(gathered: Iterable[tuple[int, int]]) -> int:
-    """Number of the last change of the newest gathered object, or 0 if there is none."""
     return max((end for _, end in gathered), default=0)
 
 
 def epoch_of(name: str) -> int:
-    """Return the epoch of a lease by its file's name, or 0 if the name is not that of a lease."""
     number = name.removeprefix(EPOCH).removesuffix(".json")
     return int(number) if name == f"{EPOCH}{number}.json" and number.isdecimal() else 0
-
-
-def _checked(change: Change, number: int, name: str) -> Change:
-    if change.number != number:
-        raise InputError(f"{name}: damaged: holds change {change.number}, not {number}")
-    return change

@@ -3,71 +3,26 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from rayhier.spec import InputError
 from rayhier.spec.cross_encoder import CrossEncoderSpec
-from rayhier.storage import current, files, model_folder, paths
+from rayhier.storage import files, model_folder
 
 KEY = "cross_encoder.model"
-"""Key of the spec that names the cross-encoder's folder, for error messages."""
-LAYERS = ("num_hidden_layers", "n_layers")
-"""Keys that hold the number of layers in transformers' configurations."""
 SCALE = "scale.safetensors"
 """File of an `emb` head: the number that the cosine is multiplied by."""
 
 
 @dataclass(frozen=True)
 class CrossEncoderFolder:
-    """A checked folder of a cross-encoder, before or after training."""
-
     path: Path
-    layers: int
-    """Number of layers of its transformer; 1 where the configuration does not tell."""
     files: str
-    """SHA-256 over the names and digests of all files that change scores: weights, configuration, tokenizer, scale."""
+    """SHA-256 over the names and digests of all files that change scores."""
 
 
 def describe(spec: CrossEncoderSpec) -> CrossEncoderFolder:
-    """Find the cross-encoder's folder that a spec names and check its files.
-
-    Raises InputError where there is no such folder, package or hub id, and where the folder has pickled weights,
-    another SHA-256 than the spec's, or custom code.
-    """
-    path = model_folder.find(spec.model, KEY, _is_whole)
-    config = path / "config.json"
-    try:
-        settings = dict(files.read_json(config))
-    except (OSError, ValueError, TypeError):
-        raise InputError(f"{KEY}: {path} holds no config.json that can be read; allowed: a model's folder") from None
-    if "auto_map" in settings:
-        raise InputError(
-            f"{KEY}: {path}/config.json asks to run its own code (auto_map); allowed: models built into transformers"
-        )
-    weights = model_folder.weight_files(path, KEY)
-    for file in weights:
-        model_folder.check_whole(file, KEY)
-    digests = {file: files.digest(file) for file in weights}
-    sha256 = digests[weights[0]] if len(weights) == 1 else model_folder.digest_of(digests[file] for file in weights)
-    if spec.sha256 is not None and sha256 != spec.sha256:
-        raise InputError(f"cross_encoder.sha256: {path} has {sha256}; allowed: {spec.sha256}, which the spec expects")
-    other_files = [config, *([path / SCALE] if (path / SCALE).is_file() else []), *model_folder.meaning(path)]
-    digests |= {file: files.digest(file) for file in other_files}
-    layers = next((int(settings[name]) for name in LAYERS if name in settings), 1)
-    return CrossEncoderFolder(path, layers, model_folder.digest_by_name(path, digests))
-
-
-def published_pairs(place: str) -> list[str]:
-    """Return the fingerprints of the corpus and the vectors in a run's workdir; InputError where either is missing."""
-    now = current.read(paths.locate(place))
-    missing = [kind for kind in ("corpus", "vectors") if kind not in now.artifacts]
-    if missing:
-        raise InputError(f"cross_encoder.train.pairs: {place} publishes no {missing[0]}; allowed: workdirs of runs")
-    return [now.artifacts["corpus"], now.artifacts["vectors"]]
-
-
-def _is_whole(path: Path) -> bool:
-    """Return True if a cached snapshot has a configuration, a tokenizer and weights."""
-    try:
-        complete = bool(model_folder.weight_files(path, KEY) and model_folder.meaning(path))
-    except InputError:
-        return False
-    return complete and (path / "config.json").is_file()
+    """Find the cross-encoder's folder that a spec names and check its files. InputError says what is wrong."""
+    path = model_folder.find(spec.model, KEY)
+    model_folder.read_config(path, KEY)
+    digests, _ = model_folder.checked_weights(path, KEY, spec.sha256)
+    others = [path / "config.json", *([path / SCALE] if (path / SCALE).is_file() else []), *model_folder.meaning(path)]
+    digests |= {file: files.digest(file) for file in others}
+    return CrossEncoderFolder(path, model_folder.digest_by_name(path, digests))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import files
@@ -13,28 +13,25 @@ NAME = "current.json"
 FORMAT = 4
 
 
-class Current(BaseModel):
-    """Content of current.json: the spec of the newest run that built an index, and its artifacts' fingerprints."""
+class Current(BaseModel, frozen=True, extra="forbid"):
+    """The spec of the newest run that built an index, and its artifacts' fingerprints."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     format: int = FORMAT
     spec: JobSpec
     artifacts: dict[str, str]
-    """Kind -> fingerprint of each artifact of the first seed."""
     seeds: dict[str, dict[str, str]] = {}
     """Seed -> kind -> fingerprint of each artifact, for all seeds but the first."""
     before: str | None = None
-    """Fingerprint of the index that was named before the present one; None where there was none."""
+    """Fingerprint of the index that was named before the present one."""
 
 
 def write(workdir: Location, current: Current) -> None:
-    """Replace a workdir's current.json in one step."""
     value: dict[str, Any] = current.model_dump(mode="json")
     files.write_json(workdir / NAME, value)
 
 
 def read(workdir: Location) -> Current:
-    """Read a workdir's current.json; InputError where no run has built an index there, or the file is damaged."""
+    """Read a workdir's current.json. InputError if no run has built an index there, or the file is damaged."""
     try:
         saved = files.read_json(workdir / NAME)
     except FileNotFoundError:
@@ -49,7 +46,7 @@ def read(workdir: Location) -> Current:
 
 
 def check_format(workdir: Location) -> None:
-    """Raise InputError where an incompatible version of rayhier built the index in this workdir."""
+    """Raise InputError if an incompatible version of rayhier built the index in this workdir."""
     try:
         saved = files.read_json(workdir / NAME)
     except (OSError, ValueError):  # missing or damaged: the next run writes it again
@@ -63,7 +60,6 @@ def _check(workdir: Location, saved: Any) -> None:
 
 
 def artifact(workdir: Location, current: Current, kind: str) -> Artifact:
-    """Open the artifact of a kind that current.json names; InputError where it names none of this kind."""
     if kind not in current.artifacts:
         raise InputError(f"{workdir / NAME}: names no {kind}; build it with rayhier run SPEC")
     return Artifact.open(workdir / kind / current.artifacts[kind])

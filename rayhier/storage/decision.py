@@ -2,31 +2,26 @@
 
 from typing import ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.paths import Location
 
 
-class Decision(BaseModel):
+class Decision(BaseModel, frozen=True, extra="forbid"):
     """Base of decisions: what was decided, by which queries, and what they found."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     file: ClassVar[str]
-    """Name of the file."""
 
     @classmethod
     def open(cls, artifact: Artifact) -> Self | None:
-        """Read the decision that an artifact holds; None where it holds none.
-
-        InputError where the file is not as it was published.
-        """
+        """Read the decision that an artifact holds, if any. InputError if the file is not as it was published."""
         return cls.model_validate(files.read_json(artifact.verified(cls.file))) if artifact.names(cls.file) else None
 
     @classmethod
     def read(cls, root: Location) -> Self | None:
-        """Read the decision below `root`, before it is published; None where there is none."""
+        """Read the decision below `root`, before it is published, if there is one."""
         return cls.model_validate(files.read_json(root / cls.file)) if cls.file in files.below(root) else None
 
     def write(self, root: Location) -> None:

@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import shutil
 import tempfile
 import uuid
@@ -18,19 +19,21 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
+from rayhier.spec import InputError
 from rayhier.storage.paths import Location
 from rayhier.storage.remote import Remote
 
 CHUNK_BYTES = 1 << 20
+ZEROS = b"0" * 64
+HEAD = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
 T = TypeVar("T")
 
 
-class File(BaseModel):
-    """A file of an artifact: its name below the artifact's folder, size in bytes, and SHA-256."""
+class File(BaseModel, frozen=True, extra="forbid"):
+    """A file of an artifact, by its name below the artifact's folder."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
     bytes: int
     sha256: str
@@ -64,7 +67,7 @@ def create(path: Location, data: bytes) -> bool:
 
 
 def replace(path: Location, data: bytes, *, durable: bool = True) -> None:
-    """Write `data` to `path` in one step; an existing file is replaced. Not `durable`: a power cut may undo it."""
+    """Write `data` to `path` in one step. If not `durable`, a power cut may undo it."""
     if isinstance(path, Remote):
         path.write_bytes(data)
     else:
@@ -72,7 +75,7 @@ def replace(path: Location, data: bytes, *, durable: bool = True) -> None:
 
 
 def rewrite(path: Location, data: bytes) -> None:
-    """Replace the bytes of an existing file, not in one step. FileNotFoundError if a file on this machine is gone."""
+    """Replace the bytes of an existing file, not in one step. FileNotFoundError if a local file is gone."""
     if isinstance(path, Remote):
         path.write_bytes(data)
         return
@@ -82,11 +85,7 @@ def rewrite(path: Location, data: bytes) -> None:
 
 
 def write(path: Location, fill: Callable[[Path], T], *, durable: bool = True) -> T:
-    """Let `fill` write a temporary file on this machine, then move it to `path`; returns the result of `fill`.
-
-    For a local `path` the temporary file lies in the same folder, is flushed to the device, unless it need not be
-    `durable`, and renamed; for a bucket it is uploaded.
-    """
+    """Let `fill` write a temporary local file, then move it to `path` in one step. Returns the result of `fill`."""
     if isinstance(path, Remote):
         with tempfile.TemporaryDirectory() as folder:
             result = fill(Path(folder) / path.name)
@@ -120,7 +119,6 @@ def _flush(path: Path) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Flush a folder's names, unless its file system has no such operation."""
     try:
         _flush(folder)
     except OSError as error:
@@ -129,7 +127,6 @@ def _flush_folder(folder: Path) -> None:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder, and flush the name of each folder that is new."""
     if not folder.is_dir():
         _make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -137,7 +134,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def names(folder: Location, after: str = "") -> list[str]:
-    """List the names of files in a folder that sort after a name, ascending. Lists none if there is no folder."""
+    """List the names of files in a folder that sort after a name, ascending."""
     if isinstance(folder, Remote):
         return sorted(folder.names(after))
     try:
@@ -148,10 +145,7 @@ def names(folder: Location, after: str = "") -> list[str]:
 
 @contextlib.contextmanager
 def filling(folder: Location) -> Iterator[Path]:
-    """Give a folder on this machine to write in, for libraries that need paths; `folder` has its files afterwards.
-
-    A local `folder` is used directly. For a bucket, files are uploaded one by one unless an error ends the block.
-    """
+    """Give a local folder to write in. For a bucket, its files are uploaded unless an error ends the block."""
     if isinstance(folder, Path):
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
@@ -163,14 +157,14 @@ def filling(folder: Location) -> Iterator[Path]:
 
 
 def below(folder: Location) -> list[str]:
-    """List the names, relative to `folder`, of the files in it and in its subfolders at any depth, sorted."""
+    """List the names, relative to `folder`, of the files in it at any depth, sorted."""
     if isinstance(folder, Remote):
         return sorted(folder.below())
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
 def remove(folder: Location) -> None:
-    """Remove a folder with its files; files that cannot be removed are left without an error."""
+    """Remove a folder with its files. Files that cannot be removed are left without an error."""
     if isinstance(folder, Remote):
         with contextlib.suppress(OSError):
             folder.remove_below()
@@ -179,7 +173,7 @@ def remove(folder: Location) -> None:
 
 
 def probe(folder: Location) -> None:
-    """Test that a run can write and publish in `folder`; raises OSError otherwise."""
+    """Raise OSError unless a run can write and publish in `folder`."""
     path = folder / f".writable-{uuid.uuid4().hex[:8]}"
     folder.mkdir(parents=True, exist_ok=True)
     replace(path, b"")
@@ -191,7 +185,7 @@ def probe(folder: Location) -> None:
 
 
 def write_parquet(root: Location, name: str, groups: Iterable[pa.Table], schema: pa.Schema) -> File:
-    """Write each table as a row group of the parquet file `root/name`; returns the file's name, size and SHA-256."""
+    """Write each table as a row group of the parquet file `root/name`."""
 
     def fill(temporary: Path) -> File:
         with pq.ParquetWriter(temporary, schema, compression="zstd", write_page_checksum=True) as writer:
@@ -203,14 +197,13 @@ def write_parquet(root: Location, name: str, groups: Iterable[pa.Table], schema:
 
 
 def read_table(path: Location, columns: Sequence[str] | None = None, filters: Any = None) -> pa.Table:
-    """Read `columns` (None: all) of a parquet file, and only rows that pass pyarrow's `filters`."""
     names = None if columns is None else list(columns)
     with _source(path) as source:
         return pq.read_table(source, columns=names, filters=filters, page_checksum_verification=True)
 
 
 def read_rows(path: Location, columns: Sequence[str], first: int, last: int) -> pa.Table:
-    """Read `columns` of the rows [first, last) of a parquet file; only row groups with such rows are read."""
+    """Read `columns` of the rows [first, last) of a parquet file, from only the row groups with such rows."""
     with _source(path) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
         sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
         ends = list(itertools.accumulate(sizes))
@@ -221,7 +214,6 @@ def read_rows(path: Location, columns: Sequence[str], first: int, last: int) -> 
 
 @contextlib.contextmanager
 def _source(path: Location) -> Iterator[Any]:
-    """Source that pyarrow reads from: a local path, or a bucket's object opened for reads at any offset."""
     if isinstance(path, Path):
         yield path
     else:
@@ -230,7 +222,6 @@ def _source(path: Location) -> Iterator[Any]:
 
 
 def read_metadata(path: Location) -> pq.FileMetaData:
-    """Read the footer of a parquet file: its columns, row counts and statistics."""
     with _source(path) as source:
         return pq.read_metadata(source)
 
@@ -240,33 +231,44 @@ def write_json(path: Location, value: object) -> None:
 
 
 def read_json(path: Location) -> Any:
-    """Read a JSON file; FileNotFoundError where there is no file, ValueError where it is not JSON."""
+    """Read a JSON file. FileNotFoundError if there is no file, ValueError if it is not JSON."""
     return json.loads(path.read_bytes())
 
 
 def to_json(value: object) -> bytes:
-    """Convert a value to indented JSON, keys in their order in `value`."""
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def describe(root: Location, name: str) -> File:
-    """Return the name, size and SHA-256 of the file `root/name`, whose bytes are read."""
     path = root / name
     return File(name=name, bytes=path.stat().st_size, sha256=digest(path))
 
 
 def digest(path: Location) -> str:
-    """Compute the SHA-256 of a file's bytes, as 64 hex digits."""
+    if isinstance(path, Path):
+        with path.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
     hashed = hashlib.sha256()
-    for chunk in _chunks(path):
+    for chunk in path.chunks():
         hashed.update(chunk)
     return hashed.hexdigest()
 
 
-def _chunks(path: Location) -> Iterator[bytes]:
-    if isinstance(path, Remote):
-        yield from path.chunks()
-        return
-    with path.open("rb") as opened:
-        while chunk := opened.read(CHUNK_BYTES):
-            yield chunk
+def seal(value: dict[str, Any]) -> bytes:
+    """Convert a value to JSON whose first entry is the SHA-256 of all bytes, computed with zeros in its place."""
+    lines = (f" {json.dumps(key)}: {json.dumps(entry, allow_nan=False)}" for key, entry in value.items())
+    plain = b'{\n "sha256": "' + ZEROS + b'",\n' + ",\n".join(lines).encode() + b"\n}\n"
+    return plain.replace(ZEROS, hashlib.sha256(plain).hexdigest().encode(), 1)
+
+
+def unseal(path: Location) -> dict[str, Any]:
+    """Read a JSON file made by `seal`. InputError if its bytes were changed, FileNotFoundError if it is missing."""
+    data = path.read_bytes()
+    head = HEAD.match(data)
+    if head is None:
+        raise InputError(f"{path}: not a file that rayhier wrote, or damaged: it does not begin with its SHA-256")
+    if hashlib.sha256(data.replace(head[1], ZEROS, 1)).hexdigest().encode() != head[1]:
+        raise InputError(f"{path}: damaged or edited: its bytes do not match the SHA-256 that it begins with")
+    value: dict[str, Any] = json.loads(data)
+    del value["sha256"]
+    return value

@@ -12,11 +12,8 @@ EXTRA = "pip install 'rayhier[huggingface]'"
 
 
 def folder(key: str, path: str) -> Path | None:
-    """Return the folder that `path` names; None where `path` is a hub id, NAMESPACE/NAME or NAME.
-
-    InputError, which names the spec's `key`, where `path` is neither.
-    """
-    is_id = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) is not None and not path.startswith(".")
+    """Return the folder that `path` names, or None if `path` is a hub id. InputError if `path` is neither."""
+    is_id = re.fullmatch(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?", path) is not None and not path.startswith(".")
     if is_id and not paths.is_there(path):
         return None
     local = paths.resolve(key, path)
@@ -27,26 +24,27 @@ def folder(key: str, path: str) -> Path | None:
     return None
 
 
-def commit(key: str, path: str, revision: str | None) -> str:
-    """Return the commit of a hub data set's revision: `revision` if it is a commit hash, else the hub's answer.
+def commit(key: str, path: str) -> str:
+    """Return the commit of the hub data set `path`, ID@REVISION: the revision if it is a hash, else the hub's answer.
 
-    InputError where the hub does not answer or has no such data set.
+    InputError if the hub does not answer or has no such data set.
     """
-    return revision if revision is not None and COMMIT.fullmatch(revision) else ask(key, path, revision)
+    revision = path.partition("@")[2]
+    return revision if COMMIT.fullmatch(revision) else ask(key, path)
 
 
-def ask(key: str, path: str, revision: str | None) -> str:
-    """Ask the hub for the commit hash of a data set's revision (None: the default branch).
+def ask(key: str, path: str) -> str:
+    """Ask the hub for the commit hash of the data set `path`, ID@REVISION, or ID for the default branch.
 
-    InputError, which names the spec's `key`, where the hub does not answer within 10 seconds, has no such data set or
-    revision, or huggingface_hub is not installed.
+    InputError if the hub does not answer within 10 seconds, or has no such data set or revision.
     """
     try:
         from huggingface_hub import HfApi, constants
     except ImportError:
         raise InputError(f"corpus.type: huggingface needs a package that is not installed: {EXTRA}") from None
     try:
-        commit = HfApi().dataset_info(path, revision=revision, timeout=HUB_SECONDS).sha
+        name, _, revision = path.partition("@")
+        commit = HfApi().dataset_info(name, revision=revision or None, timeout=HUB_SECONDS).sha
     except Exception as error:  # noqa: BLE001  the library's, its HTTP client's and the system's errors share no base
         raise InputError(
             f"{key}: got {path!r}: no such folder, and {constants.ENDPOINT} did not provide a data set of that name "

@@ -11,21 +11,19 @@ from rayhier.storage.paths import Location
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """A finished output of a stage: its files, and its counts by name."""
-
     files: tuple[File, ...]
     counts: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """Entries for finished outputs of a stage: JSON files in `folder`; the outputs themselves lie below `root`."""
+    """Entries for finished outputs of a stage: JSON files in `folder`. The outputs lie below `root`."""
 
     folder: Location
     root: Location
 
     def done(self, key: str) -> LedgerEntry | None:
-        """Read the entry of the output `key`; None where the entry or a file of the output is missing or damaged."""
+        """Read the entry of the output `key`. None if the entry or a file of the output is missing or damaged."""
         try:
             saved = files.read_json(self.folder / f"{key}.json")
             entry = LedgerEntry(tuple(File(**file) for file in saved["files"]), dict(saved["counts"]))
@@ -39,10 +37,7 @@ class Ledger:
         return entry
 
     def agree(self, key: str, settle: Callable[[], str]) -> str:
-        """Return one text for all processes that share this ledger: what `settle` gives the first process that asks.
-
-        `key` names the text. A stage that resumes gets the same text.
-        """
+        """Return one text for all processes and resumed runs: what `settle` gives the first process that asks."""
         path = self.folder / f"{key}.agreed"
         if not path.is_file():
             files.create(path, settle().encode())

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from rayhier.spec import InputError
-from rayhier.spec.corpus import Beir, FileCorpus, Judgements, MsMarco, OwnFiles, TextFiles
+from rayhier.spec.corpus import Beir, FileCorpus, MsMarco, OwnFiles, TextFiles
 from rayhier.storage import paths
 
 SUFFIXES = (".txt", ".md", ".rst")
-"""Endings of text files; capitals do not count."""
 SPLITS = ("train", "dev", "test")
 BEIR = "a BEIR folder (corpus.jsonl, queries.jsonl, qrels/{train,dev,test}.tsv)"
 ALONE = "documents alone are a corpus of type jsonl, as in specs/unsupervised.yaml"
@@ -29,43 +28,36 @@ class NamedFile:
 
 
 @dataclass(frozen=True)
-class Listing:
-    """All files of a corpus: of documents, of queries, and of the judgements of each split."""
-
+class CorpusFiles:
     documents: tuple[NamedFile, ...]
     queries: tuple[NamedFile, ...]
     judgements: dict[str, NamedFile]
-    """Split (train, dev or test) -> file of its judgements; only splits that have judgements."""
+    """Split (train, dev or test) -> file of its judgements, for splits that have judgements."""
 
     @property
     def all(self) -> tuple[NamedFile, ...]:
         return (*self.documents, *self.queries, *self.judgements.values())
 
 
-def find(spec: FileCorpus) -> Listing:
-    """Find the files of the corpus that a spec names; InputError where a file is missing."""
+def find(spec: FileCorpus) -> CorpusFiles:
     match spec:
         case Beir():
             return _beir(paths.resolve("corpus.path", spec.path))
         case MsMarco():
             return _msmarco(paths.resolve("corpus.path", spec.path))
         case OwnFiles():
-            return _listed(spec, f".{spec.type}")
+            return _listed(spec)
 
 
 def texts(spec: TextFiles) -> tuple[NamedFile, ...]:
-    """Find the text files below a folder, and links with such names, sorted; InputError where there is no file.
-
-    Capitals of an ending do not count. Links are not followed.
-    """
+    """Find the text files below a folder, and links with such names, which are not followed, sorted."""
     folder = paths.resolve("corpus.path", spec.path)
     _check_folder(folder, "a folder of text files")
-    endings = SUFFIXES
     files = list[NamedFile]()
     for place, folders, names in os.walk(folder, onerror=_unreadable):
         folders[:] = [name for name in folders if not name.startswith(".")]
         linked = [name for name in folders if Path(place, name).is_symlink()]
-        shown = [name for name in names if name.lower().endswith(endings) and not name.startswith(".")]
+        shown = [name for name in names if name.lower().endswith(SUFFIXES) and not name.startswith(".")]
         paths_ = (Path(place, name) for name in [*linked, *shown])
         files += [NamedFile(path.relative_to(folder).as_posix(), path) for path in paths_]
     if all(file.path.is_symlink() for file in files):
@@ -78,27 +70,22 @@ def _unreadable(error: OSError) -> NoReturn:
     raise InputError(f"corpus.path: {error.filename} cannot be read: {error.strerror}; allowed: folders that can")
 
 
-def _beir(folder: Path) -> Listing:
+def _beir(folder: Path) -> CorpusFiles:
     _check_folder(folder, BEIR)
+    corpus = _there(folder, "corpus.jsonl", BEIR)
+    queries = _there(folder, "queries.jsonl", f"{BEIR}; {ALONE}")
     judged = {split: NamedFile(f"qrels/{split}.tsv", folder / "qrels" / f"{split}.tsv") for split in SPLITS}
     judged = {split: file for split, file in judged.items() if file.path.is_file()}
-    corpus, queries = (NamedFile(name, folder / name) for name in ("corpus.jsonl", "queries.jsonl"))
-    for file in (corpus, queries):
-        if not file.path.is_file():
-            alone = f"; {ALONE}" if file is queries else ""
-            raise InputError(f"corpus.path: {file.path} is missing; allowed: {BEIR}{alone}")
     if not judged:
         raise InputError(
             f"corpus.path: {folder / 'qrels'} holds none of train.tsv, dev.tsv, test.tsv; allowed: one of them; {ALONE}"
         )
-    return Listing((corpus,), (queries,), judged)
+    return CorpusFiles((corpus,), (queries,), judged)
 
 
-def _msmarco(folder: Path) -> Listing:
+def _msmarco(folder: Path) -> CorpusFiles:
     _check_folder(folder, MSMARCO)
-    collection = NamedFile("collection.tsv", folder / "collection.tsv")
-    if not collection.path.is_file():
-        raise InputError(f"corpus.path: {collection.path} is missing; allowed: {MSMARCO}")
+    collection = _there(folder, "collection.tsv", MSMARCO)
     measured = "dev.small" if (folder / "qrels.dev.small.tsv").is_file() else "dev"
     published = {"train": "train", "test": measured}
     if (folder / "qrels.test.tsv").is_file():
@@ -106,12 +93,15 @@ def _msmarco(folder: Path) -> Listing:
     published = {split: name for split, name in published.items() if (folder / f"qrels.{name}.tsv").is_file()}
     if not published:
         raise InputError(f"corpus.path: {folder} holds no qrels.train.tsv nor qrels.dev.tsv; allowed: {MSMARCO}")
-    queries = [NamedFile(f"queries.{name}.tsv", folder / f"queries.{name}.tsv") for name in published.values()]
-    for file in queries:
-        if not file.path.is_file():
-            raise InputError(f"corpus.path: {file.path} is missing; allowed: {MSMARCO}")
+    queries = tuple(_there(folder, f"queries.{name}.tsv", MSMARCO) for name in published.values())
     judged = {s: NamedFile(f"qrels.{name}.tsv", folder / f"qrels.{name}.tsv") for s, name in published.items()}
-    return Listing((collection,), tuple(queries), judged)
+    return CorpusFiles((collection,), queries, judged)
+
+
+def _there(folder: Path, name: str, allowed: str) -> NamedFile:
+    if not (folder / name).is_file():
+        raise InputError(f"corpus.path: {folder / name} is missing; allowed: {allowed}")
+    return NamedFile(name, folder / name)
 
 
 def _check_folder(folder: Path, allowed: str) -> None:
@@ -119,39 +109,32 @@ def _check_folder(folder: Path, allowed: str) -> None:
         raise InputError(f"corpus.path: got {str(folder)!r}, no such folder; allowed: {allowed}")
 
 
-def _listed(spec: OwnFiles, suffix: str) -> Listing:
-    documents = _files("documents", spec.documents, suffix)
-    queries = _files("queries", spec.queries, suffix) if spec.queries is not None else ()
+def _listed(spec: OwnFiles) -> CorpusFiles:
+    documents = _files("documents", spec.documents, f".{spec.type}")
+    queries = _files("queries", spec.queries, f".{spec.type}") if spec.queries is not None else ()
     both = {file.path for file in documents} & {file.path for file in queries}
     if both:
         raise InputError(f"corpus.queries: {min(both)} is one of the documents too; allowed: other files")
-    return Listing(documents, queries, _judged(spec.judgements))
-
-
-def _judged(judgements: Judgements) -> dict[str, NamedFile]:
-    files = {}
+    judged = {}
     for split in SPLITS:
-        text = getattr(judgements, split)
-        if text is None:
-            continue
-        path = paths.resolve(f"corpus.judgements.{split}", text)
-        if not path.is_file():
-            raise InputError(f"corpus.judgements.{split}: got {text!r}, no such file; allowed: a file of judgements")
-        files[split] = NamedFile(f"judgements/{split}/{path.name}", path)
-    return files
+        if (text := getattr(spec.judgements, split)) is not None:
+            path = paths.resolve(key := f"corpus.judgements.{split}", text)
+            if not path.is_file():
+                raise InputError(f"{key}: got {text!r}, no such file; allowed: a file of judgements")
+            judged[split] = NamedFile(f"judgements/{split}/{path.name}", path)
+    return CorpusFiles(documents, queries, judged)
 
 
 def _files(key: str, text: str, suffix: str) -> tuple[NamedFile, ...]:
-    """A file, a folder's files that end in `suffix`, or the files a pattern matches, sorted; names begin with `key`."""
+    """List a file, a folder's files that end in `suffix`, or the files that a pattern matches, sorted."""
     path = paths.resolve(f"corpus.{key}", text)
     if path.is_file():
         return (NamedFile(f"{key}/{path.name}", path),)
     if path.is_dir():
-        matches = sorted(entry for entry in path.iterdir() if entry.name.endswith(suffix) and entry.is_file())
+        entries = (entry for entry in path.iterdir() if entry.name.endswith(suffix))
     else:
-        matches = sorted(
-            entry for entry in Path(path.anchor).glob(str(path.relative_to(path.anchor))) if entry.is_file()
-        )
+        entries = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+    matches = sorted(entry for entry in entries if entry.is_file())
     if not matches:
         problem = f"holds no *{suffix}" if path.is_dir() else "no such file or folder"
         allowed = f"a file, a folder of *{suffix}, or a pattern of files"

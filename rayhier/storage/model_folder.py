@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rayhier.spec import InputError
 from rayhier.spec.encoder import EncoderSpec
@@ -16,7 +17,6 @@ from rayhier.storage.hub_data import HUB_SECONDS
 from rayhier.storage.model_layout import DenseStep, read_layout
 
 KEY = "encoder.model"
-"""Key of the spec that names the encoder's folder, for error messages."""
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
 PACKAGE = "package:"
@@ -26,64 +26,78 @@ MEANING = ("tokenizer*", "vocab*", "merges.txt", "*_tokens*.json", "*.model", "s
 """Patterns of files, besides weights and configurations, that change a text's vector."""
 HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
 WANTED = ("*.json", "*.txt", "*.model", "*.safetensors")
-"""Patterns of files to download: configurations, tokenizers and safetensors; no pickles, no code."""
+"""Patterns of files to download: no pickles, no code."""
 UNWANTED = ("onnx/*", "openvino/*", "coreml/*", "original/*", "*/onnx/*")
 """Patterns of files that are not downloaded: weights in formats that are not read."""
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A checked folder of an encoder."""
-
     path: Path
     sha256: str
-    """SHA-256 of the file of weights; where weights are in several files, of these files' digests in order of name."""
+    """SHA-256 of the file of weights, or of the digests of several such files in order of name."""
     dimension: int
-    """Size of the encoder's vectors, m."""
     files: str
-    """SHA-256 over the names and digests of all files that change vectors: weights, configurations, tokenizer,
-    modules."""
+    """SHA-256 over the names and digests of all files that change vectors."""
 
 
 def open_model(spec: EncoderSpec) -> ModelFolder:
     """Find the encoder's folder that a spec names and check its files.
 
-    Raises InputError where there is no such folder, package or hub id, and where the folder has pickled weights,
-    another SHA-256 than the spec's, custom code, or a module or pooling that rayhier lacks.
+    InputError if there is no such folder, or it has pickled weights, another SHA-256 than the spec's, custom code, or a
+    module or pooling that rayhier lacks.
     """
     path = find(spec.model)
     layout = read_layout(path)
-    if "auto_map" in layout.config:
-        raise InputError(
-            f"encoder.model: {layout.transformer}/config.json asks to run its own code (auto_map); "
-            "allowed: models built into transformers"
-        )
-    weights = weight_files(layout.transformer)
-    dense = [file for step in layout.steps if isinstance(step, DenseStep) for file in weight_files(step.folder)]
-    for file in (*weights, *dense):
-        check_whole(file)
-    digests = {file: files.digest(file) for file in (*weights, *dense)}
-    sha256 = digests[weights[0]] if len(weights) == 1 else digest_of(digests[file] for file in weights)
-    if spec.sha256 is not None and sha256 != spec.sha256:
-        raise InputError(
-            f"encoder.sha256: {weights[0] if len(weights) == 1 else layout.transformer} has {sha256}; "
-            f"allowed: {spec.sha256}, which the spec expects"
-        )
+    refuse_code(layout.transformer, layout.config, KEY)
+    digests, sha256 = checked_weights(layout.transformer, KEY, spec.sha256)
+    for step in layout.steps:
+        if isinstance(step, DenseStep):
+            digests |= checked_weights(step.folder, KEY)[0]
     digests |= {file: files.digest(file) for file in {*layout.configs, *meaning(layout.transformer)}}
     return ModelFolder(path, sha256, layout.dimension, digest_by_name(path, digests))
+
+
+def read_config(folder: Path, key: str) -> dict[str, Any]:
+    """Read a model's config.json. InputError if it cannot be read, or asks to run the model's own code."""
+    try:
+        config = dict(files.read_json(folder / "config.json"))
+    except (OSError, ValueError, TypeError):
+        raise InputError(f"{key}: {folder / 'config.json'} is not a model's configuration") from None
+    refuse_code(folder, config, key)
+    return config
+
+
+def refuse_code(folder: Path, config: Mapping[str, Any], key: str) -> None:
+    if "auto_map" in config:
+        raise InputError(
+            f"{key}: {folder}/config.json asks to run its own code (auto_map); allowed: models built into transformers"
+        )
+
+
+def checked_weights(folder: Path, key: str, sha256: str | None = None) -> tuple[dict[Path, str], str]:
+    """Check the files of a model's weights. Returns the SHA-256 of each file, and that of all of them."""
+    digests = {}
+    for file in weight_files(folder, key):
+        _check_whole(file, key)
+        digests[file] = files.digest(file)
+    first, *others = digests
+    found = _digest_of(digests.values()) if others else digests[first]
+    if sha256 not in (None, found):
+        name = f"{key.partition('.')[0]}.sha256"
+        place = folder if others else first
+        raise InputError(f"{name}: {place} has {found}; allowed: {sha256}, which the spec expects")
+    return digests, found
 
 
 def digest_by_name(folder: Path, digests: Mapping[Path, str]) -> str:
     """Compute the SHA-256 over names, relative to `folder`, and SHA-256 digests of files."""
     named = sorted((file.relative_to(folder).as_posix(), digest) for file, digest in digests.items())
-    return digest_of(f"{name} {digest}\n" for name, digest in named)
+    return _digest_of(f"{name} {digest}\n" for name, digest in named)
 
 
 def weight_files(folder: Path, key: str = KEY) -> list[Path]:
-    """List the files of a model's weights: `model.safetensors`, or those that its index names, in order of name.
-
-    InputError, which names the spec's `key`, where the folder has neither.
-    """
+    """List the files of a model's weights: `model.safetensors`, or those that its index names."""
     single, index = folder / WEIGHTS, folder / INDEX
     if single.is_file():
         return [single]
@@ -95,7 +109,7 @@ def weight_files(folder: Path, key: str = KEY) -> list[Path]:
 
 
 def matrices(folder: Path) -> int:
-    """Count the numbers in the matrices of a transformer's folder, without embeddings: multiply-adds of one token."""
+    """Count the numbers in a transformer's matrices, without embeddings: multiply-adds of one token."""
     count = 0
     for file in weight_files(folder):
         with file.open("rb") as opened:
@@ -124,21 +138,16 @@ def meaning(folder: Path) -> list[Path]:
     return sorted({file for pattern in MEANING for file in folder.glob(pattern) if file.is_file()})
 
 
-def digest_of(parts: Iterable[str]) -> str:
-    """Compute the SHA-256 of texts joined without anything between, as 64 hex digits."""
+def _digest_of(parts: Iterable[str]) -> str:
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
-def find(model: str, key: str = KEY, is_whole: Callable[[Path], bool] | None = None) -> Path:
-    """Return the folder that `package:NAME`, a path, or (where no such path exists) a Hugging Face hub id names.
-
-    `is_whole` returns True for a complete snapshot of a hub id in the local cache; None: the test for encoders. Raises
-    InputError, which names the spec's `key`, where there is no such folder.
-    """
+def find(model: str, key: str = KEY) -> Path:
+    """Return the folder that `package:NAME`, a path, or else a Hugging Face hub id names. `key` is for errors."""
     if model.startswith(PACKAGE):
         return _in_package(model.removeprefix(PACKAGE), key)
     if is_hub_id(model) and not paths.is_there(model):
-        return fetch(model, is_whole or _is_whole, key)
+        return fetch(model, _is_whole_encoder if key == KEY else _is_whole_model, key)
     path = paths.resolve(key, model)
     if not path.is_dir():
         raise InputError(f"{key}: got {model!r}, no such folder; allowed: {ALLOWED}")
@@ -148,16 +157,13 @@ def find(model: str, key: str = KEY, is_whole: Callable[[Path], bool] | None = N
 
 
 def is_hub_id(model: str) -> bool:
-    """Return True if a text has the form `ORG/NAME` or `ORG/NAME@REVISION` of a hub id."""
     return HUB_ID.fullmatch(model) is not None
 
 
 def fetch(model: str, is_whole: Callable[[Path], bool], key: str) -> Path:
-    """Return the folder of a hub model's snapshot; download it where the local cache has no complete snapshot.
+    """Return the folder of a hub model's snapshot. Download it if the local cache has no complete snapshot.
 
-    `is_whole` returns True for a complete folder: other programs may have cached only some files, and without
-    modules.json a folder would be read as another encoder. Raises InputError, which names the spec's `key`, where
-    neither the cache nor the hub has the model.
+    Other programs may have cached only some files, and without modules.json a folder would be read as another encoder.
     """
     # Imported here: an encoder from a folder or package does not need the hub's client.
     from huggingface_hub import HfApi, snapshot_download
@@ -185,7 +191,7 @@ def fetch(model: str, is_whole: Callable[[Path], bool], key: str) -> Path:
     if cached is not None and is_whole(cached):
         return cached
     try:
-        # The hub is asked first: where it does not answer, snapshot_download would return an incomplete snapshot.
+        # The hub is asked first: if it does not answer, snapshot_download would return an incomplete snapshot.
         commit = HfApi().model_info(hub_id["repo"], revision=hub_id["revision"], timeout=HUB_SECONDS).sha
         return snapshot(commit, local=False)
     except Exception as error:  # noqa: BLE001  whatever the hub's client and its HTTP library raise
@@ -196,10 +202,16 @@ def fetch(model: str, is_whole: Callable[[Path], bool], key: str) -> Path:
         ) from None
 
 
-def _is_whole(path: Path) -> bool:
-    """Return True if a cached snapshot has modules.json, its modules' configurations and the transformer's weights."""
+def _is_whole_encoder(path: Path) -> bool:
     try:
         return (path / "modules.json").is_file() and bool(weight_files(read_layout(path).transformer))
+    except InputError:
+        return False
+
+
+def _is_whole_model(path: Path) -> bool:
+    try:
+        return bool(weight_files(path) and meaning(path)) and (path / "config.json").is_file()
     except InputError:
         return False
 
@@ -225,11 +237,8 @@ def _in_package(name: str, key: str) -> Path:
     return min(folders, key=lambda path: len(path.parts))
 
 
-def check_whole(weights: Path, key: str = KEY) -> None:
-    """Raise InputError unless a safetensors file is as long as its header says; a shorter file was cut off.
-
-    The file has 8 bytes with the header's length, a JSON header, and data.
-    """
+def _check_whole(weights: Path, key: str) -> None:
+    """Raise InputError unless a safetensors file is as long as its header says: a shorter file was cut off."""
     size = weights.stat().st_size
     try:
         with weights.open("rb") as opened:

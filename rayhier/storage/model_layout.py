@@ -29,7 +29,7 @@ SENTENCE = "sentence_embedding"
 
 @dataclass(frozen=True)
 class DenseStep:
-    """A linear layer, y = activation(D x + b); its weights are in the folder's `model.safetensors`."""
+    """A linear layer, y = activation(D x + b)."""
 
     folder: Path
     activation: Activation
@@ -47,35 +47,26 @@ class Layout:
     """Steps by which a folder encodes a text: transformer, pooling, then its modules in order."""
 
     transformer: Path
-    """Folder of the transformer's configuration, weights and tokenizer: a subfolder in some old layouts."""
     config: dict[str, Any]
-    """Content of the transformer's config.json."""
     pooling: Pooling
     steps: tuple[DenseStep | NormalizeStep, ...]
     configs: tuple[Path, ...]
-    """Files that hold the layout: modules.json, prompts and the modules' configurations, as far as they exist."""
+    """Files that hold the layout: modules.json, prompts and the modules' configurations."""
     width: int
-    """Size of a token's vector."""
     dimension: int
     """Size of a text's vector, m."""
     prompts: dict[str, str]
-    """Name of a prompt -> text that a caller may put before a text."""
     default_prompt: str | None
-    """Name of the prompt that is put before every text; None, as for most encoders: no prompt."""
     lowercase: bool
-    """True if texts are made lower case before they are tokenised."""
 
     @property
     def prompt(self) -> str:
-        """Text that is put before every text; empty for most encoders."""
+        """Text that is put before every text. Empty for most encoders."""
         return "" if self.default_prompt is None else self.prompts[self.default_prompt]
 
 
 def read_layout(folder: Path) -> Layout:
-    """Read the layout of an encoder's folder; a folder without modules.json is a transformer with mean pooling.
-
-    Raises InputError where a file cannot be read, or a module, pooling or activation is not one that rayhier has.
-    """
+    """Read the layout of an encoder's folder: without modules.json, a transformer with mean pooling."""
     try:
         return _read(folder)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -128,7 +119,6 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _config(transformer: Path) -> tuple[dict[str, Any], int]:
-    """The transformer's configuration and the size of a token's vector."""
     path = transformer / "config.json"
     try:
         config = dict(files.read_json(path))
@@ -176,7 +166,6 @@ def _normalize(path: Path) -> NormalizeStep:
 
 
 def _check_names(path: Path, settings: dict[str, Any]) -> None:
-    """InputError where a module works on tokens' vectors instead of the text's vector."""
     for key in ("module_input_name", "module_output_name"):
         if settings.get(key) not in (None, SENTENCE):
             raise InputError(f"encoder.model: {path} has {key} {settings[key]}; allowed: {SENTENCE}")

@@ -4,42 +4,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rayhier.spec import InputError
-from rayhier.spec.train import GeneratedSpec, PairFile, QueryModel
+from rayhier.spec.train import GeneratedSpec, QueryModel
 from rayhier.storage import files, model_folder, paths
 from rayhier.storage.source import scan_lines
 
 FILE, MODEL = "train.generated.path", "train.generated.model"
-"""Keys of the spec that name the file of pairs and the model's folder, for error messages."""
 ALLOWED = 'UTF-8, one JSON object per line, {"query": "…", "doc_id": "…"}'
 CONFIGS = ("config.json", "generation_config.json")
 
 
 @dataclass(frozen=True)
 class PairSource:
-    """The source of generated pairs, as far as a plan needs it: its path, its content's hash, and its size."""
+    """The source of generated pairs, as far as a plan needs it."""
 
     path: Path
     """File of pairs, or folder of the model that writes queries."""
     identity: str
     """SHA-256 of the file, or over all files of the folder that change the model's output."""
     lines: int = 0
-    """Number of lines of the file; 0 for a model."""
 
 
 def describe(spec: GeneratedSpec) -> PairSource:
-    """Find and check the file of pairs, or the folder of the model, that a spec names.
-
-    Raises InputError where the file or folder is missing, the file is empty, or the model has pickled weights or custom
-    code, or is not an encoder with a decoder.
-    """
-    match spec:
-        case PairFile():
-            return _file(spec)
-        case QueryModel():
-            return _model(spec)
-
-
-def _file(spec: PairFile) -> PairSource:
+    """Find and check the file of pairs, or the folder of the model. InputError says what is wrong."""
+    if isinstance(spec, QueryModel):
+        return _model(spec)
     path = paths.resolve(FILE, spec.path)
     if not path.is_file():
         raise InputError(f"{FILE}: got {spec.path!r}, no such file; allowed: a file in {ALLOWED}")
@@ -50,34 +38,12 @@ def _file(spec: PairFile) -> PairSource:
 
 
 def _model(spec: QueryModel) -> PairSource:
-    path = model_folder.find(spec.model, MODEL, _is_whole)
-    _check_config(path / "config.json")
-    weights = model_folder.weight_files(path, MODEL)
-    for file in weights:
-        model_folder.check_whole(file, MODEL)
-    configs = [path / name for name in CONFIGS if (path / name).is_file()]
-    digests = {file: files.digest(file) for file in {*weights, *configs, *model_folder.meaning(path)}}
-    return PairSource(path, model_folder.digest_by_name(path, digests))
-
-
-def _is_whole(path: Path) -> bool:
-    """Return True if a cached snapshot has a configuration, a tokenizer and weights."""
-    try:
-        complete = bool(model_folder.weight_files(path, MODEL) and model_folder.meaning(path))
-    except InputError:
-        return False
-    return complete and (path / CONFIGS[0]).is_file()
-
-
-def _check_config(path: Path) -> None:
-    """InputError where a model runs its own code, or is no encoder with a decoder."""
-    try:
-        config = dict(files.read_json(path))
-    except (OSError, ValueError, TypeError):
-        raise InputError(f"{MODEL}: {path} is not a model's configuration") from None
-    if "auto_map" in config:
+    path = model_folder.find(spec.model, MODEL)
+    if not model_folder.read_config(path, MODEL).get("is_encoder_decoder"):
         raise InputError(
-            f"{MODEL}: {path} asks to run its own code (auto_map); allowed: models built into transformers"
+            f"{MODEL}: {path / 'config.json'} describes no encoder with a decoder; allowed: models such as T5 or BART"
         )
-    if not config.get("is_encoder_decoder"):
-        raise InputError(f"{MODEL}: {path} describes no encoder with a decoder; allowed: models such as T5 or BART")
+    digests, _ = model_folder.checked_weights(path, MODEL)
+    configs = [path / name for name in CONFIGS if (path / name).is_file()]
+    digests |= {file: files.digest(file) for file in {*configs, *model_folder.meaning(path)}}
+    return PairSource(path, model_folder.digest_by_name(path, digests))

@@ -8,7 +8,6 @@ from rayhier.spec import InputError
 from rayhier.storage.remote import Remote
 
 Location = Path | Remote
-"""Place of a file or folder: a path on this machine, or a key in a bucket."""
 
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Name of the environment variable that Ray sets in processes of a submitted job (`ray job submit`)."""
@@ -18,11 +17,10 @@ ELSEWHERE = {
     "encoder.model": ", package:NAME, or a hub id ORG/NAME",
     "train.generated.model": ", package:NAME, or a hub id ORG/NAME",
 }
-"""Key of the spec -> allowed values besides paths, for the message that refuses a relative path."""
 
 
 def locate(text: str) -> Location:
-    """Turn a text, a path or s3://… or gs://…, into a location; InputError for a URL of another kind."""
+    """Turn a path, or s3://… or gs://…, into a location. InputError for a URL of another kind."""
     if "://" not in text:
         return Path(text)
     try:
@@ -32,10 +30,7 @@ def locate(text: str) -> Location:
 
 
 def resolve(key: str, text: str) -> Path:
-    """Return the absolute path that the value `text` of the spec's `key` names, `~` expanded.
-
-    InputError where the text cannot be a path, and inside a Ray job where the path is relative.
-    """
+    """Return the absolute path of a spec's key, `~` expanded. InputError if it is relative in a Ray job."""
     try:
         expanded = Path(text).expanduser()
         path = expanded.resolve()
@@ -52,7 +47,6 @@ def resolve(key: str, text: str) -> Path:
 
 
 def is_there(text: str) -> bool:
-    """Return True if a text is an existing path on this machine; False where the text cannot be a path."""
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         return Path(text).expanduser().exists()
     return False

@@ -1,35 +1,28 @@
 """Pins: small files that keep a version of a leaf map, and the files it lists, from being removed by a vacuum.
 
-A pin has a time until which it holds. A reader renews its pin while it reads; the pin of a dead reader expires.
+A reader renews its pin while it reads. The pin of a dead reader expires.
 """
 
 import contextlib
-import math
 import os
 import socket
-import threading
 import uuid
 from collections.abc import Iterator
 
 from rayhier.storage import files
 from rayhier.storage.leaf_map import LeafMap, now, versions
+from rayhier.storage.liveness import repeating
 from rayhier.storage.paths import Location
 
 PINS = "pins"
 READS, WRITES = "v", "w"
-"""First letter of a pin's file name: READS for a reader's pin, WRITES for a writer's."""
 SECONDS = 300.0
-"""Seconds for which a pin holds after it is written or renewed."""
 RENEWALS = 5
-"""Number of times that a pin is renewed in the time for which it holds."""
 
 
 @contextlib.contextmanager
 def reading(root: Location, version: int | None = None) -> Iterator[LeafMap]:
-    """Open a version of the leaf map (None: the newest) and pin it during the block.
-
-    A process that cannot write below `root` reads without a pin. InputError where there is no such version.
-    """
+    """Open a version of the leaf map (None: the newest) and pin it, unless this process cannot write below `root`."""
     while True:
         leaf_map = LeafMap.open(root, version)
         number = leaf_map.manifest.version
@@ -44,66 +37,39 @@ def reading(root: Location, version: int | None = None) -> Iterator[LeafMap]:
 
 @contextlib.contextmanager
 def pinned(root: Location, version: int, seconds: float = SECONDS, *, writes: bool = False) -> Iterator[None]:
-    """Pin a version of the leaf map during the block, for `seconds` at a time; a thread renews the pin.
-
-    With `writes`, a vacuum keeps files that no manifest lists yet, too.
-    """
+    """Pin a version during the block. With `writes`, a vacuum also keeps files that no manifest lists yet."""
     name = f"{WRITES if writes else READS}{version:06d}-{uuid.uuid4().hex[:12]}.json"
-    path, stop = root / PINS / name, threading.Event()
-
-    def renew() -> None:
-        while not stop.wait(seconds / RENEWALS):
-            with contextlib.suppress(OSError):
-                _write(path, seconds)
-
+    path = root / PINS / name
     _write(path, seconds)
-    thread = threading.Thread(target=renew, daemon=True)
-    thread.start()
     try:
-        yield
+        with repeating(lambda: _write(path, seconds), seconds / RENEWALS):
+            yield
     finally:
-        stop.set()
-        if thread is not threading.current_thread():  # garbage collection in the pin's own thread may end the block
-            thread.join()
         with contextlib.suppress(OSError):  # the pin expires by itself
             path.unlink(missing_ok=True)
 
 
 def held(root: Location) -> set[int]:
-    """Return the numbers of the versions that are pinned now; a pin file that cannot be read counts as a pin."""
-    return {version for path, version in _every(root) if _holds(path)}
+    """Return the versions that are pinned now. An unreadable pin file counts as a pin."""
+    return {version for _, version in _pins(root)}
 
 
-def oldest_written(root: Location) -> float:
-    """Return the number of the oldest version from which a writer now makes another version. Infinity if there is none.
-
-    Later numbers must not be free again, so that the writer learns if the number that it wants was taken.
-    """
-    return min(
-        (version for path, version in _every(root) if path.name.startswith(WRITES) and _holds(path)), default=math.inf
-    )
-
-
-def writing(root: Location) -> bool:
-    """Return True if a writer has a pin now; then files that no manifest lists may belong to its next version."""
-    return any(path.name.startswith(WRITES) and _holds(path) for path, _ in _every(root))
+def written(root: Location) -> list[int]:
+    """Return the numbers of the versions from which writers now make other versions."""
+    return [version for path, version in _pins(root) if path.name.startswith(WRITES)]
 
 
 def sweep(root: Location) -> None:
-    """Remove the files of expired pins."""
-    for path, _ in _every(root):
-        if not _holds(path):
-            path.unlink(missing_ok=True)
+    for path, _ in _pins(root, expired=True):
+        path.unlink(missing_ok=True)
 
 
-def _every(root: Location) -> list[tuple[Location, int]]:
-    pins = []
+def _pins(root: Location, *, expired: bool = False) -> Iterator[tuple[Location, int]]:
     for kind in (READS, WRITES):
         for path in (root / PINS).glob(f"{kind}*.json"):
             number = path.name.removeprefix(kind).partition("-")[0]
-            if number.isdigit():
-                pins.append((path, int(number)))
-    return pins
+            if number.isdigit() and _holds(path) != expired:
+                yield path, int(number)
 
 
 def _write(path: Location, seconds: float) -> None:
@@ -113,7 +79,7 @@ def _write(path: Location, seconds: float) -> None:
 
 
 def _holds(path: Location) -> bool:
-    """Return True if a pin has not expired: one that is no pin's JSON, as after a power cut, counts from its date."""
+    """Return True if a pin has not expired. Unreadable JSON, as after a power cut, counts from the file's date."""
     try:
         try:
             return float(files.read_json(path)["until"]) > now()

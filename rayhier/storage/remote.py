@@ -1,8 +1,8 @@
 """Locations in a bucket (`s3://`, `gs://`), with the part of pathlib's interface that artifacts need.
 
-A bucket has no folders, only objects whose keys share a prefix: no folder is ever made or removed. Endpoint, region and
-credentials come from the environment (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …; GOOGLE_APPLICATION_CREDENTIALS) or from
-the machine's own role. Every failure of a store is an OSError.
+A bucket has no folders, only objects whose keys share a prefix. Endpoint, region and credentials come from the
+environment (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …; GOOGLE_APPLICATION_CREDENTIALS) or from the machine's own role.
+Every failure of a store is an OSError.
 """
 
 import contextlib
@@ -23,35 +23,30 @@ from obstore.store import from_url
 
 CHUNK_BYTES = 1 << 20
 PART = 16 << 20
-"""Bytes of one part of an upload; a store accepts at most ten thousand parts of one object."""
+"""Bytes of one part of an upload. A store accepts at most ten thousand parts of one object."""
 UPLOADS = 4
-"""Number of parts that are uploaded, and held in memory, at the same time."""
 CLIENT: dict[str, Any] = {
-    "allow_http": True,  # default endpoints use https; http only where the user's endpoint says so
+    "allow_http": True,  # default endpoints use https; http only if the user's endpoint says so
     "timeout": timedelta(minutes=15),
     "read_timeout": timedelta(seconds=60),
 }
 SOON: dict[str, Any] = {"max_retries": 1, "retry_timeout": timedelta(seconds=5)}
 SAID = 300
-"""Most characters of a store's error message that are shown."""
 
 
 @dataclass(frozen=True)
 class Stat:
-    """Size of an object in bytes, and the time it was written in seconds since 1970, by the store's clock."""
-
     st_size: int
     st_mtime: float
 
 
 @dataclass(frozen=True, order=True)
 class Remote:
-    """A bucket and a key, which names an object or a prefix of keys; making a `Remote` sends no request."""
+    """A bucket and a key, which names an object or a prefix of keys. Making a `Remote` sends no request."""
 
     bucket: str
-    """Name of the bucket with its scheme: `s3://name`."""
     key: str
-    """Key without slashes at its ends; "" is the whole bucket."""
+    """Key without slashes at its ends. "" is the whole bucket."""
 
     @classmethod
     def parse(cls, text: str) -> "Remote":
@@ -72,34 +67,28 @@ class Remote:
 
     @property
     def name(self) -> str:
-        """The last part of the key, as a file's name in a path."""
         return PurePosixPath(self.key).name
 
     @property
     def stem(self) -> str:
-        """The last part of the key without its suffix."""
         return PurePosixPath(self.key).stem
 
     @property
     def suffix(self) -> str:
-        """The ending of the key's last part with its dot, such as `.json`."""
         return PurePosixPath(self.key).suffix
 
     @property
     def parent(self) -> "Remote":
-        """The location one level up; the parent of a bucket is the bucket itself."""
         return Remote(self.bucket, self.key.rpartition("/")[0])
 
     # Metadata
 
     def stat(self) -> Stat:
-        """Ask the store for size and time of the object; FileNotFoundError where there is none."""
         with self._errors():
             meta = obstore.head(_store(self.bucket), self.key)
         return Stat(meta["size"], meta["last_modified"].timestamp())
 
     def is_file(self) -> bool:
-        """Return True if there is an object with exactly this key."""
         try:
             self.stat()
         except FileNotFoundError:
@@ -107,31 +96,25 @@ class Remote:
         return True
 
     def is_dir(self) -> bool:
-        """Return True if there is an object below this key as a prefix."""
         return next(self.iterdir(), None) is not None
 
     def exists(self) -> bool:
-        """Return True if there is an object with this key, or below it as a prefix."""
         return self.is_file() or self.is_dir()
 
     def iterdir(self) -> Iterator["Remote"]:
-        """Yield the objects and prefixes one level below this key, sorted."""
         with self._errors():
             listed = obstore.list_with_delimiter(_store(self.bucket), self.key)
         keys = {*listed["common_prefixes"], *(meta["path"] for meta in listed["objects"])} - {self.key}
         yield from sorted(Remote(self.bucket, key) for key in keys)
 
     def glob(self, pattern: str) -> Iterator["Remote"]:
-        """Yield the objects and prefixes one level below this key whose name matches `pattern`, which has no slash."""
         return (entry for entry in self.iterdir() if fnmatch.fnmatchcase(entry.name, pattern))
 
     def below(self) -> Iterator[str]:
-        """Yield the names, relative to this key, of all objects below it at any depth."""
         for key in self._keys():
             yield key[len(self.key) :].lstrip("/")
 
     def names(self, after: str) -> Iterator[str]:
-        """Yield the names, relative to this key, of all objects below it whose names sort after a name."""
         with self._errors():
             for metas in obstore.list(_store(self.bucket), self.key, offset=f"{self.key}/{after}" if after else None):
                 yield from (meta["path"][len(self.key) :].lstrip("/") for meta in metas)
@@ -139,12 +122,10 @@ class Remote:
     # Reading
 
     def read_bytes(self) -> bytes:
-        """Read the bytes of the object; FileNotFoundError where there is none."""
         with self._errors():
             return bytes(obstore.get(_store(self.bucket), self.key).bytes())
 
     def read_text(self) -> str:
-        """Read the object as UTF-8 text; FileNotFoundError where there is none."""
         return self.read_bytes().decode()
 
     def chunks(self) -> Iterator[bytes]:
@@ -154,10 +135,10 @@ class Remote:
                 yield bytes(chunk)
 
     def open(self, mode: str = "rb") -> BinaryIO:
-        """Open the object for reading with seeks; a read fetches only its range of bytes."""
+        """Open the object for reading with seeks. A read fetches only its range of bytes."""
         if mode != "rb":
             raise ValueError(f"{self}: opened with {mode!r}; allowed: 'rb', an object is written whole")
-        return cast("BinaryIO", io.BufferedReader(_Reader(self, self.stat().st_size), CHUNK_BYTES))
+        return cast("BinaryIO", io.BufferedReader(_RangeReader(self, self.stat().st_size), CHUNK_BYTES))
 
     def read_range(self, begin: int, length: int) -> bytes:
         with self._errors():
@@ -166,15 +147,14 @@ class Remote:
     # Writing
 
     def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
-        """Do nothing: a prefix exists as soon as an object lies below it."""
+        """Do nothing: a bucket has no folders."""
 
     def write_bytes(self, data: bytes) -> None:
-        """Write the object in one step; an existing object is replaced."""
         with self._errors():
             obstore.put(_store(self.bucket), self.key, data)
 
     def create(self, data: bytes) -> bool:
-        """Write the object only where the key is free (put-if-absent); False where another writer's data is there.
+        """Write the object only if the key is free (put-if-absent). False if another writer's data is there.
 
         A put that is repeated after a lost answer finds its own data and counts as success. So competing writers must
         write different data.
@@ -187,39 +167,37 @@ class Remote:
         return True
 
     def upload(self, path: Path) -> None:
-        """Upload a local file; it becomes visible when the upload is complete, and replaces an existing object."""
         with self._errors():
             obstore.put(_store(self.bucket), self.key, path, chunk_size=PART, max_concurrency=UPLOADS)
 
     def unlink(self, *, missing_ok: bool = False) -> None:
-        """Remove the object; FileNotFoundError where there is none, unless `missing_ok`."""
         if not missing_ok:
             self.stat()
         with contextlib.suppress(FileNotFoundError), self._errors():
             obstore.delete(_store(self.bucket), self.key)
 
     def remove_below(self) -> None:
-        """Remove all objects below this key as a prefix."""
         keys = list(self._keys())
         with self._errors():
             if keys:
                 obstore.delete(_store(self.bucket), keys)
 
     def reach(self) -> None:
-        """Raise OSError within seconds where the bucket is missing, access is denied, or the store is silent."""
+        """Raise OSError within seconds if the bucket is missing, access is denied, or the store is silent."""
         with self._errors():
-            store = _open(self.bucket, retry_config=SOON, client_options={**CLIENT, "timeout": timedelta(seconds=5)})
+            options = {**CLIENT, "timeout": timedelta(seconds=5)}
+            store = _open(self.bucket, retry_config=SOON, client_options=options)
             obstore.list_with_delimiter(store, self.key)
 
     def _keys(self) -> Iterator[str]:
-        """Keys of all objects below, without the empty object that some tools write for the folder itself."""
+        """List the keys of all objects below, without the empty object that some tools write for a folder."""
         with self._errors():
             for metas in obstore.list(_store(self.bucket), self.key):
                 yield from (meta["path"] for meta in metas if meta["path"] != self.key)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn a store's errors inside the block into the file system's errors: OSError and its kinds."""
+        """Turn a store's errors inside the block into OSError and its kinds."""
         try:
             yield
         except FileNotFoundError as error:
@@ -232,8 +210,8 @@ class Remote:
             raise OSError(errno.EIO, _said(error), str(self)) from None
 
 
-class _Reader(io.RawIOBase):
-    """An object as a file with random access; each read is one request."""
+class _RangeReader(io.RawIOBase):
+    """An object as a file with random access. Each read is one request."""
 
     def __init__(self, remote: Remote, size: int) -> None:
         self._remote, self._size, self._at = remote, size, 0

@@ -21,7 +21,6 @@ REJECTED = pa.schema([("source", pa.string()), ("row", pa.int64()), ("reason", p
 
 
 def documents(fields: Mapping[str, FieldType], passages: bool) -> pa.Schema:
-    """Make the schema of documents: id, title, text, `parent` for passages, and declared fields, which may be null."""
     declared = [pa.field(name, FIELDS[kind]) for name, kind in fields.items()]
     return pa.schema([*DOCUMENTS, *([PARENT] if passages else []), *declared])
 
@@ -32,22 +31,16 @@ def carried(documents: pa.Schema) -> pa.Schema:
 
 
 def vectors(key: str, dimension: int) -> pa.Schema:
-    """Make the schema of the base encoder's vectors, float32 [dimension]; `key` is `doc_id` or `query_id`."""
     return pa.schema([(key, pa.string()), ("vector", pa.list_(pa.float32(), dimension))])
 
 
 def spans(dimension: int) -> pa.Schema:
-    """Make the schema of pseudo-queries: the document's id, a text, and its base vector, float32 [dimension]."""
     drawn = [("doc_id", pa.string()), ("text", pa.string())]
     return pa.schema([*drawn, ("vector", pa.list_(pa.float32(), dimension))])
 
 
 def leaf_map(dimension: int, precision: str, documents: pa.Schema = DOCUMENTS) -> pa.Schema:
-    """Make the schema of the leaf map's rows, vectors of float16 or float32 (`precision`) and size `dimension`.
-
-    A row lies in `leaf`, which is the leaf number `rank`, counted from 0, of the document's `leaves`. The declared
-    fields of `documents` come last.
-    """
+    """Make the schema of rows. A row lies in `leaf`, which is the leaf number `rank`, from 0, of its `leaves`."""
     value = {"float16": pa.float16(), "float32": pa.float32()}[precision]
     return pa.schema(
         [
@@ -69,12 +62,11 @@ NODES = "nodes"
 POSTINGS = pa.schema(
     [("word", pa.string()), ("rows", pa.list_(pa.int32())), ("counts", pa.list_(pa.int32()))], {"rayhier.words": "2"}
 )
-"""Columns of a shard's postings: a word, the shard's rows that are a document's first and have the word, and how often
-each has it. The number in the metadata is raised when texts are split into other words."""
+"""Columns of a shard's postings: a word, the first rows of documents that have it, and how often each has it. The
+number in the metadata is raised when texts are split into other words."""
 Language = Literal["english", "other"]
-"""Language of a corpus, in which its words are counted. English stop words are left out of English documents."""
+"""Language in which a corpus's words are counted. English stop words are left out of English documents."""
 IDS = pa.schema([("doc_id", pa.string())])
-"""Column of the files of ids that a version of the leaf map removes."""
 WORDS = pa.list_(pa.string())
 LEAVES = pa.schema(
     [
@@ -86,5 +78,4 @@ LEAVES = pa.schema(
         ("documents", WORDS),
     ]
 )
-"""Columns of the nodes of the tree that people look at, level by level from the top; a node's `parent` is the number of
-a node in the level above."""
+"""Columns of the nodes of the tree that people look at, level by level. A node's `parent` is in the level above."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import platform
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +22,6 @@ from rayhier.spec.corpus import (
     FileCorpus,
     HuggingFace,
     IrDatasets,
-    Limits,
     MsMarco,
     OwnFiles,
     Passages,
@@ -28,101 +29,90 @@ from rayhier.spec.corpus import (
     TextFiles,
 )
 from rayhier.storage import files, hub_data, listing
-from rayhier.storage.listing import SPLITS, Listing
+from rayhier.storage.listing import SPLITS, CorpusFiles
 
 PARQUET = ".parquet"
 BATCH_ROWS = 10_000
 SAMPLE, SAMPLE_BYTES = 1_000, 4 << 20
-"""Most documents of a sample, and most bytes read of a file of lines, or of a parquet file's texts."""
 SAMPLE_ROWS, BUFFER_BYTES = 50, 1 << 20
 PEEKED = 10
 """Number of a file's first rows whose keys are checked before a run begins."""
 IR_DATASETS = "pip install 'rayhier[ir-datasets]'"
 
 
+class Scan(NamedTuple):
+    """SHA-256, size and number of rows of a file."""
+
+    sha256: str
+    bytes: int
+    rows: int
+
+
 @dataclass(frozen=True)
 class Source:
-    """The source of a corpus, as far as it is known before the corpus stage reads it: identity and sizes."""
+    """The source of a corpus, as far as it is known before the corpus stage reads it."""
 
     identity: dict[str, str]
-    """Content that training may read: name of a file of documents, or of judgements of train and dev -> SHA-256, and
-    one SHA-256 of the queries that these judge; for sources without files, names and versions that stand for all."""
+    """Content that training may read: name of a file -> SHA-256. One SHA-256 stands for the judged queries. For sources
+    without files, names and versions stand for all."""
     test_identity: dict[str, str]
-    """Content that only evaluation reads: the files of queries and of test judgements -> SHA-256; else as above."""
+    """Content that only evaluation reads, as above."""
     documents: int | None
-    """Upper bound of the number of documents; None where it is unknown until the source is read."""
+    """Upper bound of the number of documents. None if it is unknown until the source is read."""
     bytes: int
-    """Size in bytes of all files that will be read; 0 where unknown."""
+    """Size in bytes of all files that will be read. 0 if unknown."""
     judged: frozenset[str]
-    """Splits that have judgements; all splits where they are unknown until the source is read."""
+    """Splits that have judgements. All splits if they are unknown until the source is read."""
     rows: int | None
-    """Number of rows of the corpus: its documents, or an estimate of its passages; None where unknown."""
+    """Number of rows of the corpus: its documents, or an estimate of its passages."""
     document_bytes: int = 0
-    """Size in bytes of the documents' files; 0 where unknown."""
     queries: int = 0
-    """Number of queries; 0 where unknown."""
     query_bytes: int = 0
-    """Size in bytes of the queries' files; 0 where unknown."""
     judgements: dict[str, int] = field(default_factory=dict)
-    """Split -> number of judgements (lines or parquet rows); empty where unknown."""
+    """Split -> number of judgements."""
 
 
 def describe(spec: CorpusSpec) -> Source:
-    """Describe the source of a corpus that a spec names; InputError where a file is missing or empty."""
     match spec:
         case PythonDocs():
             return _unread({"python": platform.python_version()}, SPLITS)
         case IrDatasets():
             return _ir_datasets(spec)
         case HuggingFace():
-            identity = _repository("corpus.path", spec.path, spec.revision)
-            identity |= _repository("corpus.judgements", spec.qrels, spec.judgements_revision)
+            identity = _repository("corpus.path", spec.path)
+            identity |= _repository("corpus.judgements", spec.qrels)
             return _unread(identity, SPLITS)
         case TextFiles():
-            return _texts(spec)
+            listed = [file for file in listing.texts(spec) if not file.path.is_symlink()]
+            size = sum(file.path.stat().st_size for file in listed)
+            content = {file.name: files.digest(file.path) for file in listed}
+            whole = {"texts": hashlib.sha256(json.dumps(content).encode()).hexdigest()}
+            rows = None if spec.windows else len(listed)
+            return Source(whole, {}, len(listed), size, frozenset(), rows, document_bytes=size)
         case _:
             return _files(spec)
 
 
-def _texts(spec: TextFiles) -> Source:
-    listed = [file for file in listing.texts(spec) if not file.path.is_symlink()]
-    size = sum(file.path.stat().st_size for file in listed)
-    content = {file.name: files.digest(file.path) for file in listed}
-    whole = {"texts": hashlib.sha256(json.dumps(content).encode()).hexdigest()}
-    rows = None if spec.passages else len(listed)
-    return Source(whole, {}, len(listed), size, frozenset(), rows, document_bytes=size)
-
-
 def _unread(identity: dict[str, str], judged: Iterable[str]) -> Source:
-    """Describe a source that cannot be looked into before it is read: only its version is known."""
     return Source(identity, identity, None, 0, frozenset(judged), None)
 
 
 def unreadable(path: Path, error: Exception) -> InputError:
-    """Make the InputError about a parquet file that is damaged, cut short, or not parquet."""
     message = str(error).splitlines()[0][:200]
     return InputError(f"{path}: cannot be read as parquet ({message}); allowed: a whole parquet file")
 
 
 def _files(spec: FileCorpus) -> Source:
     listed = listing.find(spec)
-    content: dict[str, str] = {}
-    sizes: dict[str, int] = {}
-    lengths: dict[str, int] = {}
+    scans = dict[str, Scan]()
     for file in listed.all:
         lines = file.path.suffix != PARQUET if file in listed.judgements.values() else spec.in_lines
-        content[file.name], size, lengths[file.name] = scan_lines(file.path) if lines else _scan_parquet(file.path)
-        sizes[file.name] = size
-    documents, text = (sum(numbers[file.name] for file in listed.documents) for numbers in (lengths, sizes))
-    if documents == 0:
-        raise InputError(
-            f"corpus.{_key(spec, 'documents')}: {listed.documents[0].path} is empty; allowed: one document a line"
-        )
-    if listed.queries and not any(lengths[file.name] for file in listed.queries):
-        raise InputError(
-            f"corpus.{_key(spec, 'queries')}: {listed.queries[0].path} is empty; allowed: one query a line"
-        )
-    first = next(file.path for file in listed.documents if lengths[file.name])
+        scans[file.name] = scan_lines(file.path) if lines else _scan_parquet(file.path)
+    documents, queries = ([scans[file.name] for file in part] for part in (listed.documents, listed.queries))
+    for key, noun, part in (("documents", "document", listed.documents), ("queries", "query", listed.queries)):
+        if part and not any(scans[file.name].rows for file in part):
+            raise InputError(f"corpus.{_key(spec, key)}: {part[0].path} is empty; allowed: one {noun} a line")
+    first = next(file.path for file in listed.documents if scans[file.name].rows)
     if spec.in_lines and not isinstance(spec, MsMarco):
         names, query_names = spec.row_columns, spec.row_query_columns
         usual = Columns()
@@ -132,37 +122,31 @@ def _files(spec: FileCorpus) -> Source:
         for query_file in listed.queries[:1]:
             key = f"corpus.{_key(spec, 'queries')}"
             _check_keys(key, query_file.path, (query_names.id, query_names.text), "query_columns")
-    each = passages_a_document(spec, spec.passages, first) if spec.passages else 1
-    test = {file.name for file in listed.queries} | {
-        file.name for split, file in listed.judgements.items() if split == "test"
-    }
-    training = {name: digest for name, digest in content.items() if name not in test}
+    each = passages_a_document(spec, spec.windows, first) if spec.windows else 1
+    test = {file.name for file in listed.queries}
+    test |= {file.name for split, file in listed.judgements.items() if split == "test"}
+    training = {name: scan.sha256 for name, scan in scans.items() if not spec.names_judgements or name not in test}
     if spec.names_judgements:
         training["queries of train and dev"] = _judged_queries(spec, listed)
-    else:
-        training = content
+    count = sum(scan.rows for scan in documents)
     return Source(
         training,
-        {name: digest for name, digest in content.items() if name in test},
-        documents,
-        sum(sizes.values()),
+        {name: scan.sha256 for name, scan in scans.items() if name in test},
+        count,
+        sum(scan.bytes for scan in scans.values()),
         frozenset(listed.judgements),
-        round(documents * each),
-        document_bytes=text,
-        queries=sum(lengths[file.name] for file in listed.queries),
-        query_bytes=sum(sizes[file.name] for file in listed.queries),
-        judgements={split: lengths[file.name] for split, file in listed.judgements.items()},
+        round(count * each),
+        document_bytes=sum(scan.bytes for scan in documents),
+        queries=sum(scan.rows for scan in queries),
+        query_bytes=sum(scan.bytes for scan in queries),
+        judgements={split: scans[file.name].rows for split, file in listed.judgements.items()},
     )
 
 
 def _check_keys(key: str, path: Path, names: Sequence[str], section: str) -> None:
-    """InputError where a key of `names` is in none of a file's first rows; rows that are no objects are left out."""
-    rows: list[dict[str, object]] = []
+    """Raise InputError if a key of `names` is in none of a file's first rows."""
     with path.open("rb") as opened:
-        for line in islice(opened, PEEKED):
-            with suppress(ValueError, RecursionError):
-                if isinstance(row := json.loads(line), dict):
-                    rows.append(row)
+        rows = [row for line in islice(opened, PEEKED) if (row := _json_row(line)) is not None]
     for name in names if rows else ():
         if not any(name in row for row in rows):
             raise InputError(
@@ -185,27 +169,26 @@ def _ir_datasets(spec: IrDatasets) -> Source:
     return _unread(identity, splits or SPLITS)
 
 
-def _repository(key: str, path: str, revision: str | None) -> dict[str, str]:
-    """Identity of a hub data set: SHA-256 of each file of a folder, or the commit on the hub."""
+def _repository(key: str, path: str) -> dict[str, str]:
+    """Identify a hub data set by the SHA-256 of each file of a folder, or by the commit on the hub."""
     folder = hub_data.folder(key, path)
     if folder is None:
-        return {path: hub_data.commit(key, path, revision)}
+        return {path.partition("@")[0]: hub_data.commit(key, path)}
     all_files = sorted(path for path in folder.rglob("*") if path.is_file())
     visible = [path for path in all_files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
     return {f"{key}/{path.relative_to(folder).as_posix()}": files.digest(path) for path in visible}
 
 
-def _scan_parquet(path: Path) -> tuple[str, int, int]:
-    """SHA-256, bytes and rows of a parquet file; the number of rows is read from its footer."""
+def _scan_parquet(path: Path) -> Scan:
     try:
         rows = pq.read_metadata(path).num_rows
     except (pa.ArrowException, OSError) as error:
         raise unreadable(path, error) from None
-    return files.digest(path), path.stat().st_size, rows
+    return Scan(files.digest(path), path.stat().st_size, rows)
 
 
-def scan_lines(path: Path) -> tuple[str, int, int]:
-    """Return a file's SHA-256, its size in bytes, and its number of non-blank lines; reads it in chunks."""
+def scan_lines(path: Path) -> Scan:
+    """Scan a file of lines. Blank lines are no rows."""
     hashed = hashlib.sha256()
     size = rows = 0
     blank = True
@@ -219,15 +202,14 @@ def scan_lines(path: Path) -> tuple[str, int, int]:
                 rows += not blank
                 blank = not piece.strip()
     rows += not blank
-    return hashed.hexdigest(), size, rows
+    return Scan(hashed.hexdigest(), size, rows)
 
 
-def _judged_queries(spec: FileCorpus, listing: Listing) -> str:
-    """Return the SHA-256 of the rows of all queries that train or dev judgements name, in the order of the files.
+def _judged_queries(spec: FileCorpus, listing: CorpusFiles) -> str:
+    """Return the SHA-256 of the rows of all queries that train or dev judgements name.
 
-    Fingerprints cover this hash, not the whole file, so that adding other queries makes no trained artifact anew.
-
-    A row without a readable id counts as named by none. A damaged parquet file ends early: reading it reports that.
+    Fingerprints cover this hash, so other queries may be added without a new training. A damaged parquet file ends
+    early: reading it reports that.
     """
     named = {name for split in ("train", "dev") for name in _judged_by(spec, listing, split)}
     hashed = hashlib.sha256()
@@ -238,13 +220,13 @@ def _judged_queries(spec: FileCorpus, listing: Listing) -> str:
     return hashed.hexdigest()
 
 
-def _judged_by(spec: FileCorpus, listing: Listing, split: str) -> Iterator[str]:
-    """Yield the query id of each line of a split's judgements; a header counts as an id that no query has."""
+def _judged_by(spec: FileCorpus, listing: CorpusFiles, split: str) -> Iterator[str]:
+    """Yield the query id of each line of a split's judgements. A header counts as an id that no query has."""
     file = listing.judgements.get(split)
     if file is None:
         return
     if file.path.suffix == PARQUET:
-        for row in _parquet_rows(file.path, ["query-id"]):
+        for row in _parquet_rows(file.path, ["query-id"], BATCH_ROWS):
             yield str(row["query-id"])
         return
     blanks = None if isinstance(spec, MsMarco) else "\t"
@@ -255,94 +237,61 @@ def _judged_by(spec: FileCorpus, listing: Listing, split: str) -> Iterator[str]:
 
 
 def _query_rows(spec: FileCorpus, path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield id and content of every query of a file."""
     columns = spec.row_query_columns
     if path.suffix == PARQUET and not spec.in_lines:
-        for row in _parquet_rows(path, [columns.id, columns.text]):
+        for row in _parquet_rows(path, [columns.id, columns.text], BATCH_ROWS):
             yield str(row.get(columns.id)), json.dumps(row, sort_keys=True, default=str).encode()
         return
     with path.open("rb") as opened:
         for line in opened:
             if isinstance(spec, MsMarco):
                 yield line.decode("utf-8-sig", "replace").split("\t", 1)[0], line.strip()
-                continue
-            with suppress(ValueError, RecursionError):
-                row = json.loads(line.decode("utf-8-sig"))
-                if isinstance(row, dict):
-                    yield str(row.get(columns.id)), line.strip()
+            elif (parsed := _json_row(line)) is not None:
+                yield str(parsed.get(columns.id)), line.strip()
 
 
-def _parquet_rows(path: Path, names: list[str]) -> Iterator[dict[str, object]]:
-    """Yield rows of a parquet file, of some columns where the file has them, in bounded memory."""
+def _json_row(line: bytes) -> dict[str, Any] | None:
+    with suppress(ValueError, RecursionError):
+        row = json.loads(line.decode("utf-8-sig"))
+        if isinstance(row, dict):
+            return row
+    return None
+
+
+def _parquet_rows(path: Path, names: list[str], at_once: int, most: float = math.inf) -> Iterator[dict[str, Any]]:
+    """Yield rows of a file, `at_once` in memory, until about `most` bytes. The corpus stage reports read errors."""
     with suppress(pa.ArrowException, OSError):
-        file = pq.ParquetFile(path, pre_buffer=False)
+        file = pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES)
         columns = [name for name in names if name in file.schema_arrow.names]
-        for batch in file.iter_batches(BATCH_ROWS, columns=columns):
+        for batch in file.iter_batches(at_once, columns=columns):
             yield from (dict.fromkeys(names) | row for row in batch.to_pylist())
+            most -= batch.nbytes
+            if most <= 0:
+                break
 
 
 def passages_a_document(spec: FileCorpus, passages: Passages, path: Path) -> float:
-    """Estimate the mean number of passages of a document, from the first thousand rows of a file, at most 4 MiB.
-
-    A row without a readable text counts as no passage, because it will be rejected. Returns 1 where no row has a
-    passage.
-    """
+    """Estimate the mean passages of a document from a file's first rows. Unreadable rows count as none."""
     texts = list(islice(_sample_texts(spec, path), SAMPLE))
-    passage_count = sum(_passages(text, spec.limits, passages) for text in texts if text is not None)
-    return passage_count / len(texts) if passage_count else 1
-
-
-def _passages(text: str, limits: Limits, passages: Passages) -> int:
-    return len(passages.starts(len(text[: limits.text].split())))
+    words = (len(text[: spec.limits.text].split()) for text in texts if text is not None)
+    count = sum(len(passages.starts(number)) for number in words)
+    return count / len(texts) if count else 1
 
 
 def _sample_texts(spec: FileCorpus, path: Path) -> Iterator[str | None]:
-    """The text of each row; "" where it is missing, None where the row cannot be read."""
+    """Yield the text of each row: "" if it is missing, None if the row cannot be read."""
     name = spec.row_columns.text
-    match spec:
-        case OwnFiles(type="parquet"):
-            yield from _of_parquet(path, name)
-        case MsMarco():
-            yield from (_of_table(line) for line in _sample_lines(path))
-        case _:
-            yield from (_of_object(line, name) for line in _sample_lines(path))
-
-
-def _sample_lines(path: Path) -> Iterator[bytes]:
+    if isinstance(spec, OwnFiles) and spec.type == "parquet":
+        yield from (_text(row[name]) for row in _parquet_rows(path, [name], SAMPLE_ROWS, SAMPLE_BYTES))
+        return
     with path.open("rb") as opened:
         lines = opened.read(SAMPLE_BYTES).split(b"\n")
         if opened.read(1):
             lines.pop()
-    yield from filter(bytes.strip, lines)
-
-
-def _of_object(line: bytes, name: str) -> str | None:
-    try:
-        row = json.loads(line.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(row, dict):
-        return None
-    return _text(row.get(name))
+    for line in filter(bytes.strip, lines):
+        row = _json_row(line)
+        yield None if row is None else _text(row.get(name))
 
 
 def _text(value: object) -> str | None:
     return "" if value is None else value if isinstance(value, str) else None
-
-
-def _of_table(line: bytes) -> str | None:
-    columns = line.decode("utf-8-sig", "replace").rstrip("\r").split("\t")
-    return columns[1] if len(columns) == 2 else None
-
-
-def _of_parquet(path: Path, name: str) -> Iterator[str | None]:
-    """Texts of a parquet file, read in batches to save memory. Read errors end it: the corpus stage reports them."""
-    size = 0
-    with suppress(pa.ArrowException, OSError):
-        file = pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES)
-        columns = [name] if name in file.schema_arrow.names else []
-        for batch in file.iter_batches(SAMPLE_ROWS, columns=columns):
-            yield from map(_text, batch.to_pydict().get(name, []))
-            size += batch.nbytes
-            if size >= SAMPLE_BYTES:
-                break

@@ -10,7 +10,7 @@ from rayhier.storage.remote import Remote
 
 
 def find(text: str) -> Location:
-    """Return the location of a workdir; InputError where it seems not to be writable (nothing is written to test)."""
+    """Return the location of a workdir. InputError if it seems not to be writable. Nothing is written to test."""
     if "://" not in text:
         local = paths.resolve("workdir", text)
         _check_writable(local)
@@ -22,7 +22,7 @@ def find(text: str) -> Location:
 
 
 def point_at(place: Location, target: Location) -> None:
-    """Make `place` a symbolic link to a published folder, in one step; nothing for buckets, which have no links.
+    """Make a local `place` a symbolic link to a published folder, in one step.
 
     A folder or file that already has the name stays.
     """
@@ -52,10 +52,6 @@ def _check_writable(workdir: Path) -> None:
         parent = parent.parent
     if not parent.is_dir():
         raise InputError(f"workdir: {parent} is not a folder; allowed: a folder this user can write")
-    if not os.access(parent, os.W_OK | os.X_OK) or _read_only(parent):
+    is_read_only = os.statvfs(parent).f_flag & os.ST_RDONLY or parent.is_relative_to("/proc")
+    if is_read_only or not os.access(parent, os.W_OK | os.X_OK):
         raise InputError(f"workdir: {parent} cannot be written; allowed: a folder this user can write")
-
-
-def _read_only(folder: Path) -> bool:
-    """Return True if the file system refuses all writes, whatever the permissions say."""
-    return bool(os.statvfs(folder).f_flag & os.ST_RDONLY) or folder.is_relative_to("/proc")

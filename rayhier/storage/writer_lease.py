@@ -7,56 +7,27 @@ since each append looks for later leases (`ChangeLog.append`).
 """
 
 import contextlib
-import os
-import socket
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rayhier.spec import InputError
 from rayhier.storage import files
 from rayhier.storage.change_log import EPOCH, LOG, epoch_of
 from rayhier.storage.leaf_map import now
+from rayhier.storage.liveness import Process, repeating
 from rayhier.storage.paths import Location
 
 SECONDS = 15.0
-"""Seconds for which a lease holds after it was taken or renewed."""
 RENEWALS = 5
-"""Times that a lease is renewed in these seconds."""
-PROC = Path("/proc")
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Clock that goes on while the machine is suspended, if it has one."""
 
 
 @dataclass(frozen=True)
-class Process:
-    """Identifies a process for others on its machine. The process id alone may be used again."""
-
-    pid: int
-    host: str
-    machine: str | None
-    """Boot of the machine, and namespace of process ids. None if the system does not tell."""
-    started: str | None
-    """Time of the process's start, in ticks since boot."""
-
-    @classmethod
-    def here(cls) -> "Process":
-        pid, machine = os.getpid(), _machine()
-        return cls(pid, socket.gethostname(), machine, None if machine is None else _started(pid))
-
-    @property
-    def has_ended(self) -> bool:
-        """True if the process is known to have ended. False if it lives, or if nothing here can tell."""
-        return self.machine is not None and self.machine == _machine() and self.started != _started(self.pid)
-
-
-@dataclass(frozen=True)
-class Lease:
-    """Who writes, and until when by the wall clock."""
-
+class LeaseRecord:
     number: int
     process: Process
     until: float
@@ -72,7 +43,7 @@ class Lease:
 
 @dataclass
 class Held:
-    """The lease of this process. A call returns True if no other Writer can have taken over."""
+    """The lease of this process."""
 
     epoch: int
     seconds: float
@@ -88,36 +59,37 @@ class WrittenError(InputError):
     """A Writer's lease on the index still holds. The lease will end."""
 
 
-def refuse_while_written(root: Location) -> None:
-    """Raise InputError if a Writer's lease on the index below `root` holds."""
-    _refuse(root, newest(root))
+def refuse_while_written(root: Location) -> LeaseRecord | None:
+    """Return the newest lease on the index below `root`. WrittenError if it holds."""
+    lease = newest(root)
+    if lease is not None and lease.holds:
+        raise WrittenError(
+            f"{root}: a server writes to this index (process {lease.process.pid} of {lease.process.host}); allowed: "
+            "one writer at a time: send changes to that server, or stop it; nothing was changed"
+        )
+    return lease
 
 
 def fence(root: Location) -> None:
-    """End the epochs of all Writers that the index below `root` had: none of them answers a change any more.
-
-    Raises:
-        WrittenError: the lease of a Writer holds.
-    """
+    """End the epochs of all earlier Writers: none answers a change any more. WrittenError if a lease holds."""
     with leased(root):
         pass
 
 
 def newest_epoch(root: Location) -> int:
-    """Return the epoch of the newest lease, or 0 if nobody ever wrote."""
     return max((number for number, _ in _leases(root)), default=0)
 
 
-def newest(root: Location) -> Lease | None:
+def newest(root: Location) -> LeaseRecord | None:
     """Read the lease that counts, or None if nobody ever wrote. An unreadable lease counts from its last change."""
     for number, path in sorted(_leases(root), reverse=True):
         try:
             saved: dict[str, Any] = files.read_json(path)
-            return Lease(number, Process(**saved["process"]), float(saved["until"]))
+            return LeaseRecord(number, Process(**saved["process"]), float(saved["until"]))
         except FileNotFoundError:
             continue
         except (ValueError, KeyError, TypeError):
-            return Lease(number, Process(0, "unknown", None, None), path.stat().st_mtime + SECONDS)
+            return LeaseRecord(number, Process(0, "unknown", None, None), path.stat().st_mtime + SECONDS)
     return None
 
 
@@ -127,13 +99,8 @@ def _leases(root: Location) -> list[tuple[int, Location]]:
 
 @contextlib.contextmanager
 def leased(root: Location, seconds: float = SECONDS) -> Iterator[Held]:
-    """Take the lease during the block, for `seconds` at a time. A thread renews it.
-
-    Raises:
-        InputError: the lease of another Writer holds.
-    """
-    before = newest(root)
-    _refuse(root, before)
+    """Take the lease during the block, for `seconds` at a time. InputError if another Writer's lease holds."""
+    before = refuse_while_written(root)
     held = Held(1 if before is None else before.number + 1, seconds)
     path = root / LOG / f"{EPOCH}{held.epoch:06d}.json"
     # The name may be free again. In this case a later lease exists already.
@@ -141,36 +108,22 @@ def leased(root: Location, seconds: float = SECONDS) -> Iterator[Held]:
         raise WrittenError(f"{path}: another writer took it at this moment; nothing was changed; start again")
     if before is not None:
         (root / LOG / f"{EPOCH}{before.number:06d}.json").unlink(missing_ok=True)
-    stop = threading.Event()
 
     def renew() -> None:
-        while not stop.wait(seconds / RENEWALS) and not held.lost.is_set():
-            with contextlib.suppress(OSError):
-                began = clock()
-                if newest_epoch(root) > held.epoch:
-                    held.lost.set()
-                else:
-                    files.rewrite(path, _bytes(seconds))  # a later Writer removes it, so it must not come back
-                    held.renewed = began
+        began = clock()
+        if newest_epoch(root) > held.epoch:
+            held.lost.set()
+        if not held.lost.is_set():
+            files.rewrite(path, _bytes(seconds))  # a later Writer removes it, so it must not come back
+            held.renewed = began
 
-    thread = threading.Thread(target=renew, daemon=True)
-    thread.start()
     try:
-        yield held
+        with repeating(renew, seconds / RENEWALS):
+            yield held
     finally:
-        stop.set()
-        thread.join()
         if not held.lost.is_set():
             with contextlib.suppress(OSError):  # it ends by itself; the number stays the highest
                 files.rewrite(path, _bytes(0.0))
-
-
-def _refuse(root: Location, lease: Lease | None) -> None:
-    if lease is not None and lease.holds:
-        raise WrittenError(
-            f"{root}: a server writes to this index (process {lease.process.pid} of {lease.process.host}); allowed: "
-            "one writer at a time: send changes to that server, or stop it; nothing was changed"
-        )
 
 
 def _bytes(seconds: float) -> bytes:
@@ -178,20 +131,4 @@ def _bytes(seconds: float) -> bytes:
 
 
 def clock() -> float:
-    """Return seconds that go on while the machine is suspended, if its system has such a clock."""
     return time.clock_gettime(CLOCK)
-
-
-def _machine() -> str | None:
-    """Name the boot of this machine and the namespace of process ids, or None if the system does not tell."""
-    with contextlib.suppress(OSError):
-        boot = (PROC / "sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {(PROC / 'self/ns/pid').readlink()}"
-    return None
-
-
-def _started(pid: int) -> str | None:
-    """Read when a process started, or None if there is no such process."""
-    with contextlib.suppress(OSError):
-        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[19]
-    return None

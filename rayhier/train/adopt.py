@@ -1,14 +1,12 @@
-"""Decides if a trained encoder is kept. It is kept if queries that training did not read find more with it (ours).
+"""Decides if a trained encoder is kept: if queries that training did not read find more with it (ours).
 
 These queries are searched as people's will be: by vectors, and with BM25 where that is usual, each encoder with the
-weight of BM25 that these queries choose for it. What training gains by vectors, words often gain as well (docs/LOG.md).
-What each weight found is kept: it helps few dev queries to choose the weight of searches (evaluate/fusion.py).
+weight of BM25 that these queries choose for it. What each weight found helps to choose the weight of searches.
 
-Few dev queries cannot tell: of twenty, the mean gain in nDCG@10 has a standard error of five points. The encoder is
-therefore trained again without folds of the train queries. Each fold is searched for by the encoder that did not read
-it, until ENOUGH queries were used. Generated queries are not used. A transformer is kept by folds or by ENOUGH dev
-queries, never by fewer. Otherwise judged dev queries tell. If none are judged, pseudo-queries of held-out documents
-tell, by vectors alone, because they share their words with their documents. A transformer needs ENOUGH of them too.
+Few dev queries cannot tell: of twenty, the mean gain in nDCG@10 has a standard error of five points. So the encoder
+is trained again without folds of the train queries, and each fold is searched for by the encoder that did not read
+it, until ENOUGH queries were used. If folds are not possible, judged dev queries tell, or else pseudo-queries, by
+vectors alone, because they share words with their documents. A transformer needs ENOUGH of either.
 
 Queries that ask the same (`dataset.families.alike`) are in one fold and count as one query.
 
@@ -46,28 +44,19 @@ from rayhier.train.tower import HeadTower, Side, Tower, divided
 RESULTS, DEPTH = 10, 100
 """RESULTS: number of results that nDCG@10 reads; DEPTH: number that vectors and BM25 each give to fusion."""
 FEWEST = 10
-"""Fewest train queries that are divided into folds."""
 FOLD = "fold "
-"""Beginning of the names of trainings on folds."""
 MOST_ASKED, TOGETHER = 1_000, 200
 """MOST_ASKED: most queries of dev or of a fold. TOGETHER: most queries in a search at a time, for memory."""
 MOST_COUNTED = 200_000
-"""Most documents whose words are counted in memory; in a larger corpus searches are judged by vectors alone."""
 
 
 Asked = tuple[Values, Values, Ints]
-"""Measures [w, q] of queries by the base encoder, their measures by a trained encoder, and each query's family [q]."""
 NOTHING_ASKED: Asked = np.zeros((1, 0)), np.zeros((1, 0)), np.zeros(0, np.int64)
 
 
 class Searches:
-    """Searches of documents by exact comparison, judged: by vectors, and with BM25 where words are given."""
-
     def __init__(self, documents: Documents, words: Callable[[], Words] | None = None, *, cosines: bool = True) -> None:
-        """Take documents with base vectors, and a function that counts the words of their rows.
-
-        `cosines` says whether scores by vectors are cosines, beside which BM25's weight counts as it is.
-        """
+        """Take documents with base vectors, a function that counts their words, and if scores are cosines."""
         self.documents, self.cosines = documents, cosines
         self.ids, self.results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
         self._count = words if len(documents.ids) <= MOST_COUNTED else None
@@ -81,10 +70,7 @@ class Searches:
         return "dense" if self._count is None else "hybrid"
 
     def values(self, queries: Queries, query_QM: Floats, document_NM: Floats) -> Values:
-        """Compute nDCG@10 [w, q] of queries, from vectors of queries [q, m] and documents [n, m] by one encoder.
-
-        W is 1 where they are searched by vectors, otherwise the values are those of each of WEIGHTS.
-        """
+        """Compute nDCG@10 [w, q] of queries [q, m] for each of WEIGHTS, or with W = 1 by vectors alone."""
         parts = np.arange(len(queries)) // TOGETHER == np.arange(-(-len(queries) // TOGETHER))[:, None]
         values = [self._values(queries.some(part_Q), query_QM[part_Q], document_NM) for part_Q in parts]
         return np.concatenate(values, axis=1) if values else np.zeros((1, 0))
@@ -112,28 +98,23 @@ class Searches:
 
 
 def at_best(value_WQ: Values) -> Values:
-    """Return the values [q] with the weight that all these queries together choose, of what `Searches` computed."""
     return np.asarray(value_WQ[0] if len(value_WQ) == 1 else value_WQ[WEIGHTS.index(best_weight(value_WQ))])
 
 
 @dataclass(frozen=True)
 class Fold:
-    """Queries of a part of the train queries, and the pairs of the other parts."""
-
     name: str
     examples: Examples
     query_F: Ints
-    """Rows of the fold's queries."""
     queries: Queries
     family_F: Ints
-    """Number of each query's family."""
 
 
 def folds(examples: Examples, documents: Documents) -> Iterator[Fold]:
     """Divide judged train queries by families, and yield folds until ENOUGH families were yielded.
 
-    At most MOST_ASKED queries of a fold are used. With fewer than two families there are no folds. Here a family has
-    queries of equal text only: people ask for the same documents in other words, and a training may gain by that.
+    Here a family has queries of equal text only: people ask for the same documents in other words, and a training may
+    gain by that.
     """
     query_P, yielded = examples.pair_P2[:, 0], 0
     grades = dict[int, dict[str, int]]()
@@ -158,7 +139,6 @@ def folds(examples: Examples, documents: Documents) -> Iterator[Fold]:
 
 
 def needs_folds(examples: Examples, families: int) -> bool:
-    """Return True if folds tell what training gains: dev has few families, and train has enough queries to divide."""
     query_Q = np.unique(examples.pair_P2[:, 0])
     judged = len(query_Q) if examples.judged is None else int((query_Q < examples.judged).sum())
     return families < ENOUGH and not examples.same and judged >= FEWEST
@@ -175,8 +155,8 @@ def decide(
 ) -> Adoption:
     """Decide, on every worker alike, if the encoder that a phase has trained is kept.
 
-    `before` are the weights before training. `dev` are the dev queries, of the kind `source`, with base vectors. `make`
-    makes a training of a tower on other examples, like the phase's training. `run` runs this training under a name.
+    `before` are the weights before training. `make` makes a training like the phase's of a tower on other examples, and
+    `run` runs it under a name.
     """
     tower, examples = phase.tower, phase.examples
     texts = list(dev.texts or dev.ids)
@@ -225,7 +205,6 @@ def by_folds(
 def _values(
     phase: EncoderPhase, side: Side, row_Q: Ints, queries: Queries, family_Q: Ints, searches: Searches
 ) -> Asked:
-    """Search for queries, rows [q] of a side, with base and trained encoder. Only the first worker's result counts."""
     if not len(queries):
         return NOTHING_ASKED
     group, document_NM = phase.learner.group, phase.documents()

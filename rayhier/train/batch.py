@@ -1,15 +1,12 @@
-"""Terms of a training step's loss, each divided among workers, and the encoding of a step's texts in little memory.
+"""Terms of a training step's loss, divided among workers, and the encoding of a step's texts in little memory.
 
 InfoNCE compares pairs with negatives (van den Oord et al., "Representation Learning with Contrastive Predictive
-Coding", 2018). The anchor keeps documents near their base vectors.
+Coding", 2018). Gradient caching (Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory Limited
+Setup", 2021) encodes in pieces without activations, takes the loss's gradient with respect to the vectors, then
+encodes each piece again and passes that gradient back through it.
 
-Gradient caching (Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", 2021): a
-contrastive loss needs the vectors of the whole batch, but not its activations. Encode in pieces without keeping
-activations, take the loss's gradient with respect to the vectors, then encode each piece again and pass that gradient
-back through it.
-
-Shapes: N queries, C documents that every query is compared with, S documents that a single query is compared with, M
-embedding size.
+Shapes: N queries, C documents that every query is compared with, S documents that a single query is compared with,
+M embedding size.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,15 +23,14 @@ from rayhier.train.group import WorkerGroup
 from rayhier.train.tower import Side, Tower
 
 Ask = tuple[Side, Ints]
-"""Request to encode texts: their side, such as queries or documents, and their rows."""
 
 
-def encode(tower: Tower, asks: Sequence[Ask], micro_batch: int | None) -> tuple[list[Tensor], Callable[[], None]]:
-    """Encode texts: returns the vectors [n, m] of each request, and a function to call after the loss's backward pass.
+def encode(tower: Tower, asks: Sequence[Ask]) -> tuple[list[Tensor], Callable[[], None]]:
+    """Encode texts: the vectors [n, m] of each request, and a function to call after the loss's backward pass.
 
-    Where there are more texts than `micro_batch`, the activations of so many are in memory at a time: every text is
-    encoded twice, and the function passes the vectors' gradients on to the weights. The gradients are the same.
+    With more texts than `tower.micro_batch`, every text is encoded twice, and the function passes the gradients on.
     """
+    micro_batch = tower.micro_batch
     if micro_batch is None or sum(len(rows) for _, rows in asks) <= micro_batch:
         return [tower.encode(side, rows) for side, rows in asks], lambda: None
     with torch.no_grad():
@@ -73,9 +69,8 @@ def info_nce(
 ) -> Tensor:
     """Compute InfoNCE: the cross-entropy of e^(q·d/τ) against each query's document, summed over queries.
 
-    `target_N` is the column in `document_CM` of each query's document. `spared_NC` is True for a query's further
-    answers, which are left out. `own_NS` are the inner products of each query with documents that no other query is
-    compared with, -inf where a query has fewer.
+    `target_N` is the column of each query's document. `spared_NC` marks further answers, which are left out. `own_NS`
+    are inner products of each query with further documents of its own, -inf for none.
 
     >>> query, documents = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> info_nce(query, documents, torch.tensor([0]), torch.zeros(1, 2, dtype=torch.bool), 1.0)  # log(1 + 1/e)
@@ -100,17 +95,11 @@ class LossTerm(Protocol):
     def asks(self) -> list[Ask]: ...
 
     def loss(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Compute this worker's share of the term from the vectors of each request in `asks`: a sum over its rows.
-
-        The sum is divided by the rows of all workers, so that the workers' shares add up to a mean.
-        """
+        """Compute this worker's share of the term: a sum over its rows, divided by the rows of all workers."""
 
 
 class PairBatch:
-    """Pairs of a query and its document; other documents of the batch and mined documents are negatives.
-
-    Every worker compares its queries with the documents of all workers.
-    """
+    """Pairs of a query and its document. Other documents of the batch and mined documents are negatives."""
 
     def __init__(
         self,
@@ -122,10 +111,10 @@ class PairBatch:
         temperature: float,
         asked_N: Ints | None = None,
     ) -> None:
-        """Divide pairs [n, 2] of query and document rows among workers; `mined_X` are rows of negatives of all pairs.
+        """Divide pairs [n, 2] of query and document rows among workers. `mined_X` are rows of negatives.
 
-        `known` holds answers, which are no negatives. `asked_N` are the rows on `side` that are encoded as queries; by
-        default the query numbers in `pair_N2`, by which `known` is indexed.
+        `known` holds answers, which are no negatives. `asked_N` are the rows on `side` that are encoded as queries, by
+        default the query numbers in `pair_N2`, which index `known`.
         """
         self.group, self.known, self.side, self.temperature = group, known, side, temperature
         self.query_N, self.document_N = pair_N2.T
@@ -138,10 +127,7 @@ class PairBatch:
 
     @property
     def asks(self) -> list[Ask]:
-        return [
-            (self.side, self.asked_N[self.own]),
-            ("document", self.column_C[self.columns[self.group.rank]]),
-        ]
+        return [(self.side, self.asked_N[self.own]), ("document", self.column_C[self.columns[self.group.rank]])]
 
     def loss(self, vectors: Sequence[Tensor]) -> Tensor:
         query_NM, share_CM = vectors
@@ -149,16 +135,11 @@ class PairBatch:
         return self.queries_pick(query_NM, column_CM) / len(self.query_N)
 
     def queries_pick(self, query_NM: Tensor, column_CM: Tensor, own_NS: Tensor | None = None) -> Tensor:
-        """Compute InfoNCE of queries against documents, summed over this worker's pairs.
-
-        `query_NM` are this worker's queries, `column_CM` the documents of all workers; `own_NS` [n, s] are inner
-        products with further negatives of each query alone, -inf where it has fewer.
-        """
+        """Compute InfoNCE of this worker's queries against the documents of all workers."""
         target_N, spared_NC = self._targets(self.known.among(self.query_N[self.own], self.column_C), query_NM.device)
         return info_nce(query_NM, column_CM, target_N, spared_NC, self.temperature, own_NS)
 
     def documents_pick(self, column_CM: Tensor, query_QM: Tensor) -> Tensor:
-        """Compute InfoNCE of documents against queries, summed over this worker's pairs."""
         spared_QN = self.known.among(self.query_N, self.document_N[self.own])
         target_N, spared_NQ = self._targets(spared_QN.T.copy(), query_QM.device)
         return info_nce(column_CM[target_N], query_QM, target_N, spared_NQ, self.temperature)
@@ -173,7 +154,6 @@ class Anchor:
     """A loss term that keeps documents' vectors near their base vectors (ours)."""
 
     def __init__(self, group: WorkerGroup, row_N: Ints, base_NM: Tensor, weight: float) -> None:
-        """Divide documents, rows [n] with base vectors [n, m], among workers; `weight` multiplies the loss."""
         self.weight, self.rows = weight, len(row_N)
         rows = group.shares(np.arange(len(row_N)))[group.rank]
         self.row_N, self.base_NM = row_N[rows], base_NM[rows]
@@ -183,14 +163,12 @@ class Anchor:
         return [("document", self.row_N)]
 
     def loss(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Compute this worker's share of the weighted mean over documents of 1 - cosine to the base vector."""
         return self.weight * anchor_loss(vectors[0], self.base_NM.to(vectors[0].device)) / max(1, self.rows)
 
 
-def total_loss(tower: Tower, parts: Sequence[LossTerm], micro_batch: int | None) -> tuple[Tensor, Callable[[], None]]:
-    """Encode the rows of all terms together: returns their loss, and a function to call after its backward pass."""
+def total_loss(tower: Tower, parts: Sequence[LossTerm]) -> tuple[Tensor, Callable[[], None]]:
     asks = [part.asks for part in parts]
-    vectors, backward = encode(tower, [ask for part_asks in asks for ask in part_asks], micro_batch)
+    vectors, backward = encode(tower, [ask for part_asks in asks for ask in part_asks])
     total, begin = torch.zeros((), device=tower.device), 0
     for part, part_asks in zip(parts, asks, strict=True):
         total = total + part.loss(vectors[begin : begin + len(part_asks)])

@@ -1,9 +1,4 @@
-"""Contrastive training of the encoder without an index, for the best exact search; HCE's training shares most of it.
-
-InfoNCE over the batch's documents and the mined hard negatives of all its queries, without known positives (van den
-Oord et al., "Representation Learning with Contrastive Predictive Coding", 2018; ANCE's negatives), and a loss that
-keeps documents where the base encoder has them (ours).
-"""
+"""Contrastive training of the encoder without an index, for the best exact search. HCE's training shares most."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +13,6 @@ from rayhier.spec.train import ContrastTraining, InfoNce
 from rayhier.train.batch import Anchor, LossTerm, PairBatch, total_loss
 from rayhier.train.dev import DevMeasured, error_to_best
 from rayhier.train.examples import Examples
-from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Learner, Phase
 from rayhier.train.pairs import Pairs, Search
 from rayhier.train.tower import Tower
@@ -45,19 +39,19 @@ class EncoderPhase(Phase, ABC):
         self.tower, self.examples, self.seed, self._measure = tower, examples, seed, measure
         self.learner, self.epochs, self.measure_every = learner, epochs, spec.between(epochs)
         learner.kept["top"] = torch.zeros(0, dtype=torch.float64)
-        self.micro_batch, self.anchor = spec.micro_batch, spec.anchor
+        self.anchor = spec.anchor
         self.pairs = Pairs(tower, examples, spec.hard_negatives, spec.batch_size, epochs, seed, learner)
         self._documents: tuple[int, Floats] | None = None
 
     @abstractmethod
     def parts(self, rows: Ints, generator: np.random.Generator) -> list[LossTerm]:
-        """Make the terms of a step's loss on the pairs numbered `rows`, but for the term that `anchors` makes."""
+        """Make the terms of a step's loss on the pairs numbered `rows`, without the anchor."""
 
     def steps(self, epoch: int) -> Iterator[Draw]:
         return self.pairs.steps(epoch, self.search)
 
     def documents(self) -> Floats:
-        """Encode all documents with the current weights: [n, m] on the first worker; an empty array on the others."""
+        """Encode all documents with the current weights: [n, m] on the first worker."""
         if self._documents is None or self._documents[0] != self.learner.version:
             self._documents = self.learner.version, self.pairs.side("document")
         return self._documents[1]
@@ -67,17 +61,15 @@ class EncoderPhase(Phase, ABC):
         return {"loss_total": float(self.learner.group.sum(torch.stack(losses).sum()) / len(losses))}
 
     def step(self, rows: Ints, generator: np.random.Generator, done: float = 0.0) -> Tensor:
-        """Take an optimizer step on the pairs numbered `rows`; returns this worker's share of the loss."""
         return self.take([*self.parts(rows, generator), *self.anchors(len(rows), generator)], done)
 
     def take(self, parts: Sequence[LossTerm], done: float = 0.0) -> Tensor:
-        """Take an optimizer step on the sum of some loss terms; returns this worker's share of the loss."""
-        loss, backward = total_loss(self.tower, parts, self.micro_batch)
+        loss, backward = total_loss(self.tower, parts)
         self.learner.step(loss, done, backward)
         return loss
 
     def anchors(self, count: int, generator: np.random.Generator) -> Sequence[LossTerm]:
-        """Draw `count` documents, whose vectors a loss term keeps near their base vectors; empty without an anchor."""
+        """Draw `count` documents, whose vectors a loss term keeps near their base vectors."""
         if not self.anchor:
             return []
         row_N = generator.integers(0, len(self.examples.document_NM), count)
@@ -90,10 +82,6 @@ class EncoderPhase(Phase, ABC):
         return lambda part, k: np.asarray(nearest(query_QM[query_P[part]], document_NM, k)[0])
 
     def measure(self) -> dict[str, float]:
-        """Measure exact search on dev, on every worker: the measures by name, `dev`, their mean, and `error`.
-
-        `error` is the standard error of the difference to the best measurement so far, query by query.
-        """
         document_NM, dev_QM = self.documents(), self.pairs.side("dev")
         group = self.learner.group
         measured = group.agree(self._measure(document_NM, dev_QM) if group.rank == 0 else None)
@@ -102,16 +90,8 @@ class EncoderPhase(Phase, ABC):
 
 
 class Contrast(EncoderPhase):
-    def __init__(
-        self,
-        tower: Tower,
-        examples: Examples,
-        spec: ContrastTraining,
-        seed: int,
-        measure: Measure,
-        group: WorkerGroup | None = None,
-    ) -> None:
-        learner = Learner({"encoder": tower.module}, (spec.encoder_lr,), group)
+    def __init__(self, tower: Tower, examples: Examples, spec: ContrastTraining, seed: int, measure: Measure) -> None:
+        learner = Learner({"encoder": tower.module}, (spec.encoder_lr,))
         super().__init__(tower, examples, spec, spec.passes(len(examples.pair_P2)), seed, measure, learner)
         self.spec = spec
 

@@ -18,13 +18,12 @@ from rayhier.train.examples import Examples, joined
 
 POSITIVES = 3
 SIBLINGS = 16
-"""Further neighbours to fetch, since passages of the same document, which are dropped, may be the nearest."""
 
 
 def sampled(corpus: Artifact, most: int, generated: Artifact | None = None) -> Choice | None:
-    """Make the filter of documents that training reads: about `most` of them, or None where there are no more.
+    """Make the filter of documents that training reads, about `most` of them. None: all.
 
-    The filter keeps all documents of judged or generated pairs, and others by a hash of their ids.
+    It keeps all documents of judged or generated pairs, and others by a hash of their ids.
     """
     rows = int(corpus.record.counts["rows"])
     if rows <= most:
@@ -54,7 +53,6 @@ def has_dev(corpus: Artifact) -> bool:
 
 
 def check_differences(vectors: Artifact) -> None:
-    """Raise InputError where all documents have the same vector."""
     first_M: Floats | None = None
     for name in vectors.names("documents/"):
         shard_NM = columns.matrix(columns.read([vectors.path(name)], ["vector"])["vector"])
@@ -71,10 +69,9 @@ def check_differences(vectors: Artifact) -> None:
 def load_examples(
     spec: TrainSpec, corpus: Artifact, vectors: Artifact, documents: Documents, generated: Artifact | None = None
 ) -> Examples:
-    """Load the pairs to train on, as `train.objective` says: judged and generated, or documents with neighbours.
+    """Load the pairs to train on, as `train.objective` says: judged and generated, or neighbouring documents.
 
-    Only a router that is trained together with the encoder learns from documents' nearest neighbours; for other routers
-    the result then has no pairs, as finding neighbours costs n² comparisons.
+    Only a router that is trained with the encoder learns from neighbours, because finding them costs n² comparisons.
     """
     if count_pairs(spec, corpus, generated):
         judged = judged_pairs(load_queries(corpus, vectors, "train"), documents)
@@ -92,9 +89,8 @@ def load_examples(
 def judged_pairs(queries: Queries, documents: Documents) -> Examples:
     """Make training pairs from queries and the documents judged as their answers (grades above 0).
 
-    Where a document is cut into passages, the pair holds the passage whose vector is nearest to the query: a long
-    document may answer in one part only, and judgements do not say in which. Its other passages may answer too, so they
-    are never negatives.
+    Of a document that is cut into passages the pair holds the passage nearest to the query. Other passages may answer
+    too, so they are never negatives.
     """
     answers = [relevant(queries.grades[query]) for query in queries.ids]
     rows: dict[str, list[int]] = {name: [] for names in answers for name in names}
@@ -117,8 +113,7 @@ def judged_pairs(queries: Queries, documents: Documents) -> Examples:
 def document_pairs(documents: Documents) -> Examples:
     """Make pairs of each document, as a query, with the three documents nearest to it.
 
-    Documents held out for dev are in no pair, unless fewer than two would be left. A passage is never paired with a
-    passage of the same document, which may overlap it.
+    Documents held out for dev are in no pair, unless fewer than two would be left.
     """
     training_N = np.setdiff1d(np.arange(len(documents.ids)), holdout_rows(documents.ids))
     if len(training_N) < 2:
@@ -132,10 +127,7 @@ def document_pairs(documents: Documents) -> Examples:
 
 
 def others(vectors_NM: Floats, result_N: Ints | None, rows: Ints, count: int) -> Ints:
-    """Find the `count` nearest rows of other documents for each row in `rows`: [r, count], -1 where there are fewer.
-
-    `result_N` numbers the document of which each row is a passage; None where every row is a document.
-    """
+    """Find the `count` nearest rows of other documents (`result_N`) for each of `rows`: [r, count], -1 for none."""
     if result_N is None:
         return neighbours(vectors_NM, rows, count)
     near = neighbours(vectors_NM, rows, count + SIBLINGS)
@@ -145,7 +137,7 @@ def others(vectors_NM: Floats, result_N: Ints | None, rows: Ints, count: int) ->
 
 
 def neighbours(vectors_NM: Floats, rows: Ints, count: int) -> Ints:
-    """Find for each vector at `rows` its exact nearest neighbours [r, count], not itself; -1 where there are fewer."""
+    """Find for each vector at `rows` its exact nearest neighbours [r, count], not itself. -1 for none."""
     near = nearest(vectors_NM[rows], vectors_NM, count + 1)[0]
     itself = near == rows[:, None]
     # Equal vectors can push a row out of its own list; then the last neighbour is dropped instead.

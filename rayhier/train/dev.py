@@ -20,13 +20,9 @@ DEPTH = 100
 
 
 class DevJudge:
-    """Judges rankings of dev queries, over all of them and over those with new answers.
-
-    A new answer is a document that answers no train query.
-    """
+    """Judges rankings of dev queries, over all of them and over those whose answers answer no train query."""
 
     def __init__(self, queries: Queries, measures: tuple[str, ...], answers: Collection[str]) -> None:
-        """Judge by measures, named like `nDCG@10`; `answers` are the ids of documents that answer train queries."""
         self.judge = Judge(queries, measures)
         new_Q = new_answers(queries, answers)
         self.groups = {"": np.ones(len(new_Q), dtype=bool)}
@@ -34,10 +30,7 @@ class DevJudge:
             self.groups[" new"] = new_Q
 
     def measured(self, ranking: Ranking) -> "DevMeasured":
-        """Compute each measure's mean over all queries and over those with new answers, named like `R@100 new`.
-
-        Also computes each query's contribution to the mean of these values.
-        """
+        """Compute each measure's mean over all queries and over new answers, named like `R@100 new`."""
         values, measures = self.judge.values(ranking), {}
         share_Q = np.zeros(len(self.judge.query_ids))
         for group, in_group_Q in self.groups.items():
@@ -60,11 +53,7 @@ class DevMeasured:
 
 
 def error_to_best(measured: DevMeasured, kept: dict[str, Tensor]) -> float:
-    """Compute the standard error of the difference, over queries, between a measurement and the best so far.
-
-    `kept["top"]` holds the best measurement's contributions [queries], empty before the first; a better `measured`
-    replaces them. Returns 0 for the first measurement.
-    """
+    """Compute the standard error of the difference to the best measurement, which `kept["top"]` holds."""
     top_Q = kept["top"].numpy()
     if not len(top_Q) or measured.share_Q.mean() > top_Q.mean():
         kept["top"] = torch.from_numpy(measured.share_Q)
@@ -72,8 +61,6 @@ def error_to_best(measured: DevMeasured, kept: dict[str, Tensor]) -> float:
 
 
 class ExactMeasure:
-    """Measures an encoder on dev queries by exact search: nDCG@10 and R@100."""
-
     def __init__(self, queries: Queries, documents: Documents, answers: Collection[str] = ()) -> None:
         self.judge = DevJudge(queries, MEASURES, answers)
         self.ids, self.results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))

@@ -1,7 +1,6 @@
 """EHI's joint training of encoder and router by three losses.
 
-Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Retrieval", Algorithm 1. The first worker
-mines hard negatives and measures; the other workers share each batch.
+Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Retrieval", Algorithm 1.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -28,29 +27,22 @@ from rayhier.spec.train import EhiTraining
 from rayhier.train.batch import encode
 from rayhier.train.dev import DEPTH, DevJudge, DevMeasured, error_to_best
 from rayhier.train.examples import Examples
-from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Learner, Phase
 from rayhier.train.pairs import Pairs, Search, draw
 from rayhier.train.tower import Side, Tower
 
 VISITED = (0.05, 0.1, 0.2)
-
 MEASURES = ("R@10", "R@100")
-
-
 MOST_READ = 200_000
 """Most documents that the start reads; of more, a random sample."""
-
 STEPS, BATCH, RATE = 1_000, 512, 3e-3
-
 LOSSES = ("semantic", "indexing", "intra_leaf", "total")
-
 MINING_BEAM = 4
 """Leaves that a query visits to find hard negatives."""
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class TrainedIndex:
     """The index that the current encoder and router give: documents' vectors in leaves."""
 
     router: EhiRouter
@@ -64,35 +56,28 @@ class Snapshot:
         return route_all(self.router, Encoded.of(vector_QM), beam)[0].numpy()
 
 
-Measure = Callable[[Snapshot], DevMeasured]
+Measure = Callable[[TrainedIndex], DevMeasured]
 """Function from the current index to measures on dev."""
 
 
 class Joint(Phase):
     def __init__(
-        self,
-        tower: Tower,
-        examples: Examples,
-        router: EhiRouting,
-        spec: EhiTraining,
-        seed: int,
-        measure: Measure,
-        group: WorkerGroup | None = None,
+        self, tower: Tower, examples: Examples, router: EhiRouting, spec: EhiTraining, seed: int, measure: Measure
     ) -> None:
         self.spec, self.tower, self.examples, self._measure = spec, tower, examples, measure
         n, m = examples.document_NM.shape
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.router = EhiRouter(m, router.children(n), router.height, "relu")
-        if router.warm_start == "kmeans" and (group is None or group.rank == 0):
+        if router.warm_start == "kmeans":
             warm_start(self.router, examples.document_NM, seed)
         self.router.to(tower.device)
         modules = {"encoder": tower.module, "router": self.router}
-        self.learner = Learner(modules, (spec.encoder_lr, spec.router_lr), group)
+        self.learner = Learner(modules, (spec.encoder_lr, spec.router_lr))
         self.learner.kept["top"] = torch.zeros(0, dtype=torch.float64)
         self.pairs = Pairs(tower, examples, spec.hard_negatives, spec.batch_size, spec.epochs, seed, self.learner)
         self.epochs, self.measure_every = spec.epochs, spec.between(spec.epochs)
-        self._snapshot: tuple[int, Snapshot] | None = None
+        self._snapshot: tuple[int, TrainedIndex] | None = None
 
     def run_pass(self, epoch: int) -> dict[str, float]:
         sums, steps = torch.zeros(len(LOSSES), device=self.tower.device), 0
@@ -104,7 +89,6 @@ class Joint(Phase):
         return {f"loss_{name}": value for name, value in zip(LOSSES, means, strict=True)}
 
     def measure(self) -> dict[str, float]:
-        """Measure the index on dev, on every worker: measures by name, `dev`, `error`, and the leaves' balance."""
         now, group = self.snapshot(), self.learner.group
         measured = group.agree(self._measure(now) if group.rank == 0 else None)
         error = error_to_best(measured, self.learner.kept)
@@ -118,13 +102,13 @@ class Joint(Phase):
             means_LM = leaf_means(now.document_NM, leaf_N, self.router.n_leaves)
             self.router.cells.centroid_LM.copy_(torch.from_numpy(means_LM))
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> TrainedIndex:
         """Build the current index: complete on the first worker, without rows on the others."""
         if self._snapshot is None or self._snapshot[0] != self.learner.version:
             document_NM, dev_QM = self.pairs.side("document"), self.pairs.side("dev")
             leaves = route_all(self.router, Encoded.of(document_NM), 1)[0][:, 0].numpy()
             lists = LeafLists.build(document_NM, leaves, self.router.n_leaves, self.examples.copies)
-            self._snapshot = self.learner.version, Snapshot(self.router, document_NM, dev_QM, lists)
+            self._snapshot = self.learner.version, TrainedIndex(self.router, document_NM, dev_QM, lists)
         return self._snapshot[1]
 
     def step(self, rows: Ints, hard_N: Ints) -> Losses:
@@ -134,12 +118,7 @@ class Joint(Phase):
         return losses
 
     def batch(self, rows: Ints, hard_D: Ints) -> tuple[Batch, Callable[[], None]]:
-        """Encode this worker's share of the pairs numbered `rows`, and of their hard negatives.
-
-        `hard_D` are the rows of the hard negatives (-1: none).
-
-        Returns the inputs of the losses, and a function to call after the loss's backward pass.
-        """
+        """Encode this worker's share of the pairs and their hard negatives (-1: none): the losses' inputs, backward."""
         group = self.learner.group
         query_D, document_D = self.examples.pair_P2[rows].T
         shares = group.shares(np.arange(len(rows)))
@@ -148,7 +127,7 @@ class Joint(Phase):
         has_hard = bool((hard_D >= 0).any())
         asks: list[tuple[Side, Ints]] = [("query", query_D[share]), ("document", document_D[share])]
         asks += [("document", np.maximum(hard_N, 0))] if has_hard else []
-        (query_NM, positive_NM, *hard), backward = encode(self.tower, asks, self.spec.micro_batch)
+        (query_NM, positive_NM, *hard), backward = encode(self.tower, asks)
         positive_NT = self.router.path_embedding(positive_NM)
         gathered = group.gather(torch.cat([positive_NM, positive_NT], dim=1), [len(share) for share in shares])
         document_DM, document_DT = torch.split(gathered, [positive_NM.shape[1], positive_NT.shape[1]], dim=1)
@@ -187,17 +166,12 @@ class Joint(Phase):
 
 
 class DevMeasure:
-    """Measures an index on dev queries: recall where 5, 10 and 20% of the documents are visited."""
-
     def __init__(self, queries: Queries, result_ids: Sequence[str], answers: Collection[str] = ()) -> None:
         self.result_ids = pa.array(result_ids, pa.string())
         self.judge = DevJudge(queries, MEASURES, answers)
 
-    def __call__(self, now: Snapshot) -> DevMeasured:
-        """Compute R@10 and R@100 at 5, 10 and 20% visited, over all queries and over those with new answers, if any.
-
-        The recall at a share visited is interpolated between beams, by the share that each beam visits on average.
-        """
+    def __call__(self, now: TrainedIndex) -> DevMeasured:
+        """Compute R@10 and R@100 at 5, 10 and 20% visited, interpolated between beams."""
         # Curves begin at (0, 0): a collapsed index cannot visit so few documents, and is interpolated from there.
         visited: list[float] = [0.0]
         curve = [DevMeasured({}, np.zeros(len(now.dev_QM)))]
@@ -237,10 +211,7 @@ def doublings(leaves: int) -> list[int]:
 
 
 def warm_start(router: EhiRouter, vectors_NM: Floats, seed: int) -> None:
-    """Make `router` send vectors [n, m] where spherical k-means would.
-
-    A router of one level takes the centroids as weights; a taller router is trained to agree with hierarchical k-means.
-    """
+    """Make `router` send vectors [n, m] where spherical k-means would."""
     rng = np.random.default_rng(seed)
     if len(vectors_NM) > MOST_READ:
         vectors_NM = vectors_NM[np.sort(rng.choice(len(vectors_NM), MOST_READ, replace=False))]
@@ -256,10 +227,9 @@ def warm_start(router: EhiRouter, vectors_NM: Floats, seed: int) -> None:
 
 
 def fit(router: EhiRouter, x_NM: Tensor, centroids: list[Tensor], rng: np.random.Generator) -> None:
-    """Train each level of the router to softmax(20 cos) over its k-means centroids, along paths drawn from it.
+    """Train each level of the router to softmax(20 cos) over its k-means centroids [nodes above, branching, m].
 
-    `centroids` are those of each level [nodes above, branching, m]. Paths are drawn since a beam also expands nodes
-    that are not the best, and the router must find the better child there too.
+    Paths are drawn, because a beam also expands nodes that are not the best.
     """
     draw = torch.Generator().manual_seed(int(rng.integers(2**31)))
     optimizer = torch.optim.AdamW(router.parameters(), lr=RATE, weight_decay=0)
@@ -276,10 +246,7 @@ def fit(router: EhiRouter, x_NM: Tensor, centroids: list[Tensor], rng: np.random
 
 
 def walk(x_NM: Tensor, centroids: list[Tensor], draw: torch.Generator) -> tuple[Tensor, list[Tensor]]:
-    """Draw paths of vectors [n, m] down a k-means tree: children [n, height], and each level's probabilities.
-
-    A child is drawn with probability softmax(20 cos) over the centroids below the node reached before: [n, branching].
-    """
+    """Draw paths of vectors [n, m] down a k-means tree: children [n, height], and each level's probabilities."""
     node_N = torch.zeros(len(x_NM), dtype=torch.long)
     children, targets = [], []
     for level in centroids:

@@ -9,7 +9,6 @@ from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import Copies
 
 ROUNDED = 16_384
-"""Number of vectors that are rounded at a time, to limit memory."""
 
 
 @dataclass(frozen=True)
@@ -29,21 +28,13 @@ class Examples:
     copies: Copies | None = None
     """Numbers that say which rows are passages of the same document; None where every row is a document."""
     judged: int | None = None
-    """Number of queries, the first ones, whose answers were judged; None: all of them."""
 
     def answers(self, results: Sequence[str]) -> set[str]:
-        """Return the ids of the documents that answer a query in some pair; empty where documents are the queries.
-
-        `results` [n] holds the id of each row's document (for a passage, that of the document that it was cut from).
-        Answers of generated queries count too.
-        """
+        """Return the ids of the documents that answer a query. None if documents are the queries."""
         return set() if self.same else {results[row] for row in np.unique(self.pair_P2[:, 1])}
 
     def known(self) -> "KnownPositives":
-        """Index the pairs and the spared pairs, to look up which documents are no negatives of a query.
-
-        Documents with the same vector count as one, so a copy of an answer is no negative, judged or not.
-        """
+        """Index which documents are no negatives of a query. A copy of an answer, by its vector, is none."""
         n, first_N = len(self.document_NM), firsts(self.document_NM)
         pairs = self.pair_P2 if self.spared_S2 is None else np.concatenate([self.pair_P2, self.spared_S2])
         keys = pairs[:, 0] * n + first_N[pairs[:, 1]]
@@ -66,7 +57,6 @@ def firsts(vector_NM: Floats) -> Ints:
 
 
 def joined(first: Examples, other: Examples) -> Examples:
-    """Join pairs of judged queries, `first`, and pairs of others over the same documents, in this order."""
     moved_2, none_S2 = np.array([len(first.query_QM), 0]), np.empty((0, 2), dtype=np.int64)
     spared, more = (none_S2 if examples.spared_S2 is None else examples.spared_S2 for examples in (first, other))
     return replace(
@@ -81,11 +71,7 @@ def joined(first: Examples, other: Examples) -> Examples:
 
 @dataclass(frozen=True)
 class KnownPositives:
-    """Index that says which documents are known answers of a query.
-
-    `key_P` holds, in ascending order, query row x `documents` + document row for each known pair; `documents` is the
-    number of documents. Documents with the same vector have the row `first_N` [n] of the first of them.
-    """
+    """Known answers: ascending keys `query * documents + document`, a copy as the first row `first_N` [n]."""
 
     key_P: Ints
     documents: int
@@ -97,10 +83,7 @@ class KnownPositives:
         return np.asarray(self.key_P[place] == key)
 
     def among(self, query_N: Ints, document_D: Ints) -> np.ndarray:
-        """Compute booleans [n, d], True where document j is a known answer of query i.
-
-        The time grows with the number of each query's answers, not with n x d.
-        """
+        """Mark [n, d] where document j is a known answer of query i, in time by the number of answers."""
         begin, end = np.searchsorted(self.key_P, [query_N * self.documents, (query_N + 1) * self.documents])
         row_P = np.repeat(np.arange(len(query_N)), end - begin)
         positive_P, document_D = self.key_P[ranges(begin, end)] % self.documents, self.first_N[document_D]
@@ -115,16 +98,13 @@ class KnownPositives:
 
 
 def ranges(begin: Ints, end: Ints) -> Ints:
-    """List the whole numbers of many ranges, each from `begin` to below `end`, in one flat array, range by range."""
+    """List the whole numbers from each `begin` to below its `end`, in one flat array."""
     size = end - begin
     return np.asarray(np.arange(size.sum()) + np.repeat(begin - np.cumsum(size) + size, size))
 
 
 def batches(pairs: int, batch_size: int, seed: int, epoch: int) -> list[Ints]:
-    """Divide the numbers of `pairs` pairs into an epoch's steps of about `batch_size`, in random order.
-
-    The order depends on seed and epoch only, so that a resumed run agrees.
-    """
+    """Divide the numbers of `pairs` pairs into an epoch's steps of about `batch_size`, in random order."""
     order = np.random.default_rng([seed, epoch]).permutation(pairs)
     steps = -(-pairs // batch_size)
     return [np.asarray(part, dtype=np.int64) for part in np.array_split(order, steps)]

@@ -1,7 +1,6 @@
 """The workers of a training run: how they divide a batch and exchange tensors (torch.distributed).
 
-Several workers' gradients on their shares of a batch sum to one worker's gradient on the batch, because every worker
-compares its queries with the documents of all workers, and gathering these passes gradients back.
+Gradients on shares of a batch sum to the batch's gradient, because gathering passes gradients back.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,18 +21,16 @@ class WorkerGroup:
         self.size = dist.get_world_size() if started else 1
 
     def shares(self, rows: Ints) -> list[Ints]:
-        """Divide the rows of a batch among the workers, in the order of ranks."""
         return [np.asarray(part) for part in np.array_split(rows, self.size)]
 
     def gather(self, x_ND: Tensor, sizes: Sequence[int]) -> Tensor:
-        """Gather every worker's rows [sum of sizes, d], in the order of ranks; gradients flow back to each worker."""
+        """Gather every worker's rows [sum of sizes, d]. Gradients flow back to each worker."""
         if self.size == 1:
             return x_ND
         gathered: Tensor = _Gather.apply(x_ND, tuple(sizes), self.rank)  # type: ignore[no-untyped-call]
         return gathered
 
     def sum(self, value: float | Tensor) -> Tensor:
-        """Return the sum of a value over all workers, without gradient."""
         total = torch.as_tensor(value, dtype=torch.float64).detach().clone()
         if self.size > 1:
             total = total.to(_device())
@@ -41,7 +38,7 @@ class WorkerGroup:
         return total
 
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """Replace each parameter's gradient by its sum over workers; a missing gradient counts as zero."""
+        """Replace each gradient by its sum over workers. A missing gradient counts as zero."""
         if self.size == 1:
             return
         learned = list(parameters)
@@ -66,7 +63,7 @@ class WorkerGroup:
                 dist.broadcast(tensor.data, src=0)
 
     def join(self, part_ND: Tensor, sizes: Sequence[int]) -> Tensor:
-        """Gather every worker's rows [sum of sizes, d], in the order of ranks, without gradients."""
+        """Gather every worker's rows without gradients."""
         return part_ND if self.size == 1 else _collect(part_ND, sizes)
 
 

@@ -1,7 +1,7 @@
 """The loop that all trainings share: passes over the data, measures, checkpoints, and the best weights.
 
 Everything random follows from (seed, epoch), so that a killed run resumes with the same result. The first worker
-measures, and keeps the history and the best weights; the other workers only share the work.
+keeps the history and the best weights.
 """
 
 import json
@@ -31,16 +31,13 @@ class Descent:
     betas: tuple[float, float] = (0.9, 0.999)
     """AdamW's decay rates of the running means of the gradient and of its square."""
     decay: float = 0.01
-    """AdamW's weight decay: the share, times the learning rate, that a step takes off weights."""
     decays: Literal["all", "matrices"] = "all"
-    """Weights that decay: all, or only those of two and more dimensions."""
     warm_up: float = 0.0
     """Share of training in which learning rates rise from 0 to their full height."""
     clip: float = math.inf
-    """Largest norm of the gradient of all weights together; a longer gradient is scaled down to it."""
 
     def height(self, done: float) -> float:
-        """Return the learning rate's factor, 0 to 1, after a share `done` of training: it rises linearly, then falls.
+        """Return the learning rate's factor after a share `done` of training: it rises linearly, then falls.
 
         >>> Descent(warm_up=0.2).height(0.1), Descent(warm_up=0.2).height(0.6), Descent().height(0.25)
         (0.5, 0.5, 0.75)
@@ -52,13 +49,9 @@ class Learner:
     """Modules that one optimizer trains together, and the group of workers that share their batches."""
 
     def __init__(
-        self,
-        modules: Mapping[str, nn.Module],
-        rates: Sequence[float],
-        group: WorkerGroup | None = None,
-        descent: Descent | None = None,
+        self, modules: Mapping[str, nn.Module], rates: Sequence[float], descent: Descent | None = None
     ) -> None:
-        self.modules, self.group, self.descent = dict(modules), group or WorkerGroup(), descent or Descent()
+        self.modules, self.group, self.descent = dict(modules), WorkerGroup(), descent or Descent()
         self.parameters = list(self.learned().values())
         self.group.copy_from_first(self.parameters)
         self.optimizer = _optimizer(self.modules, rates, self.descent)
@@ -77,11 +70,7 @@ class Learner:
         }
 
     def step(self, loss: Tensor, done: float, backward: Callable[[], None] = lambda: None) -> None:
-        """Take an optimizer step on this worker's share of a loss; gradients are summed over all workers.
-
-        Learning rates follow `done`, the share of training that is over. `backward`, such as the function that
-        `caching.encode` returns, is called after the loss's backward pass.
-        """
+        """Take an optimizer step on this worker's share of a loss, and call `backward` after its backward pass."""
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * self.descent.height(done)
         self.optimizer.zero_grad()
@@ -98,7 +87,6 @@ class Learner:
 
     @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Overwrite the trained weights, by name; further names in `tensors` are ignored."""
         for name, value in self.learned().items():
             value.copy_(tensors[name])
         self.version += 1
@@ -112,35 +100,35 @@ class Phase(ABC):
     """A phase of training, such as that of an encoder or of a router, which a `Loop` runs."""
 
     learner: Learner
-    """The modules that this phase trains, and their workers."""
     epochs: int
-    """Number of passes over the examples."""
     measure_every: int
     """Number of passes from one measurement to the next; the last pass is always measured."""
 
     @abstractmethod
     def run_pass(self, epoch: int) -> dict[str, float]:
-        """Run one pass over the examples, on every worker; returns values for the history, such as losses."""
+        """Run one pass over the examples, on every worker, and return losses for the history."""
 
     @abstractmethod
     def measure(self) -> dict[str, float]:
-        """Measure the current weights on dev, on every worker; the first worker's result counts.
+        """Measure the current weights on dev, on every worker. The first worker's result counts.
 
-        Returns measures by name. `best_row` picks the best weights by `dev`, higher is better, and by `error`, if
-        given: the standard error of its difference to the best so far.
+        `best_row` picks the best weights by `dev`, and by `error`: the standard error of its difference to the best so
+        far.
         """
 
     def finish(self) -> None:  # noqa: B027  most phases have nothing left to do
         """Do the phase's last work, on every worker, after the best weights are restored."""
 
 
+POSITION = ("epoch", "started", "stopped", "history")
+"""Attributes of a loop that a checkpoint holds, next to tensors."""
+
+
 class Loop:
-    """Runs the passes of a training phase, from the start or from a checkpoint."""
-
     def __init__(self, phase: Phase, enough: float = math.inf) -> None:
-        """Make a loop that trains nothing where the measure on dev is at least `enough` before training.
+        """Make a loop that trains nothing if dev is at least `enough` before training.
 
-        With fewer than 100 dev queries it trains all the same: a perfect measure of a few queries says little.
+        With fewer than 100 dev queries it always trains: a perfect measure of a few queries says little.
         """
         self.enough = enough
         self.phase, self.learner, self.group = phase, phase.learner, phase.learner.group
@@ -157,18 +145,16 @@ class Loop:
         return self.started and (self.stopped or self.epoch >= self.phase.epochs)
 
     def start(self) -> dict[str, float] | None:
-        """Measure the untrained state; returns its row of the history, epoch 0, on the first worker."""
         self.started = True
         return self._note({})
 
     def run_epoch(self) -> dict[str, float] | None:
-        """Run one pass; returns its row of the history on the first worker, None where the pass is not measured."""
+        """Run one pass, and return its row of the history on the first worker. None if it is not measured."""
         losses = self.phase.run_pass(self.epoch)
         self.epoch += 1
         return self._note(losses)
 
     def restore_best(self) -> None:
-        """Restore, on every worker, the weights of the row of the history that `best_row` chooses."""
         if self.group.rank == 0:
             self.learner.load(self.best)
         self.learner.share()
@@ -193,18 +179,16 @@ class Loop:
         tensors |= {f"best.{name}": tensor for name, tensor in self.best.items()}
         for number, state in self.learner.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{number}.{name}": torch.as_tensor(value) for name, value in state.items()}
-        place = {"epoch": self.epoch, "started": self.started, "stopped": self.stopped, "history": self.history}
-        position = json.dumps(place)
         tensors = {name: tensor.cpu().clone().contiguous() for name, tensor in tensors.items()}
-        save_file(tensors, path, metadata={"position": position})
+        position = {name: getattr(self, name) for name in POSITION}
+        save_file(tensors, path, metadata={"position": json.dumps(position)})
 
     def load(self, path: Path) -> None:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             position: dict[str, Any] = json.loads(file.metadata()["position"])
-        self.epoch, self.started, self.stopped, self.history = (
-            position[name] for name in ("epoch", "started", "stopped", "history")
-        )
+        for name in POSITION:
+            setattr(self, name, position[name])
         self.learner.load(tensors)
         self.best = _below("best.", tensors)
         self.learner.kept = _below("kept.", tensors)

@@ -1,7 +1,4 @@
-"""Steps over training pairs of a query and its document, with mined hard negatives.
-
-Hard negatives are wrong documents that a search ranks high for a query (EHI's Algorithm 1, Appendix C.2; ANCE).
-"""
+"""Steps over training pairs of a query and its document, with mined hard negatives (EHI's Algorithm 1; ANCE)."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +7,7 @@ import torch
 
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import repeated
-from rayhier.spec.train.common import Mining
+from rayhier.spec.train.common import MINED, Mining
 from rayhier.train.examples import Examples, KnownPositives, batches
 from rayhier.train.loop import Learner
 from rayhier.train.tower import Side, Tower, encode_side
@@ -23,11 +20,7 @@ Search = Callable[[slice, int], Ints]
 
 
 def mine(search: Search, query_P: Ints, known: KnownPositives, top: int) -> Ints:
-    """Mine hard negatives: for each pair the `top` best documents that are no known answers of its query.
-
-    `query_P` are the rows of the pairs' queries. Of documents with the same vector, the best is taken. Returns rows
-    [p, top] in the order of the search, -1 where there are fewer.
-    """
+    """Mine the `top` best documents, of copies one, that are no known answers: rows [p, top], -1 for none."""
     mined_PX = np.full((len(query_P), top), -1, dtype=np.int64)
     for start in range(0, len(query_P), CHUNK_QUERIES):
         part = slice(start, start + CHUNK_QUERIES)
@@ -45,36 +38,30 @@ def mine(search: Search, query_P: Ints, known: KnownPositives, top: int) -> Ints
 
 
 def draw(mined_PT: Ints, count: int, generator: np.random.Generator) -> Ints:
-    """Draw `count` of each pair's mined negatives [p, top], without repetition: [p, count], -1 where it has fewer."""
+    """Draw `count` of each pair's mined negatives [p, top], without repetition: [p, count], -1 for none."""
     order_PT = np.argsort(np.where(mined_PT >= 0, generator.random(mined_PT.shape), 2.0), axis=1, kind="stable")
     return np.asarray(np.take_along_axis(mined_PT, order_PT[:, :count], axis=1))
 
 
 class Pairs:
-    """Training pairs divided into steps, with hard negatives that the first worker mines and checkpoints keep."""
-
     def __init__(
         self, tower: Tower, examples: Examples, hard: Mining, batch_size: int, epochs: int, seed: int, learner: Learner
     ) -> None:
         self.tower, self.examples, self.hard, self.seed, self.learner = tower, examples, hard, seed, learner
         self.batch_size, self.epochs = batch_size, epochs
         self.known = examples.known()
-        learner.kept["mined"] = torch.full((len(examples.pair_P2), hard.top), -1, dtype=torch.long)
+        learner.kept["mined"] = torch.full((len(examples.pair_P2), MINED), -1, dtype=torch.long)
 
     @property
     def mined(self) -> Ints:
-        """Rows [p, top] of hard negatives of each pair, in the order of the search; -1 where there are fewer."""
+        """Rows [p, top] of hard negatives of each pair, in the order of the search, -1 for none."""
         return self.learner.kept["mined"].numpy()
 
     def side(self, side: Side) -> Floats:
         return encode_side(self.tower, side, self.examples.document_NM.shape[1], self.learner.group)
 
     def steps(self, epoch: int, search: Callable[[], Search]) -> Iterator[tuple[float, Ints, np.random.Generator]]:
-        """Yield for each step of an epoch: share of training that is done, the step's pairs by number, generator.
-
-        When hard negatives must be mined again, `search()` is called on every worker; it returns a function, which only
-        the first worker calls to find documents.
-        """
+        """Yield each step's share done, pairs by number, and generator. Only the first worker calls the search."""
         hard = self.hard
         if hard.source != "none" and epoch % hard.refresh == 0:
             self.mine(search())
@@ -85,17 +72,16 @@ class Pairs:
             yield done / (self.epochs * len(steps)), rows, generator
 
     def drawn(self, rows: Ints, count: int, generator: np.random.Generator) -> Ints:
-        """Draw up to `count` mined documents for each of the pairs numbered `rows`; returns their rows, one array."""
+        """Draw up to `count` mined documents for each of the pairs: their rows, one array."""
         mined_X = draw(self.mined[rows], count, generator).reshape(-1)
         return np.asarray(mined_X[mined_X >= 0])
 
     def mine(self, search: Search) -> None:
-        """Mine hard negatives for all pairs on the first worker, and copy them to every worker."""
         group = self.learner.group
         mined = self.learner.kept["mined"]
         if group.rank == 0:
             query_P = self.examples.pair_P2[:, 0]
-            mined = torch.from_numpy(mine(search, query_P, self.known, self.hard.top))
+            mined = torch.from_numpy(mine(search, query_P, self.known, MINED))
         copied = mined.to(self.tower.device)
         group.copy_from_first([copied])
         self.learner.kept["mined"] = copied.cpu()

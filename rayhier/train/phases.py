@@ -45,17 +45,12 @@ class Material:
     examples: Examples
     dev: Queries
     phases: Mapping[str, int]
-    """Names of the phases that the spec asks for, and their numbers of epochs."""
     sampled: bool
-    """True if `documents` is only a sample of the corpus."""
     spans: Spans | None
     """Embedded pseudo-queries, without those that stand for dev queries; None where there are none."""
     titled: Callable[[], pa.Table]
-    """Function that reads the documents' ids, titles and texts."""
     read: Read | None = None
-    """Function that computes tokens' vectors with the trained encoder; None where the router reads no tokens."""
     held_N: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Rows of documents that stand for dev queries; empty where dev queries are judged."""
     source: Source = "dev queries"
     """Kind of the dev queries: judged, or what stands for these."""
 
@@ -65,8 +60,8 @@ def train(
 ) -> tuple[TrainedRouter, Adoption | None]:
     """Make the training phases of a spec, and call `run` with each phase's name and the phase, in order.
 
-    Returns the router, and whether the trained encoder is kept; None where no encoder trained by itself. The encoder is
-    in `tower`: the trained one, or where `encoder.adopt` does not keep it, the base encoder.
+    Returns the router, and whether the trained encoder is kept (None: no encoder trained by itself). `tower` then has
+    the encoder that is kept.
     """
     examples, dev, documents = material.examples, material.dev, material.documents
     answers = examples.answers(documents.results)
@@ -74,7 +69,6 @@ def train(
     before, is_judged = weights(tower.module), material.source == "dev queries"
 
     def adopted(phase: EncoderPhase, make: Callable[[Tower, Examples], EncoderPhase]) -> Adoption | None:
-        """Train the encoder; where queries that it did not read do not say that this pays, restore the base encoder."""
         run("encoder", phase)
         if spec.encoder.adopt == "always" or not is_changed(tower.module, before):
             return None
@@ -128,8 +122,16 @@ def _hce(tower: Tower, examples: Examples, spec: HceTraining, seed: int, materia
     return Hce(tower, examples, pseudo, spec, seed, measure)
 
 
-def dev_queries(corpus: Artifact, vectors: Artifact, documents: Documents) -> Queries:
-    """Load the dev queries; where none has a judged answer, held-out documents that search for their neighbours."""
+def dev_and_spans(
+    corpus: Artifact, vectors: Artifact, documents: Documents, generated: Artifact | None = None
+) -> tuple[Queries, Spans | None]:
+    """Load the dev queries, or what replaces them, and the pseudo-queries to train with."""
+    spans = load_spans(vectors, documents.ids)
+    judged = load_queries(corpus, vectors, "dev")
+    if generated is not None and not judged.answered:
+        return split_generated(load_generated(generated, vectors))[0], spans
+    if spans is not None and len(spans) and not judged.answered:
+        return span_queries(spans, documents.ids, documents.results)
     ids, results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
 
     def holdout() -> Holdout:
@@ -138,21 +140,4 @@ def dev_queries(corpus: Artifact, vectors: Artifact, documents: Documents) -> Qu
     def nearest(query_QM: Floats, k: int) -> Ranking:
         return exact(query_QM, documents.vector_NM, ids, results, k)
 
-    return load_dev(corpus, vectors, holdout, nearest)
-
-
-def dev_and_spans(
-    corpus: Artifact, vectors: Artifact, documents: Documents, generated: Artifact | None = None
-) -> tuple[Queries, Spans | None]:
-    """Load the dev queries, and the pseudo-queries to train with (None where there are none).
-
-    Without judged dev queries, held-out generated queries stand for them, or else pseudo-queries of held-out documents,
-    where there are any.
-    """
-    spans = load_spans(vectors, documents.ids)
-    judged = load_queries(corpus, vectors, "dev")
-    if generated is not None and not judged.answered:
-        return split_generated(load_generated(generated, vectors))[0], spans
-    if spans is None or not len(spans) or judged.answered:
-        return dev_queries(corpus, vectors, documents), spans
-    return span_queries(spans, documents.ids, documents.results)
+    return load_dev(corpus, vectors, holdout, nearest), spans

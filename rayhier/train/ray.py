@@ -47,7 +47,6 @@ from rayhier.train.tower import TextTower, build_tower, text_tower
 MAX_FAILURES = 3
 METRICS = "metrics.json"
 ENCODER_PHASES = ("encoder", "joint")
-"""Phases that train the encoder."""
 ENCODER, PERFECT = "encoder", 1.0
 """Name of the phase that ends at once where dev is perfect at its start, and the value of a perfect measure."""
 
@@ -61,10 +60,7 @@ def build(
     attempt: Attempt,
     generated: Artifact | None = None,
 ) -> Output:
-    """Train encoder and router; write them, `metrics.json`, `adoption.json` and `tensorboard/` to the artifact.
-
-    Returns the counts for its record. Raises InputError where documents' vectors are all equal but must differ.
-    """
+    """Train encoder and router. InputError if documents' vectors are all equal but must differ."""
     spec = as_embedded(spec, vectors, spec.cluster.train.gpus)
     if spec.train.needs_differences:
         check_differences(vectors)
@@ -104,8 +100,7 @@ def run_workers(
 ) -> None:
     """Run Ray Train's workers to their end, with a progress bar of `epochs` epochs.
 
-    `worker` is called on each with `config`, to which the folders `root` and `scratch` of the attempt are added, its
-    artifact's fingerprint, the title, and a queue `progress` for the bar.
+    A worker gets `config`, with the attempt's folders, fingerprint and title, and a queue `progress` for the bar.
     """
     progress = Queue(actor_options={"num_cpus": 0})
     filesystem, path = arrow_filesystem(attempt.scratch / "ray")
@@ -141,10 +136,7 @@ def run_workers(
 
 
 def _fit(trainer: TorchTrainer) -> None:
-    """Train in a thread: in the main one Ray would handle Ctrl-C itself, even for later stages.
-
-    Where the command is stopped, the trainer's actors end with it.
-    """
+    """Train in a thread: in the main one Ray would handle Ctrl-C itself, even for later stages."""
     failed: list[BaseException] = []
 
     def fit() -> None:
@@ -162,7 +154,7 @@ def _fit(trainer: TorchTrainer) -> None:
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """Train on a Ray Train worker, from the newest checkpoint; the first worker writes encoder, router and measures."""
+    """Train from the newest checkpoint. The first worker writes encoder, router and measures."""
     spec, seed = JobSpec.model_validate(config["spec"]), int(config["seed"])
     torch.set_num_threads(spec.cluster.train.cpus)
     root, scratch = locate(config["root"]), locate(config["scratch"])
@@ -175,6 +167,7 @@ def train_worker(config: dict[str, Any]) -> None:
     examples = load_examples(spec.train, corpus, vectors, documents, generated)
     dev, spans = dev_and_spans(corpus, vectors, documents, generated)
     tower = build_tower(spec.encoder, Path(config["model"]), corpus, documents, examples, dev, spans)
+    tower.micro_batch = spec.cluster.train.micro_batch
     supervised = count_pairs(spec.train, corpus, generated) > 0
     phases = spec.phases(len(examples.pair_P2) if supervised else 0, len(documents.ids))
     titled = partial(load_titled, corpus, documents.ids)
@@ -200,8 +193,6 @@ def train_worker(config: dict[str, Any]) -> None:
 
 
 class Run:
-    """Runs training phases on a worker, resuming from the newest checkpoint."""
-
     def __init__(
         self, spec: JobSpec, workers: TrainWorkers, epochs: dict[str, int], config: dict[str, Any], stack: ExitStack
     ) -> None:
@@ -217,11 +208,11 @@ class Run:
 
     @property
     def history(self) -> dict[str, list[dict[str, float]]]:
-        """Rows of losses and measures of each phase that has begun, by the phase's name; folds are left out."""
+        """Rows of each phase that has begun. Folds are left out."""
         return {phase: loop.history for phase, loop in self.loops.items() if not phase.startswith(FOLD)}
 
     def __call__(self, name: str, phase: Phase) -> None:
-        """Run the remaining passes of a phase, by its name in the spec, then restore its best weights (`best_row`)."""
+        """Run the remaining passes of a phase, then restore its best weights (`best_row`)."""
         before = sum(self.epochs[earlier] for earlier in self.loops)
         self.epochs[name] = phase.epochs
         if self.sink is not None:
@@ -270,7 +261,6 @@ def _with_precision(spec: JobSpec, scratch: Location) -> JobSpec:
 
 
 def _say_what_teaches(spec: JobSpec, *, supervised: bool, dev_queries: int) -> None:
-    """Print what replaces judgements that are missing or not used, and that few dev queries choose by chance."""
     has_dev = dev_queries > 0
     if supervised and has_dev and dev_queries < FEW_DEV:
         queries = "query chooses" if dev_queries == 1 else "queries choose"
@@ -327,10 +317,7 @@ class _Store(FsspecStore):
 
 
 def arrow_filesystem(place: Location) -> tuple[FileSystem | None, str]:
-    """Return a pyarrow file system for a place in a bucket, and the path in it; None and the path for a local place.
-
-    pyarrow's own S3FileSystem finds credentials in another way, and leaves an empty object for every folder.
-    """
+    """Return a pyarrow file system for a place in a bucket (None: a local place), and the path in it."""
     if isinstance(place, Path):
         return None, str(place)
     scheme, _, bucket = place.bucket.partition("://")

@@ -17,7 +17,7 @@ from rayhier.dataset.queries import Queries
 from rayhier.dataset.spans import Spans
 from rayhier.embed.encode import TextEncoder
 from rayhier.model.encoder import ResidualHead, save_encoder, save_trained
-from rayhier.model.precision import resolve, resolve_device
+from rayhier.model.precision import best_device, resolve
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage.artifact import Artifact
 from rayhier.train.examples import Examples
@@ -32,7 +32,8 @@ ENCODED = 65_536
 
 
 class Tower(Protocol):
-    """Interface of a trainable encoder, which encodes rows of queries, documents, dev queries or pseudo-queries."""
+    micro_batch: int | None
+    """Most texts whose activations are in memory at a time; None: any number."""
 
     @property
     def module(self) -> nn.Module: ...
@@ -49,11 +50,13 @@ class Tower(Protocol):
         """Compute trained vectors [n, m] of a side's texts at `rows` [n], without gradient."""
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:
-        """Write the trained encoder as a sentence-transformers folder; `base` is the untrained encoder's folder."""
+        """Write the trained encoder as a sentence-transformers folder. `base` is the untrained encoder's folder."""
 
 
 class HeadTower:
     """A trainable head on stored vectors of a frozen encoder, so that texts are embedded only once (ours)."""
+
+    micro_batch: int | None = None
 
     def __init__(self, head: ResidualHead, stored: Mapping[Side, Floats], device: torch.device) -> None:
         self.module = head.to(device)
@@ -77,15 +80,11 @@ class HeadTower:
 
 
 class TextTower:
-    """A transformer that trains on texts, or only encodes them.
+    """A transformer that trains on texts, or only encodes them, without dropout but for the sides in `noisy`."""
 
-    It computes without dropout but for the sides in `noisy`, so that a step follows from its batch. Weights are
-    float32; `dtype` is the number format of the forward pass (torch.autocast).
-    """
-
+    micro_batch: int | None = None
     noisy: frozenset[Side] = frozenset()
-    """Sides whose texts are encoded with dropout. The dropout mask follows from the rows and `noise`, so that texts
-    that are encoded twice in a step have the same one."""
+    """Sides that are encoded with dropout. The mask follows from the rows and `noise`."""
 
     def __init__(
         self,
@@ -94,7 +93,6 @@ class TextTower:
         texts: Mapping[Side, pa.ChunkedArray],
         dtype: torch.dtype,
     ) -> None:
-        """Let the part of the encoder that `which` names train; None: no part. `texts` are those of each side."""
         self.encoder, self.texts, self.dtype = encoder, dict(texts), dtype
         self.noise = 0
         """Seed of the dropout masks, together with the rows."""
@@ -126,7 +124,6 @@ class TextTower:
 
     @contextmanager
     def _dropout(self, side: Side, rows: Ints) -> Iterator[None]:
-        """Turn dropout on for a noisy side; the mask is drawn again alike when a cached gradient passes back."""
         if side not in self.noisy:
             yield
             return
@@ -145,10 +142,7 @@ class TextTower:
 
     @torch.no_grad()
     def read(self, side: Side, rows: Ints) -> tuple[Tensor, Tensor]:
-        """Compute vectors [n, t, m] of the tokens in a side's texts at `rows` [n], without gradient.
-
-        t is the largest number of tokens of these texts. Also returns a mask [n, t], 1 on tokens, 0 on padding.
-        """
+        """Compute vectors [n, t, m] of the tokens in a side's texts, and a mask [n, t], 1 on tokens."""
         if not len(rows):
             return torch.zeros(0, 1, self.encoder.dimension, device=self.device), torch.zeros(0, 1, device=self.device)
         tokens = self.encoder.tokenise(self._texts(side, rows))
@@ -178,12 +172,11 @@ def build_tower(
     dev: Queries,
     spans: Spans | None = None,
 ) -> Tower:
-    """Make the tower that `encoder.train` names: a head on stored vectors, or the encoder in `folder` on texts.
+    """Make a head on stored vectors, or the encoder in `folder` on texts, as `encoder.train` says.
 
-    Workers that share batches need `encoder.precision` by name: with `auto` each would measure and might choose its
-    own.
+    Workers that share batches need `encoder.precision` by name: with `auto` they might choose different ones.
     """
-    device = resolve_device(spec.device)
+    device = best_device()
     if spec.transformer_part is None:
         head = ResidualHead(documents.vector_NM.shape[1], spec.similarity)
         head.requires_grad_(spec.train == "head")
@@ -197,8 +190,7 @@ def build_tower(
 def text_tower(
     spec: EncoderSpec, folder: Path, corpus: Artifact, documents: Documents, examples: Examples, dev: Queries
 ) -> TextTower:
-    """Make a tower over texts; `encoder.train` names the part of the encoder in `folder` that trains, if any."""
-    device = resolve_device(spec.device)
+    device = best_device()
     encoder = TextEncoder(folder, spec.model_copy(update={"precision": "float32"}))
     texts: dict[Side, pa.ChunkedArray] = {
         "document": load_texts(corpus, documents.ids),
@@ -210,12 +202,12 @@ def text_tower(
 
 
 def encode_side(tower: Tower, side: Side, dimension: int, group: WorkerGroup) -> Floats:
-    """Encode all texts of a side on all workers: [n, m] on the first worker; an empty array on the others."""
+    """Encode all texts of a side on all workers: [n, m] on the first worker. Others get an empty array."""
     return divided(lambda rows: tower.infer(side, rows), np.arange(tower.size(side)), dimension, group)
 
 
 def divided(infer: Callable[[Ints], Tensor], row_N: Ints, width: int, group: WorkerGroup) -> Floats:
-    """Apply `infer` to rows, a share on each worker: [n, width] on the first worker; an empty array on the others."""
+    """Apply `infer` to rows, a share on each worker: [n, width] on the first worker. Others get an empty array."""
     result_NW = np.empty((len(row_N) if group.rank == 0 else 0, width), dtype=np.float32)
     for begin in range(0, len(row_N), ENCODED):
         shares = group.shares(row_N[begin : begin + ENCODED])

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pytest
 
 from rayhier import run
 from rayhier.job.plan import make_plan
-from rayhier.spec import InputError, load
+from rayhier.spec import load
 from rayhier.storage import current
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -259,19 +259,3 @@ def test_a_damaged_record_is_mended_by_fresh(
     assert "--fresh --stage corpus" in capsys.readouterr().err
     assert run.main([str(spec), "--plan"]) == 0
     assert run.main([str(spec), "--stage", "corpus", "--fresh"]) == 0
-
-
-@pytest.mark.parametrize("published", [False, True])
-def test_too_little_memory_is_refused_once_the_corpus_is_read_where_no_plan_knows_its_size(
-    published: bool, tiny_spec: Callable[..., Path], tmp_path: Path, here: Callable[..., None]
-) -> None:
-    """A plan does not know how many docstrings there are, for instance."""
-    here("corpus")
-    spec = tiny_spec()
-    plan = make_plan(load(spec))
-    if published:
-        run.run(plan, ["corpus"])
-    limited = replace(plan, spec=plan.spec.model_copy(update={"search": load(spec, ["search.memory_gb=1e-9"]).search}))
-    with pytest.raises(InputError, match=r"search\.memory_gb: got 1e-09; allowed: at least .* the router of"):
-        run.run(limited)
-    assert [path.parts[-3] for path in tmp_path.glob("work/*/*/record.json")] == ["corpus"]

@@ -44,7 +44,7 @@ def test_a_model_writes_queries_that_train_an_encoder(
         (tmp_path / "documents" / f"{number}.jsonl").write_text("".join(lines[number * 20 : number * 20 + 20]))
     judged = tmp_path / "test.tsv"
     judged.write_text("".join(f"q{n}\td{n}\t1\n" for n in range(20)))
-    written = f"{{type: model, model: {tiny_writer}, per_document: 2, new_tokens: 6, most: 30}}"
+    written = f"{{type: model, model: {tiny_writer}, per_document: 2, most: 30}}"
     listed = f"documents: {tmp_path}/documents, queries: {tiny_corpus}/queries.jsonl, judgements: {{test: {judged}}}"
     lines = {
         "corpus": f"{{type: jsonl, {listed}, columns: {{id: _id}}}}",

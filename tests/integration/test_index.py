@@ -259,10 +259,10 @@ def test_another_models_index_is_refused(work, capsys):
         assert "was built by model" in refused(capsys, *arguments)
 
 
-def test_a_cap_on_leaves(built, work, capsys, here):
+def test_a_cap_on_leaves(built, work, capsys, here, monkeypatch):
     here("index")
-    spec = ["--set", f"workdir={work}", "--set", "index.max_leaf_factor=1"]
-    assert run([str(built / "spec.yaml"), *spec, "--stage", "index"]) == 0
+    monkeypatch.setattr("rayhier.index.ray.LEAF_FACTOR", 1)
+    assert run([str(built / "spec.yaml"), "--set", f"workdir={work}", "--stage", "index"]) == 0
     manifest = leaf_map_of(work).manifest
     assert max(manifest.counts) <= -(-manifest.rows // 8)
     assert manifest.moved > 0

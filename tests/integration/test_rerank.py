@@ -36,8 +36,7 @@ pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600)]
 
 SHIPPED = Path(__file__).parents[2] / "jobs" / "serve.yaml"
 LINES = {
-    "scores": "{judged: 10, per: item, count: 2}",
-    "factors": "{vectors: transductive}",
+    "scores": "{judged: 10, per: item, count: 2, factors: transductive}",
     "search": "{k: 10, beam: 4, rerank: {type: axn, budget: 12, rounds: 3}}",
     "evaluate": "{measures: [nDCG@10, R@10], lists: 8, baselines: [exact]}",
     "cluster": one_worker_each(scores="{workers: 1}"),
@@ -134,7 +133,7 @@ def test_a_trained_cross_encoder_loads_elsewhere(
     work = tmp_path / "work"
     stages = [part for stage in ("train", "index", "cross_encoder", "calibrate") for part in ("--stage", stage)]
     monkeypatch.setattr(training, "Recipe", partial(Recipe, lr=1e-2))  # enough that an epoch is better than none
-    spec = reranked(cross_encoder=reads(tiny_model, head=head, train={"epochs": 12}), scores="null", factors="null")
+    spec = reranked(cross_encoder=reads(tiny_model, head=head, train={"epochs": 12}), scores="null")
     assert run.main([str(spec), *stages]) == 0
     published = artifact(work, "cross_encoder")
     assert published.record.counts["best"]["epoch"] >= 1
@@ -146,7 +145,7 @@ def test_a_trained_cross_encoder_loads_elsewhere(
 
         theirs = CrossEncoder(str(folder), max_length=32, device="cpu", local_files_only=True)
         np.testing.assert_allclose(ours, theirs.predict(list(zip(queries, items, strict=True))), atol=1e-4)
-    again = reranked(cross_encoder=reads(folder, head=head, train=None, beside=0.5), scores="null", factors="null")
+    again = reranked(cross_encoder=reads(folder, head=head, train=None, beside=0.5), scores="null")
     assert run.main([str(again), *stages]) == 0
     untrained = artifact(work, "cross_encoder")
     assert untrained.folder != published.folder
@@ -243,7 +242,7 @@ def test_queries_kept_for_scores_are_never_trained_on(
     here: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nor are dev queries, though another workdir of the same collection gives its pairs too."""
+    """Nor are dev queries."""
     from rayhier.train.cross_encoder import phase
 
     here()
@@ -262,18 +261,11 @@ def test_queries_kept_for_scores_are_never_trained_on(
     assert len(kept) == 10
     assert seen
     assert not seen & kept
-
-    other, alone = tmp_path / "other", len(seen)
-    shutil.copytree(tmp_path / "work", other)
-    corpus = artifact(other, "corpus")
+    corpus = artifact(tmp_path / "work", "corpus")
     dev = set(columns.read([corpus.path("judgements/dev.parquet")], ["query_id"])["query_id"].to_pylist())
     texts = columns.read([corpus.path("queries.parquet")], ["query_id", "text"]).to_pylist()
-    seen.clear()
-    spec = reranked(cross_encoder=reads(tiny_model, train={"epochs": 2, "pairs": [str(other)]}))
-    assert run.main([str(spec), "--stage", "cross_encoder"]) == 0
-    assert len(seen) == alone
     assert dev
-    assert not seen & (kept | {row["text"] for row in texts if row["query_id"] in dev})
+    assert not seen & {row["text"] for row in texts if row["query_id"] in dev}
 
 
 def test_a_killed_score_stage_scores_nothing_twice(
@@ -306,11 +298,10 @@ def test_a_killed_score_stage_scores_nothing_twice(
 
 REFUSED = {
     "a re-rank without a cross-encoder": (
-        {"cross_encoder": "null", "scores": "null", "factors": "null"},
+        {"cross_encoder": "null", "scores": "null"},
         "search.rerank.type: got 'axn', but no cross_encoder",
     ),
-    "scores without a cross-encoder": ({"cross_encoder": "null", "factors": "null"}, "scores: got a section, but no"),
-    "factors without scores": ({"scores": "null"}, "factors: got a section, but no scores"),
+    "scores without a cross-encoder": ({"cross_encoder": "null"}, "scores: got a section, but no"),
     "a budget below the rounds": ({"search": "{rerank: {type: axn, budget: 4, rounds: 5}}"}, "budget at least rounds"),
     "a budget of nothing": ({"search": "{rerank: {type: rnr, budget: 0}}"}, "greater than or equal to 1"),
     "adacur without all scores": (
@@ -318,7 +309,7 @@ REFUSED = {
         "allowed: rnr, axn, or with scores.count all",
     ),
     "least squares without factors": (
-        {"search": "{rerank: {type: axn, fit: lstsq, budget: 12, rounds: 3}}", "factors": "null"},
+        {"scores": "{judged: 10}", "search": "{rerank: {type: axn, fit: lstsq, budget: 12, rounds: 3}}"},
         "search.rerank.fit: got 'lstsq', but no factors, which match scores",
     ),
     "a pool below the budget": (
@@ -332,10 +323,6 @@ REFUSED = {
     ),
     "no such model": ({"cross_encoder": "{model: nowhere}"}, "cross_encoder.model: got 'nowhere', no such folder"),
     "no pair to learn from": ({"scores": "{judged: 80}"}, "no judged train pair is left to learn from"),
-    "pairs of no run": (
-        {"cross_encoder": "MODEL"},
-        "current.json: no such file",
-    ),
 }
 
 
@@ -350,8 +337,6 @@ def test_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     here()
-    if lines.get("cross_encoder") == "MODEL":
-        lines = {"cross_encoder": reads(tiny_model, train={"pairs": [str(tmp_path / "other")]})}
     if lines.get("cross_encoder") == "UNTRAINED":
         lines |= {"cross_encoder": reads(tiny_model, train=None, head="emb")}
     stages = [part for stage in ("cross_encoder", "scores") for part in ("--stage", stage)]

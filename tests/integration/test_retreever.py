@@ -34,8 +34,8 @@ from rayhier.serve.http.api import api
 from rayhier.serve.http.tokens import Tokens
 from rayhier.spec import InputError
 from rayhier.storage import current, files
+from rayhier.storage.files import seal
 from rayhier.storage.leaf_map import LeafMap
-from rayhier.storage.seal import seal
 
 from ..conftest import leaf_map_of, write_spec
 from .in_process import make
@@ -76,7 +76,7 @@ def attentive(embedded: Path, tmp_path_factory: pytest.TempPathFactory, tiny_mod
         tiny_model,
         train=f"{{{TRAIN}, similarity: tv}}",
         router="{type: retreever, depth: 4, splits: attention, propagation: learned, dropout: 0.1}",
-        search="{k: 5, how: level, level: 2, finish: level}",
+        search="{k: 5, how: level, level: 2}",
     )
 
 
@@ -89,8 +89,8 @@ def test_a_tree_over_vectors_is_trained_searched_by_level_and_changed(
     spec = tiny_spec(
         train=f"{{{TRAIN}}}",
         router="{type: retreever, depth: 5}",
-        search="{k: 5, how: level, level: 3, finish: vectors, shortlist: 60}",
-        evaluate="{measures: [R@10], baselines: [exact_same_encoder], visited: [1.0]}",
+        search="{k: 5, how: level, level: 3, shortlist: 60}",
+        evaluate="{measures: [R@10], baselines: [exact_same_encoder]}",
     )
     assert run.main([str(spec)]) == 0
     now = current.read(work)
@@ -323,10 +323,6 @@ def test_a_spoilt_sidecar_is_named(
         (
             {"router": "{type: retreever, depth: 4}", "search": "{k: 50, how: level, shortlist: 49}"},
             "'shortlist': 49}; allowed: shortlist at least k (50), the number of results",
-        ),
-        (
-            {"router": "{type: retreever, depth: 4}", "search": "{how: level, level: 4, finish: level}"},
-            "search.finish: got 'level' with search.level 4, the deepest; allowed: none, vectors, or a smaller level",
         ),
         ({"search": "{level: 4}"}, "search.level: got 4; allowed: the default; others only where how is level"),
         (

@@ -31,12 +31,12 @@ from .in_process import make
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
-TRAIN = "{epochs: 2, batch_size: 17, encoder_lr: 1e-3, micro_batch: 5}"
+TRAIN = "{epochs: 2, batch_size: 17, encoder_lr: 1e-3}"
 SETTINGS = {
     "learned_ivf": (TRAIN, "{type: learned_ivf, branching: 8}"),
     "hce": (TRAIN.replace("{", "{type: hce, objective: supervised, tree: {recluster: every}, "), "{type: hce}"),
 }
-PHASES = {"learned_ivf": {"encoder": [0, 2], "router": [0, 1, 2, 3, 4, 5]}, "hce": {"encoder": [0, 2]}}
+PHASES = {"learned_ivf": {"encoder": [0, 1, 2], "router": [0, 1, 2, 3, 4, 5]}, "hce": {"encoder": [0, 1, 2]}}
 
 
 def model(work: Path) -> Artifact:
@@ -55,7 +55,7 @@ def test_two_workers_train_what_one_does(
     names = ("router/router.safetensors", "encoder/model.safetensors")
     histories, weights = [], []
     for workers in (1, 2):
-        cluster = f"{{train: {{workers: {workers}, checkpoint_seconds: 0}}}}"
+        cluster = f"{{train: {{workers: {workers}, checkpoint_seconds: 0, micro_batch: 5}}}}"
         spec = tiny_spec(encoder=encoder, router=router, train=trains, cluster=cluster)
         if workers == 1:
             make(spec, "train")

@@ -32,7 +32,7 @@ def records(path: Path) -> Iterator[wandb_internal_pb2.Record]:
 def run_with(tmp_path_factory, tiny_model):
     def ran(track):
         folder = tmp_path_factory.mktemp("track")
-        lines = {"run": f"{{track: {track.format(folder)}}}", "train": "{epochs: 2, batch_size: 16}"}
+        lines = {"track": track.format(folder), "train": "{epochs: 2, batch_size: 16}"}
         make(write_spec(folder, make_corpus(folder / "corpus"), tiny_model, **lines))
         return folder
 
@@ -63,11 +63,13 @@ def test_mlflow_has_a_run_for_training_and_one_for_evaluation(run_with):
         assert evaluation.data.metrics[f"{name.replace('+', '_')}/nDCG_10"] == row["nDCG@10"]
 
 
-def test_wandb_offline_keeps_the_runs_in_a_folder(run_with, monkeypatch):
+def test_wandb_offline_keeps_the_runs_in_a_folder(run_with, monkeypatch, tmp_path):
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    folder = run_with("{{type: wandb, mode: offline, folder: {}}}")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    folder = run_with("{{type: wandb}}")
     histories = {}
-    for path in (folder / "wandb").glob("offline-run-*/run-*.wandb"):
+    for path in (tmp_path / "wandb").glob("offline-run-*/run-*.wandb"):
         name, rows = "", []
         for record in records(path):
             name = record.run.display_name or name

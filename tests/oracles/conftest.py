@@ -11,6 +11,8 @@ from rayhier.arrays import Floats
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage.model_folder import open_model
 
+from ..draws import to_unit
+
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
@@ -28,7 +30,7 @@ def clustered(request: pytest.FixtureRequest) -> Floats:
     rng, n, m = np.random.default_rng(0), request.module.N, request.module.M
     centers = rng.normal(size=(80, m))
     found = centers[rng.integers(0, 80, n)] + 0.6 * rng.normal(size=(n, m))
-    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+    return to_unit(found).astype(np.float32)
 
 
 @pytest.fixture(scope="session")

@@ -131,14 +131,6 @@ def test_all_in_batches_is_route(texts, way, monkeypatch):
     np.testing.assert_allclose(logp.numpy(), wanted[1])
 
 
-@pytest.mark.parametrize("beam", [1, 4, 100])
-@pytest.mark.parametrize(("branching", "height"), SHAPES)
-def test_no_texts(branching, height, beam):
-    router = build(branching, height, "relu")
-    leaves, logp = route(router, np.empty((0, M)), beam)
-    assert leaves.shape == logp.shape == (0, min(beam, router.n_leaves))
-
-
 @pytest.fixture(scope="module")
 def clustered():
     """Unit vectors, their centroids, and every centroid by nearness as faiss orders them."""

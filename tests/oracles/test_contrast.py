@@ -5,28 +5,14 @@ import pytest
 import torch
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-from rayhier.model.encoder import ResidualHead
 from rayhier.spec.train import ContrastTraining
 from rayhier.train.contrast import Contrast
-from rayhier.train.examples import Examples
-from rayhier.train.tower import HeadTower
 
-from ..draws import unit
-
-Q, N, M, ROWS = 20, 50, 12, 16
+from .test_hce import ROWS, N, Q, parts, silent
 
 
 def build(temperature):
-    """Query n is answered by document n alone; the head is no identity."""
-    rng = np.random.default_rng(0)
-    queries, documents = unit(rng, Q, M), unit(rng, N, M)
-    head = ResidualHead(M)
-    torch.nn.init.normal_(head.weight, std=0.3, generator=torch.Generator().manual_seed(0))
-    tower = HeadTower(head, {"query": queries, "document": documents, "dev": queries[:1]}, torch.device("cpu"))
-    examples = Examples(queries, documents, np.stack([np.arange(Q)] * 2, axis=1))
-    return Contrast(
-        tower, examples, ContrastTraining(type="contrast", temperature=temperature), 0, lambda *_: {"dev": 0.0}
-    )
+    return Contrast(*parts(), ContrastTraining(type="contrast", temperature=temperature), 0, silent)
 
 
 @pytest.mark.parametrize("hard", [False, True])

@@ -8,11 +8,9 @@ from rayhier.cluster import document_tree
 from rayhier.cluster.document_tree import cluster, grow
 from rayhier.cluster.kmeans import ITERATIONS
 
+from ..draws import to_unit
+
 N, M, SEEDS = 3000, 16, range(4)
-
-
-def unit(vectors):
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 def peer(vectors, k):
@@ -21,7 +19,7 @@ def peer(vectors, k):
     for seed in SEEDS:
         kmeans = faiss.Kmeans(M, k, niter=ITERATIONS, spherical=True, seed=seed, min_points_per_centroid=1)
         kmeans.train(vectors)
-        found.append((vectors @ unit(kmeans.centroids).T).max(axis=1).mean())
+        found.append((vectors @ to_unit(kmeans.centroids).T).max(axis=1).mean())
     return float(np.mean(found))
 
 
@@ -50,4 +48,4 @@ def test_each_cluster_is_the_mean_of_its_documents(clustered):
     own = clustered[:200]
     found = cluster(own, 4, seed=0)
     sums = np.stack([own[found.own_N == k].sum(axis=0) for k in range(4)])
-    np.testing.assert_allclose(found.centroid_KM, unit(sums), atol=1e-4)
+    np.testing.assert_allclose(found.centroid_KM, to_unit(sums), atol=1e-4)

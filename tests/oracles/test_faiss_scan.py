@@ -111,26 +111,9 @@ def test_the_baseline_with_two_lists_a_document_by_its_definition(vectors, queri
         assert (found.visited_Q[number], found.scanned_Q[number]) == (len(members), hits.sum())
 
 
-@pytest.mark.parametrize("nprobe", [1, 4])
-def test_given_leaves_are_a_scan_of_their_members(vectors, queries, nprobe):
-    rng = np.random.default_rng(5)
-    leaf_of = rng.integers(0, L, N)
-    probes = np.stack([rng.permutation(L)[:nprobe] for _ in range(Q)])
-    _, rows = LeafLists.build(vectors, leaf_of, L).scan(queries, probes, K)
-    for query, leaves, found in zip(queries, probes, rows, strict=True):
-        members = np.flatnonzero(np.isin(leaf_of, leaves))
-        wanted = members[np.argsort(-(vectors[members] @ query))][:K]
-        assert found[found >= 0].tolist() == wanted.tolist()
-
-
 def test_exact_is_an_argsort(vectors, queries):
     ranking = documents(vectors).exact(queries, K)
     scores = queries.astype(np.float64) @ vectors.T.astype(np.float64)
     order = np.argsort(-scores, axis=1)[:, :K]
     assert rows_of(ranking) == order.tolist()
     np.testing.assert_allclose(ranking.score_QK, np.take_along_axis(scores, order, axis=1), atol=1e-5)
-
-
-def test_exact_gives_no_more_than_there_are(vectors, queries):
-    found = rows_of(documents(vectors[:5]).exact(queries, K))
-    assert [sorted(rows) for rows in found] == [[0, 1, 2, 3, 4]] * Q

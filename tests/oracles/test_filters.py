@@ -13,13 +13,13 @@ from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.search.segment.lists import LeafLists
-from rayhier.search.segment.scan import KEPT_FILTERS, LeafScan
+from rayhier.search.segment.scan import LeafScan
 from rayhier.spec import JobSpec
-from rayhier.spec.filter import Bound, Exists, Not, OneOf, parse
+from rayhier.spec.filter import Exists, Not, OneOf, parse
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
 
-from ..draws import unit
+from ..draws import to_unit, unit
 
 N, M, L, Q, K, SHARDS = 6000, 32, 24, 20, 10, 3
 FIELDS = {"n": "int", "even": "bool", "letter": "string"}
@@ -147,14 +147,6 @@ def test_a_filter_that_nothing_matches(root, codec):
     assert found.visited_Q.tolist() == found.scanned_Q.tolist() == [0] * Q
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_an_empty_leaf(root, codec):
-    found = LeafScan.mapped(LeafMap.open(root), codec).scan(
-        unit(2, 1, M), np.array([[L - 1]]), K, OneOf("even", (True,))
-    )
-    assert ids(found) == [[]]
-
-
 def test_a_filter_that_all_match_is_none(root):
     leaves, queries = LeafScan.mapped(LeafMap.open(root)), unit(2, Q, M)
     some = np.stack([np.random.default_rng(n).permutation(L)[:6] for n in range(Q)])
@@ -177,18 +169,6 @@ def test_what_was_removed_does_not_match_and_what_was_added_does(root, assign, v
     assert found.visited_Q.tolist() == [len(kept)] * Q
 
 
-def test_a_scan_remembers_the_last_filters(root, monkeypatch):
-    leaves, made, own = LeafScan.mapped(LeafMap.open(root)), [], LeafLists.where
-    monkeypatch.setattr(LeafLists, "where", lambda self, mask_N: made.append(1) or own(self, mask_N))
-    filters = [Bound("n", "lt", 100 * n) for n in range(1, KEPT_FILTERS + 2)]
-    for where in [*filters[:-1], *filters[:-1]]:
-        leaves.scan(unit(2, Q, M), EVERY, K, where)
-    assert len(made) == KEPT_FILTERS
-    for where in (filters[-1], filters[0]):
-        leaves.scan(unit(2, Q, M), EVERY, K, where)
-    assert len(made) == KEPT_FILTERS + 2
-
-
 PARENTS, PASSAGES = 60, 100
 
 
@@ -199,7 +179,7 @@ def test_passages_of_matching_documents(assign, vectors, tmp_path, write_map, mo
     queries, numbers = unit(2, Q, M), np.repeat(np.arange(PARENTS), PASSAGES)
     near = vectors.copy()
     near[: 5 * PASSAGES] += 0.8 * queries[0]
-    near = (near / np.linalg.norm(near, axis=1, keepdims=True)).astype(np.float16).astype(np.float32)
+    near = to_unit(near).astype(np.float16).astype(np.float32)
     own = [f"D{n:02d}#{place % PASSAGES}" for place, n in enumerate(numbers)]
     made = documents(own, numbers.tolist(), [f"D{n:02d}" for n in numbers])
     write_map(tmp_path / "map", assign(made, Encoded.of(near)), L, 12, leaves_per_document=2)

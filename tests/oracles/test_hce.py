@@ -9,7 +9,6 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from rayhier.dataset.documents import Copies
 from rayhier.dataset.spans import Spans
 from rayhier.model.encoder import ResidualHead
-from rayhier.model.hce import Hierarchy
 from rayhier.spec.train import ContrastTraining, HceTraining
 from rayhier.train.batch import info_nce
 from rayhier.train.contrast import Contrast
@@ -23,78 +22,6 @@ from ..draws import unit
 
 Q, N, M, ROWS = 20, 50, 12, 16
 NOTHING = np.empty(0, np.int64)
-
-
-def hand_tree():
-    """Two nodes below the root; three below the first of them, one below the second: an only child."""
-    hierarchy = Hierarchy([2, 4], 3).double()
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for centroid in hierarchy.centroids:
-            centroid.copy_(torch.randn(centroid.shape, generator=generator, dtype=torch.float64))
-    parents = [torch.tensor([0, 0]), torch.tensor([0, 0, 0, 1])]
-    hierarchy.arrange(parents, [torch.ones(2, dtype=torch.bool), torch.ones(4, dtype=torch.bool)])
-    return hierarchy
-
-
-def queries(count):
-    drawn = torch.randn(count, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    return torch.nn.functional.normalize(drawn, dim=1)
-
-
-def cross_entropy(query, centroids, own, temperature):
-    """-log of the softmax of q·c/τ at one of some nodes."""
-    unit = [c / np.linalg.norm(c) for c in centroids]
-    scores = np.exp([query @ c / temperature for c in unit])
-    return -np.log(scores[own] / scores.sum())
-
-
-def test_a_three_level_tree_by_hand():
-    hierarchy, query = hand_tree(), queries(3)
-    first, second = (c.detach().numpy() for c in hierarchy.centroids)
-    paths = torch.tensor([[0, 1], [0, 2], [1, 3]])
-    wanted = [
-        cross_entropy(query[0].numpy(), first, 0, 0.2) + cross_entropy(query[0].numpy(), second[:3], 1, 0.2),
-        cross_entropy(query[1].numpy(), first, 0, 0.2) + cross_entropy(query[1].numpy(), second[:3], 2, 0.2),
-        cross_entropy(query[2].numpy(), first, 1, 0.2),
-    ]
-    for row in range(3):
-        assert hierarchy.loss(query[[row]], paths[[row]], 0.2).item() == pytest.approx(wanted[row])
-    assert hierarchy.loss(query, paths, 0.2).item() == pytest.approx(sum(wanted))
-
-
-def test_an_only_child_costs_nothing():
-    hierarchy = Hierarchy([1, 2], 3)
-    torch.nn.init.normal_(hierarchy.centroids[0])
-    torch.nn.init.normal_(hierarchy.centroids[1])
-    hierarchy.arrange([torch.tensor([0]), torch.tensor([0, 0])], [torch.tensor([True]), torch.tensor([True, False])])
-    loss = hierarchy.loss(queries(4).float(), torch.tensor([[0, 0]] * 4), 0.05)
-    assert loss.item() == 0
-
-
-@pytest.mark.parametrize("batch", [3, 1], ids=["every node a sibling", "some nodes siblings"])
-def test_gradients_by_finite_differences(batch):
-    paths = torch.tensor([[0, 1], [0, 2], [1, 3]])[:batch]
-    given = [queries(batch).requires_grad_(), *(c.detach().clone().requires_grad_() for c in hand_tree().centroids)]
-    assert torch.autograd.gradcheck(lambda *tensors: functional(hand_tree(), *tensors, paths=paths), given)
-
-
-def functional(hierarchy, query, *centroids, paths):
-    """The loss as a function of queries and centroids."""
-    names = [f"centroids.{level}" for level in range(len(centroids))]
-    call = torch.func.functional_call
-    return call(Called(hierarchy), {f"hierarchy.{n}": c for n, c in zip(names, centroids, strict=True)}, (query, paths))
-
-
-class Called(torch.nn.Module):
-    """A hierarchy whose loss is its forward pass."""
-
-    def __init__(self, hierarchy):
-        super().__init__()
-        self.hierarchy = hierarchy
-
-    def forward(self, query, paths):
-        return self.hierarchy.loss(query, paths, 0.3)
 
 
 def test_the_gradient_of_the_contrast_by_finite_differences():
@@ -156,7 +83,7 @@ def test_without_levels_and_siblings_the_paper_s_form_is_their_ranking_loss(bran
 
 def test_without_hierarchy_and_siblings_it_is_the_contrast():
     """A whole run: the same losses, the same head in the end."""
-    shared = {"epochs": 3, "batch_size": 8, "hard_negatives": {"per_query": 2, "top": 4, "refresh": 1}, "anchor": 2.0}
+    shared = {"epochs": 3, "batch_size": 8, "hard_negatives": {"per_query": 2, "refresh": 1}, "anchor": 2.0}
     tower, examples = parts()
     contrast = Contrast(tower, examples, ContrastTraining(type="contrast", **shared), 0, silent)
     other, _ = parts()

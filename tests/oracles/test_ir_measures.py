@@ -1,7 +1,5 @@
 """Judge and TREC files against pytrec_eval and against numbers worked out by hand."""
 
-from math import log2
-
 import ir_measures
 import numpy as np
 import pyarrow as pa
@@ -21,14 +19,6 @@ NONE = np.empty((0, 0), np.float32)
 def ranked_rows(scores, rows, ids):
     """Rows of some ids; what they cost is not judged."""
     return whole_scan(scores, rows, pa.array(ids.tolist()), 0)
-
-
-def ranking(lists):
-    """Rows with falling scores; -1 fills up."""
-    width = max(len(rows) for rows in lists)
-    row_QK = np.array([[*rows, *[-1] * (width - len(rows))] for rows in lists], dtype=np.int64)
-    score_QK = np.where(row_QK >= 0, 1 - 0.01 * np.arange(width), -np.inf).astype(np.float32)
-    return ranked_rows(score_QK, row_QK, IDS)
 
 
 def random_case(seed, ties):
@@ -96,33 +86,6 @@ def test_reciprocal_rank_by_its_definition(seed, ties):
     """It reads the places where documents are shown."""
     queries, ranked = random_case(seed, ties)
     assert Judge(queries, ["RR@10"]).mean(ranked)["RR@10"] == pytest.approx(reciprocal_rank(queries, ranked))
-
-
-# q1: d000 grade 2, d001 grade 1, d002 grade 0; q2: d003 and d004; q3: d005. Six lines.
-GRADES = {"q1": {"d000": 2, "d001": 1, "d002": 0}, "q2": {"d003": 1, "d004": 1}, "q3": {"d005": 1}}
-BY_HAND = {
-    # Found: q1 d002 d001 (d000 missed), q2 d009 d003 … d004 in place 11, q3 nothing right.
-    "nDCG@10": (
-        (1 / log2(3)) / (2 + 1 / log2(3)),
-        (1 / log2(3)) / (1 + 1 / log2(3)),
-        0,
-    ),
-    "RR@10": (1 / 2, 1 / 2, 0),
-    "R@10": (1 / 2, 1 / 2, 0),
-    "R@100": (1 / 2, 1, 0),
-}
-
-
-@pytest.mark.parametrize("measure", BY_HAND)
-def test_by_hand(measure):
-    ranked = ranking([[2, 1], [9, 3, *range(10, 18), 4], [7]])
-    judge = Judge(Queries(["q1", "q2", "q3"], NONE, GRADES), [measure])
-    assert judge.mean(ranked)[measure] == pytest.approx(sum(BY_HAND[measure]) / 3)
-
-
-def test_a_query_that_finds_nothing_counts_as_zero():
-    judge = Judge(Queries(["q1", "q3"], NONE, {query: GRADES[query] for query in ("q1", "q3")}), ["R@10"])
-    assert judge.mean(ranking([[0, 1], []])) == {"R@10": 0.5}
 
 
 @pytest.mark.parametrize("seed", range(2))

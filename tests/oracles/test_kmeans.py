@@ -8,22 +8,20 @@ from hypothesis import strategies as st
 from rayhier.cluster import kmeans
 from rayhier.cluster.kmeans import spherical_kmeans
 
+from ..draws import to_unit
+
 N, M, K = 3000, 16, 30
-
-
-def unit(vectors):
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def objective(vectors, centroids):
     """Mean cosine to the nearest centroid, whatever the centroids' lengths."""
-    return float((vectors @ unit(centroids).T).max(axis=1).mean())
+    return float((vectors @ to_unit(centroids).T).max(axis=1).mean())
 
 
 def lloyd(vectors, centroids, iterations):
     for _ in range(iterations):
         own = (vectors @ centroids.T).argmax(axis=1)
-        centroids = unit(
+        centroids = to_unit(
             np.stack([vectors[own == k].sum(axis=0) if (own == k).any() else centroids[k] for k in range(K)])
         )
     return centroids

@@ -15,6 +15,8 @@ from rayhier.spec.index import SPILLED
 from rayhier.storage import schemas
 from rayhier.train.learned_ivf.kmeans_start import make_router, settle
 
+from ..draws import to_unit
+
 N, M = 500, 12
 IDS = [f"d{row:03d}" for row in range(N)]
 ROUTERS = {"flat": {"branching": 40}, "few": {"branching": 9}, "tall": {"branching": 6, "height": 2}}
@@ -30,7 +32,7 @@ def vectors():
     """Half of them crowded."""
     rng = np.random.default_rng(0)
     found = rng.normal(size=(N, M)) + np.eye(M)[0] * 3 * (np.arange(N) % 2)[:, None]
-    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+    return to_unit(found).astype(np.float32)
 
 
 class Case:

@@ -9,6 +9,8 @@ from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.train.ehi import walk, warm_start
 
+from ..draws import to_unit
+
 B, M, EACH = 4, 24, 30
 
 
@@ -20,7 +22,7 @@ def planted():
     near = far + 0.5 * rng.normal(size=(B * B, M)) / np.sqrt(M)
     group = np.repeat(np.arange(B * B), EACH)
     vectors = near[group] + 0.05 * rng.normal(size=(len(group), M)) / np.sqrt(M)
-    unit = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    unit = to_unit(vectors).astype(np.float32)
     return unit, group // B, group
 
 

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,20 +14,9 @@ ROWS = 13
 MINES = ("joint", "contrast", "hce", "paper")
 """Trainings that mine hard negatives."""
 FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(
-    ["rayhier", "torch.distributed", "torch._dynamo", "safetensors.torch"]
-    + [
-        f"rayhier.train.{name}"
-        for name in (
-            "contrast",
-            "learned_ivf.router_phase",
-            "tower",
-            "ehi",
-            "hce.hce",
-            "retreever.matching",
-        )
-    ]
-)
+TRAINED = ("contrast", "learned_ivf.router_phase", "tower", "ehi", "hce.hce", "retreever.matching")
+IMPORTED = ["rayhier", "torch.distributed", "torch._dynamo", "safetensors.torch"]
+FORKED.set_forkserver_preload([*IMPORTED, *(f"rayhier.train.{name}" for name in TRAINED)])
 """What each worker would import for seconds is imported once, by the process that they are forks of."""
 
 
@@ -44,20 +34,22 @@ def problem():
     return Examples(queries, documents, pairs)
 
 
-def tower(examples):
+def tower(examples, micro_batch=None):
     from rayhier.model.encoder import ResidualHead
     from rayhier.train.tower import HeadTower
 
     stored = {"query": examples.query_QM, "document": examples.document_NM, "dev": examples.query_QM[:5]}
     stored["pseudo"] = examples.query_QM[::2]
-    return HeadTower(ResidualHead(8), stored, torch.device("cpu"))
+    made = HeadTower(ResidualHead(8), stored, torch.device("cpu"))
+    made.micro_batch = micro_batch
+    return made
 
 
-def spec(micro_batch, router):
+def spec(router):
     from rayhier.spec import JobSpec
 
     least = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
-    train = {"epochs": 2, "batch_size": ROWS, "encoder_lr": 0.02, "micro_batch": micro_batch}
+    train = {"epochs": 2, "batch_size": ROWS, "encoder_lr": 0.02}
     return JobSpec.model_validate({**least, "router": router, "train": train})
 
 
@@ -67,9 +59,9 @@ def joint(micro_batch):
 
     from rayhier.train.ehi import Joint
 
-    asked = spec(micro_batch, {"type": "ehi", "branching": 3, "height": 2})
+    asked = spec({"type": "ehi", "branching": 3, "height": 2})
     examples = problem()
-    made = Joint(tower(examples), examples, asked.router, asked.train, 0, first_size)
+    made = Joint(tower(examples, micro_batch), examples, asked.router, asked.train, 0, first_size)
     loop = begin(made)
     made.pairs.mine(made.search())
     made.step(np.arange(ROWS), np.where(np.arange(ROWS) < 4, made.pairs.mined[:ROWS, 0], -1))
@@ -110,24 +102,13 @@ def contrast(micro_batch):
     from rayhier.train.contrast import Contrast
 
     examples = problem()
-    asked = spec(micro_batch, {"type": "learned_ivf", "branching": 9})
-    made = Contrast(tower(examples), examples, asked.train, 0, first_number)
+    asked = spec({"type": "learned_ivf", "branching": 9})
+    made = Contrast(tower(examples, micro_batch), examples, asked.train, 0, first_number)
     loop = begin(made)
     made.pairs.mine(made.search())
     rows = np.array([*range(ROWS - 3), 40, 41, 42])
     made.take([made.batch(rows, made.pairs.mined[rows[:4], 0]), *made.anchors(5, np.random.default_rng(0))])
     return loop
-
-
-def hce(micro_batch):
-    """HCE by judged pairs and pseudo-queries, and a tree that grows again after every epoch."""
-    return tree(micro_batch, {"tree": {"branching": 3, "levels": 2, "recluster": "every"}})
-
-
-def paper(micro_batch):
-    """HCE as the paper has it: a term of the contrast for each level below the first."""
-    published = {"form": "paper", "hard_negatives": {"source": "none"}}
-    return tree(micro_batch, {**published, "tree": {"branching": 4, "levels": 1}})
 
 
 def tree(micro_batch, settings):
@@ -140,10 +121,10 @@ def tree(micro_batch, settings):
     from rayhier.train.hce.pseudo import StoredPairs
 
     examples = problem()
-    shared = {"epochs": 3, "batch_size": ROWS, "encoder_lr": 0.02, "micro_batch": micro_batch}
+    shared = {"epochs": 3, "batch_size": ROWS, "encoder_lr": 0.02}
     spec = HceTraining.model_validate({"type": "hce", **shared, "siblings": 3, **settings})
     spans = Spans(examples.query_QM[::2], np.arange(0, 40, 2), pa.chunked_array([[""] * 20]))
-    made = Hce(tower(examples), examples, StoredPairs(spans), spec, 0, first_number)
+    made = Hce(tower(examples, micro_batch), examples, StoredPairs(spans), spec, 0, first_number)
     loop = begin(made)
     if spec.hard_negatives.source != "none":
         made.pairs.mine(made.search())
@@ -152,24 +133,15 @@ def tree(micro_batch, settings):
     return loop
 
 
-def router_phase(micro_batch):
-    """The router after a contrast of two epochs, over a flat router; every worker has its own draws."""
-    return taught(micro_batch, {"type": "learned_ivf", "branching": 9})
-
-
-def tall(micro_batch):
-    """The router over a tree of two levels."""
-    return taught(micro_batch, {"type": "learned_ivf", "branching": 3, "height": 2})
-
-
 def taught(micro_batch, router):
+    """The router after a contrast of two epochs; every worker has its own draws."""
     import numpy as np
 
     from rayhier.train.contrast import Contrast
     from rayhier.train.learned_ivf.router_phase import build_router_phase
 
-    examples, asked = problem(), spec(micro_batch, router)
-    before = Contrast(tower(examples), examples, asked.train, 0, first_number)
+    examples, asked = problem(), spec(router)
+    before = Contrast(tower(examples, micro_batch), examples, asked.train, 0, first_number)
     first = begin(before)
     while not first.ended:
         first.run_epoch()
@@ -180,17 +152,8 @@ def taught(micro_batch, router):
     return loop
 
 
-def variation(micro_batch):
-    """ReTreever's tree by total variation, all levels, a learned propagation."""
-    return levels({"similarity": "tv", "schedule": "matryoshka"}, learned=True)
-
-
-def cosine(micro_batch):
-    """ReTreever's tree by the cosine, a level drawn for every step."""
-    return levels({"similarity": "cosine", "schedule": "stochastic"}, learned=False)
-
-
-def levels(settings, learned):
+def levels(_, settings, learned):
+    """ReTreever's tree."""
     import numpy as np
 
     from rayhier.dataset.documents import Documents
@@ -223,7 +186,7 @@ def levels(settings, learned):
 
 
 def reading(micro_batch):
-    """A cross-encoder on groups of two corpora; without dropout, which every worker draws for itself."""
+    """A cross-encoder on groups; without dropout, which every worker draws for itself."""
     import numpy as np
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
@@ -251,16 +214,30 @@ def reading(micro_batch):
     examples = replace(examples, query_texts=[f"w{n}" for n in range(40)])
     training = Recipe(epochs=2, batch_size=ROWS, lr=1e-4)
     texts = [f"w{n} w{(n + 1) % 60}" for n in range(60)]
-    corpora = [TrainingGroups(examples, texts) for _ in range(2)]
+    groups = TrainingGroups(examples, texts)
     spec = CrossEncoderSpec(model="none", max_length=8, train={"epochs": 2})
 
     def measure(now):
         return {"dev": float(now.transformer.classifier.weight[0, 0].detach())}
 
-    made = Reading(model, corpora, spec, training, measure)
+    made = Reading(model, groups, spec, training, measure)
     loop = begin(made)
     made._step(np.arange(30, 30 + ROWS), [0, 0, 0], 0.1)
     return loop
+
+
+PAPER = {"form": "paper", "hard_negatives": {"source": "none"}, "tree": {"branching": 4, "levels": 1}}
+KINDS = {
+    "joint": joint,
+    "contrast": contrast,
+    "hce": partial(tree, settings={"tree": {"branching": 3, "levels": 2, "recluster": "every"}}),
+    "paper": partial(tree, settings=PAPER),
+    "variation": partial(levels, settings={"similarity": "tv", "schedule": "matryoshka"}, learned=True),
+    "cosine": partial(levels, settings={"similarity": "cosine", "schedule": "stochastic"}, learned=False),
+    "reading": reading,
+    "router_phase": partial(taught, router={"type": "learned_ivf", "branching": 9}),
+    "tall": partial(taught, router={"type": "learned_ivf", "branching": 3, "height": 2}),
+}
 
 
 def worker(kind: str, rank: int, size: int, folder: str, micro_batch: int | None) -> None:
@@ -274,7 +251,7 @@ def worker(kind: str, rank: int, size: int, folder: str, micro_batch: int | None
     torch.manual_seed(rank)
     if size > 1:
         dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
-    loop = globals()[kind](micro_batch)
+    loop = KINDS[kind](micro_batch)
     kept = {f"gradient.{n}": p.grad.clone() for n, p in enumerate(loop.learner.parameters)}
     while not loop.ended:
         loop.run_epoch()
@@ -309,10 +286,7 @@ def run(kind: str, folder: Path, size: int, micro_batch: int | None = None) -> l
     return [load_file(folder / f"{rank}.safetensors") for rank in range(size)]
 
 
-@pytest.fixture(
-    scope="module",
-    params=["joint", "contrast", "hce", "paper", "variation", "cosine", "reading", "router_phase", "tall"],
-)
+@pytest.fixture(scope="module", params=KINDS)
 def alone(request, tmp_path_factory):
     """A kind of training, and what one process makes of it."""
     return request.param, run(request.param, tmp_path_factory.mktemp("workers") / "alone", 1)[0]

@@ -123,7 +123,7 @@ def built(workdir: Path) -> Path:
         "name=fuzz",
         f"workdir={workdir.absolute()}",
         f"corpus={{type: jsonl, documents: {documents}, fields: {fields}}}",
-        f"cross_encoder={{model: {MODEL!r}, head: emb, layers: 1, max_length: 32, precision: float32}}",
+        f"cross_encoder={{model: {MODEL!r}, head: emb, max_length: 32, precision: float32}}",
         "search={k: 10, hybrid: {}, rerank: {type: rnr, budget: 10}}",
         "cluster.address=local",
     ]

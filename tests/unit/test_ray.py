@@ -63,19 +63,6 @@ def test_parts_that_make_a_whole_fit(check: Callable[..., None], monkeypatch: py
         check("cluster.embed={workers: 101, gpus: 0.07}")
 
 
-def test_cuda_without_gpus_is_refused(check: Callable[..., None]) -> None:
-    with pytest.raises(InputError, match=r"cluster\.embed\.gpus: got 0 with encoder\.device cuda"):
-        check("encoder.device=cuda")
-    check("encoder.device=cuda", "cluster.embed={workers: 1, gpus: 1}", "cluster.train={workers: 1, gpus: 1}")
-    with pytest.raises(InputError, match=r"cluster\.index\.gpus"):
-        check(
-            "encoder.device=cuda",
-            "encoder.train=all",
-            "cluster.embed={workers: 1, gpus: 1}",
-            "cluster.train={workers: 1, gpus: 1}",
-        )
-
-
 @pytest.mark.parametrize("noted", ["127.0.0.1:1", "", None])
 def test_a_cluster_that_is_gone_is_told_apart(
     noted: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -27,7 +27,6 @@ class Bm25:
 
     @classmethod
     def of_corpus(cls, corpus: str, where: Filter | None = None) -> Self:
-        """Count the words of all documents of a corpus; with a filter, only documents that match are results."""
         fields = [] if where is None else sorted(fields_of(where))
         artifact = Artifact.open(locate(corpus))
         tables = []
@@ -43,7 +42,6 @@ class Bm25:
         return cls(table["doc_id"].combine_chunks(), table["result_id"].combine_chunks(), words, match_N)
 
     def rank(self, texts: Sequence[str], k: int) -> Ranking:
-        """Rank the best k results of each query; a result shares a word with the query's text."""
         best = best_results(
             lambda fetch: self.words.best(texts, fetch, self._match_N), self.result_N, self.words.count, k
         )

@@ -39,10 +39,7 @@ class BaselineDocuments:
 
     @classmethod
     def of_vectors(cls, corpus: str, vectors: str, where: Filter | None = None) -> Self:
-        """Load the base vectors of a corpus from the folders of both artifacts.
-
-        With a filter `where`, load the fields that it reads too. ValueError where the files have other documents.
-        """
+        """Load base vectors and the fields of a filter. ValueError if the files have other documents."""
         texts, base = Artifact.open(locate(corpus)), Artifact.open(locate(vectors))
         names, fields = base.names("documents/"), [] if where is None else sorted(fields_of(where))
 
@@ -58,7 +55,6 @@ class BaselineDocuments:
 
     @classmethod
     def of_index(cls, index: str, where: Filter | None = None) -> Self:
-        """Load the documents of a published index, as it was built, each once; with a filter, its fields too."""
         leaf_map = LeafMap.open(Artifact.open(locate(index)).root, BUILT)
         fields = [] if where is None else sorted(fields_of(where))
 
@@ -74,7 +70,7 @@ class BaselineDocuments:
 
     @classmethod
     def _of(cls, tables: Iterable[pa.Table], count: int, where: Filter | None) -> Self:
-        """Join tables of `count` rows; their vectors go to a file that has no name, so that memory need not hold it."""
+        """Join tables of `count` rows. The vectors go to an unnamed file, so that memory need not hold them."""
         vector_NM, begin, rows = np.zeros((0, 0), np.float32), 0, list[pa.Table]()
         for table in tables:
             part_NM = columns.matrix(table["vector"])
@@ -93,12 +89,10 @@ class BaselineDocuments:
         return every, every if self.match_N is None else int(self.match_N.sum())
 
     def judged(self, names: Sequence[str]) -> set[str]:
-        """Return the ids, among `names`, of the results that are searched."""
         asked = pa.array(names, pa.string())
         return set(asked.filter(pc.is_in(asked, self._searched()[1])).to_pylist())
 
     def exact(self, query_QM: Floats, k: int) -> Ranking:
-        """Rank the best k results of each query [q, m] by scores of all documents that are searched."""
         doc_ids, result_ids, vector_NM = self._searched()
         return exact(query_QM, vector_NM, doc_ids, result_ids, k)
 
@@ -109,18 +103,16 @@ class BaselineDocuments:
         return self.doc_ids.filter(is_searched), self.result_ids.filter(is_searched), self.vector_NM[self.match_N]
 
     def holdout(self) -> Holdout:
-        """Hold out documents to serve as dev queries: a tenth, at most 1,000, those first by a hash of the id."""
+        """Hold out a tenth of the documents, at most 1,000, to serve as dev queries."""
         return Holdout.of(self.doc_ids, self.result_ids, self.vector_NM, holdout_size(len(self.doc_ids)))
 
     def sample(self, most: int, seed: int) -> Floats:
-        """Return at most `most` vectors [n, m]: all, or a random sample."""
         n, generator = len(self.doc_ids), np.random.default_rng(seed)
         if n <= most:
             return self.vector_NM
         return self.vector_NM[np.sort(generator.choice(n, most, replace=False, shuffle=False))]
 
     def build(self, make: Callable[..., object], *arguments: Any) -> None:
-        """Build a baseline, `make(self, *arguments)`, in place of the one before."""
         self.release()
         self._built = make(self, *arguments)
 
@@ -132,7 +124,7 @@ class BaselineDocuments:
         return ranking
 
     def seconds(self, query_QM: Floats, width: int, k: int) -> Values:
-        """Measure the seconds [q] that each query [q, m] takes alone, on one core."""
+        """Measure the seconds [q] that each query takes alone, on one core."""
         return seconds_of(self._built.alone, [(query_M[None], width, k) for query_M in query_QM])
 
 

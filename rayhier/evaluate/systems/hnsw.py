@@ -27,14 +27,10 @@ class Hnsw:
 
     @classmethod
     def of(cls, documents: BaselineDocuments) -> Self:
-        """Build the graph over all of some documents."""
         return cls(documents.result_ids, documents.result_N, documents.vector_NM)
 
     def rank(self, query_QM: Floats, effort: int, k: int) -> Ranking:
-        """Rank the best k results of each query [q, m] with efSearch `effort`.
-
-        Distances that faiss computes count as visited documents.
-        """
+        """Rank with efSearch `effort`. Distances that faiss computes count as visited documents."""
         searches = [self._one(query_M[None], effort, k) for query_M in np.ascontiguousarray(query_QM)]
         score_QK, row_QK = (np.concatenate([search[place] for search in searches]) for place in (0, 1))
         distances_Q = np.array([search[2] for search in searches])

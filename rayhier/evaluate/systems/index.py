@@ -47,7 +47,6 @@ class IndexSearch:
         encoded: Encoded,
         k: int,
     ) -> Self:
-        """Open a model and an index by their folders; `read` are folders of what searches read further, by kind."""
         job, trained = JobSpec.model_validate(spec), Artifact.open(locate(model))
         leaf_map = LeafMap.open(Artifact.open(locate(index)).root, BUILT)
         opened = {kind: Artifact.open(locate(folder)) for kind, folder in read.items()}
@@ -56,14 +55,10 @@ class IndexSearch:
         return cls(snapshot, texts, encoded, k)
 
     def scan(self, beam: int) -> Ranking:
-        """Rank each query's best results in exactly `beam` leaves."""
         return stacked([self._scanned(rows, beam) for rows in self._batches()])
 
     def search(self, beam: int) -> Ranking:
-        """Rank each query's best results as the spec searches from `beam` leaves on: with a filter it may visit more.
-
-        By a level of a tree, with a beam of 0.
-        """
+        """Search as the spec does from `beam` leaves on, or by a level with a beam of 0."""
         rankings = []
         for rows in self._batches():
             encoded = self._encoded[rows]
@@ -72,15 +67,11 @@ class IndexSearch:
         return stacked(rankings)
 
     def seconds(self, beam: int) -> Values:
-        """Measure the seconds [n] that some of the queries take alone, on one core."""
         timed = timed_rows(len(self._texts)).tolist()
         return seconds_of(self._scanned, [(slice(row, row + 1), beam) for row in timed])
 
     def served(self, mode: str | None, budget: int | None) -> tuple[Ranking, float]:
-        """Rank each query's best results from its text, as a server does, and return the seconds that this took.
-
-        A budget of 0 re-ranks nothing.
-        """
+        """Search the texts as a server does, and return the seconds. A budget of 0 re-ranks nothing."""
         self._snapshot.model.load()
         began, spends = time.perf_counter(), None if self._snapshot.reranker is None else budget
         rankings = []
@@ -114,20 +105,14 @@ def index_system(name: str, searches: HeldObjects[IndexSearch], model: Model, do
 
 
 def as_searched(system: System, searches: HeldObjects[IndexSearch]) -> System:
-    """Return the system of an index as its spec searches with a filter: visiting more leaves if few documents match.
-
-    Routing costs as much as that of the first leaves.
-    """
+    """Return the system as its spec searches with a filter: it visits more leaves if few documents match."""
     return replace(system, rank=lambda beam: stacked(searches.call(IndexSearch.search, beam)), seconds=None)
 
 
 def level_system(
     name: str, searches: HeldObjects[IndexSearch], model: Model, documents: int, dimension: int, listed: int
 ) -> System:
-    """Make a system that compares all documents by a level of ReTreever's tree, and scores `listed` results again.
-
-    It has a single point. Its cost is the tree, the numbers of the level, and the scores of the shortlist.
-    """
+    """Make a system that compares all documents by a level of ReTreever's tree, and rescores `listed` results."""
     similarity, tree = model.flat_similarity, model.tree
     if similarity is None:
         raise ValueError("similarity: got none; allowed: that of a spec that searches by a level")
@@ -136,10 +121,5 @@ def level_system(
     def rank(_: int) -> Ranking:
         return stacked(searches.call(IndexSearch.search, 0))
 
-    def routing(results: int) -> float:
-        # A row that is scored again counts as one product of vectors; by the deepest level it takes another number.
-        again = 2**tree.levels / dimension - 1 if similarity.again == "level" else 0.0
-        level = (tree.multiply_adds(1) + documents * 2**similarity.level) / dimension
-        return float(level + again * rank(results).scanned_Q.mean())
-
-    return System(name, documents, [listed], rank, routing)
+    level_cost = (tree.multiply_adds(1) + documents * 2**similarity.level) / dimension
+    return System(name, documents, [listed], rank, lambda _: level_cost)

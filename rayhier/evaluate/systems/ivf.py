@@ -50,7 +50,6 @@ class KmeansIvf:
             self._lists = self._lists.where(match_N)
 
     def rank(self, query_QM: Floats, beam: int, k: int) -> Ranking:
-        """Rank the best k results of each query [q, m] in the `beam` lists with the nearest centroids."""
         list_QB: Ints = self._near.search(query_QM, beam)[1]
         scores, rows = self._lists.scan(query_QM, list_QB, k)
         visited_Q, scanned_Q = self._lists.count(list_QB)
@@ -62,11 +61,7 @@ class KmeansIvf:
 
 
 def tuned_lists(documents: BaselineDocuments, dev: Queries, seed: int, leaves: int = 1) -> int:
-    """Choose the number of lists with which 95% of exact search's R@100 on dev costs least.
-
-    It is one of `list_choices`: a power of two from 16 to N/8 for N documents. Routing a query takes a dot product for
-    each list.
-    """
+    """Choose the number of lists with which 95% of exact search's R@100 on dev costs least."""
     judge, (count, searched) = Judge(dev, [TUNED_MEASURE]), documents.counts()
     target = TUNED_SHARE * judge.mean(documents.exact(dev.vector_QM, DEPTH))[TUNED_MEASURE]
     costs = {}

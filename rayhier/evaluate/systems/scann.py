@@ -16,11 +16,10 @@ CELLS = 20_000_000
 
 
 class ScannTree:
-    """ScaNN's partitions with its own defaults and exact scores, so that only the choice of partitions loses recall.
+    """ScaNN's partitions with its own defaults and exact scores, so that only the choice of partitions loses.
 
-    ScaNN does not say which partitions it searched. So it is asked for everything it finds in them: the best k are its
-    results, and the number of documents is what it visited. One default is not used: partitions of at least 50
-    documents, which moves documents away from their nearest partition where most partitions would be smaller.
+    ScaNN does not say which partitions it searched, so it returns all that it finds in them: their number is what it
+    visited. Partitions of fewer than 50 documents are allowed, to keep documents in their nearest partition.
     """
 
     def __init__(self, result_ids: pa.Array, result_N: Ints | None, vector_NM: Floats, leaves: int) -> None:
@@ -37,11 +36,9 @@ class ScannTree:
 
     @classmethod
     def of(cls, documents: BaselineDocuments, leaves: int) -> Self:
-        """Build the partitions, `leaves` of them, over all of some documents."""
         return cls(documents.result_ids, documents.result_N, documents.vector_NM, leaves)
 
     def rank(self, query_QM: Floats, beam: int, k: int) -> Ranking:
-        """Rank the best k results of each query [q, m] in the `beam` partitions with the nearest centroids."""
         begin = 0
         parts = []
         while begin < len(query_QM):

@@ -28,8 +28,8 @@ from rayhier.search.retrieve import Found
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError
 from rayhier.storage import files
+from rayhier.storage.files import seal, unseal
 from rayhier.storage.leaf_map import LeafMap, Manifest
-from rayhier.storage.seal import seal, unseal
 
 KINDS = (".parquet", ".jsonl", ".trec")
 """Endings of the output, which choose its format."""
@@ -242,7 +242,7 @@ def _how(job: Job, request: Request) -> str:
         near = f"at most {request.beam:,} leaves, about {visited:,.0f} rows"
         if request.where is not None or request.fills:
             why = "with the filter" if request.where is not None else f"where these hold fewer than {request.k:,}"
-            near += f", and {why} at most {rules.search.leaves_widened(rules.leaves):,}"
+            near += f", and {why} at most all"
     elif request.mode != "bm25":
         near = f"all {documents} by level {rules.search.level} of the tree"
     read = f"; the cross-encoder reads {request.budget:,} documents of each" if request.budget else ""

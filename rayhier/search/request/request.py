@@ -41,7 +41,7 @@ NO_CROSS_ENCODER = (
 
 
 @dataclass(frozen=True)
-class Limits:
+class SearchLimits:
     """Limits of a request's size, as `RequestLimits` of a server says them.
 
     By default there are none, as for searches in the caller's process, but for results that would fill memory.
@@ -112,7 +112,7 @@ class Rules:
     """True where the index counts words, so that a query may name any mode."""
     groups: int = 1
     """Number of shard groups, each of which lists its own best documents by BM25."""
-    limits: Limits = Limits()
+    limits: SearchLimits = SearchLimits()
     calibration: Calibration | None = None
     """How far dev queries go; None if they choose no beam."""
 
@@ -300,7 +300,7 @@ def rules_of(spec: JobSpec, manifest: Manifest, calibration: Calibration | None 
         spec.corpus.field_types,
         manifest.dimension,
         spec.encoder.similarity == "cosine",
-        manifest.words is not None and spec.search.fuses,
+        manifest.words is not None,
         calibration=calibration,
     )
 

@@ -25,7 +25,8 @@ import torch
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss, ivf_tools
 from rayhier.storage import cache, columns
-from rayhier.storage.leaf_map import LeafMap, Shard
+from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.shard import Shard
 
 PIECE, BITS = 4, 4
 """Numbers of a document's vector that one code stands for, and bits of a code."""

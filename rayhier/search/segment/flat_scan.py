@@ -1,9 +1,9 @@
 """Search of all documents by a level of ReTreever's tree; the best are scored again by vectors or the deepest level.
 
-Shapes: Q queries, K numbers of a level, L leaves, X numbers that score again, T rows considered.
+Shapes: Q queries, K numbers of a level, L leaves, M embedding size, T rows considered.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,10 +22,11 @@ from rayhier.spec import InputError
 from rayhier.spec.filter import Filter
 from rayhier.storage import cache, columns
 from rayhier.storage.cache import Lease
-from rayhier.storage.leaf_map import LeafMap, Shard, Sidecar
+from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.schemas import NODES
+from rayhier.storage.shard import Shard, Sidecar
 
-FORMAT = 2
+FORMAT = 3
 MADE_AT_ONCE = 16_384
 """Documents whose numbers at a level are computed at a time."""
 
@@ -38,15 +39,14 @@ class FlatPart:
         similarity: LevelSimilarity,
         search: FlatSearch,
         row_N: Ints,
-        again: Callable[[Ints], Floats] | None = None,
+        vector_NM: npt.NDArray[Any],
         lease: Lease | None = None,
     ) -> None:
-        """Take the function that compares queries with n documents, and their rows in a segment, `row_N`, ascending.
+        """Take the function that compares queries with n documents, their vectors and ascending rows in a segment.
 
-        `again` reads the numbers [a, x] that score documents again, by their places [a] among these. `lease` keeps
-        cached files on this machine while this object lives.
+        `lease` keeps cached files on this machine while this object lives.
         """
-        self.similarity, self.row_N, self._again, self._lease = similarity, row_N, again, lease
+        self.similarity, self.row_N, self._vector_NM, self._lease = similarity, row_N, vector_NM, lease
         self._search = search
 
     def best(self, query_QK: Floats, count: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
@@ -58,29 +58,19 @@ class FlatPart:
         score_QT, place_QT = self._search(query_QK, most, mask_N)
         return score_QT, np.where(place_QT < 0, -1, self.row_N[place_QT])
 
-    def again(self, query_QX: Floats, row_QT: Ints) -> Floats:
-        """Score rows [q, t] again for queries [q, x], by vectors or the deepest level: [q, t], -inf for row -1.
-
-        ValueError where nothing scores again.
-        """
-        if self._again is None:
-            raise ValueError("again: got rows, but nothing scores again; allowed: a part with what reads its numbers")
+    def by_vectors(self, query_QM: Floats, row_QT: Ints) -> Floats:
+        """Score rows [q, t] for queries [q, m] by the stored vectors: [q, t], -inf for row -1."""
         score_QT = np.full(row_QT.shape, -np.inf, dtype=np.float32)
-        for query_X, row_T, score_T in zip(query_QX, row_QT, score_QT, strict=True):
+        for query_M, row_T, score_T in zip(query_QM, row_QT, score_QT, strict=True):
             present_T = row_T >= 0
-            if present_T.any():
-                again_TX = self._again(np.searchsorted(self.row_N, row_T[present_T]))
-                score_T[present_T] = self._compare(query_X, again_TX)
+            if present_T.any():  # reading float16 is ten times as fast with torch as with numpy
+                stored_TM = self._vector_NM[np.searchsorted(self.row_N, row_T[present_T])]
+                score_T[present_T] = torch.from_numpy(stored_TM).float().numpy() @ query_M
         return score_QT
 
     def intact(self) -> bool:
         """Return True if the mapped files, where there are any, are unchanged since they were opened."""
         return self._lease is None or self._lease.intact()
-
-    def _compare(self, query_X: Floats, again_TX: Floats) -> Floats:
-        if self.similarity.again == "level" and self.similarity.comparison == "tv":
-            return np.asarray(-0.5 * np.abs(again_TX - query_X).sum(axis=1))
-        return np.asarray(again_TX @ query_X)
 
 
 def level_of_all(similarity: LevelSimilarity, stored_NL: npt.NDArray[Any]) -> Floats:
@@ -90,21 +80,6 @@ def level_of_all(similarity: LevelSimilarity, stored_NL: npt.NDArray[Any]) -> Fl
         rows = slice(begin, begin + MADE_AT_ONCE)
         level_NK[rows] = similarity.level_of(stored_NL[rows], similarity.level)
     return level_NK
-
-
-def numbers_again(similarity: LevelSimilarity, stored_NX: npt.NDArray[Any]) -> Callable[[Ints], Floats] | None:
-    """Return a function from documents' places to the numbers that score them again; None if nothing does.
-
-    `stored_NX` are the documents' vectors [n, m] or, to compare by the deepest level, their leaves' stored
-    probabilities [n, l].
-    """
-    match similarity.again:
-        case "vectors":  # reading float16 is ten times as fast with torch as with numpy
-            return lambda places: np.asarray(torch.from_numpy(stored_NX[places]).float().numpy())
-        case "level":
-            depth = stored_NX.shape[1].bit_length() - 1
-            return lambda places: similarity.level_of(stored_NX[places], depth)
-    return None
 
 
 class FlatScan:
@@ -150,9 +125,8 @@ class FlatScan:
         order_QT, gone_QT = leading(rows.score_QT, place_QT, by_name(ids[ID]), results)
         listed = rows.take(order_QT).without(gone_QT)
         documents, place_QT = self._leaves.rows.documents(listed.row_QT, needs=needs)
-        again_QT = None if query.again_QX is None else self._again(query.again_QX, listed)
         compared = sum(self._compared(number, mask_N) for number, mask_N in masks.items())
-        return Shortlist(listed.score_QT, place_QT, documents, compared, again_QT)
+        return Shortlist(listed.score_QT, place_QT, documents, compared, self._by_vectors(query.vector_QM, listed))
 
     def _masks(self, where: Filter | None) -> Mapping[int, Bools | None]:
         """Return masks [n] of the documents to compare in each part, None for all; leaves out parts with none."""
@@ -183,14 +157,13 @@ class FlatScan:
         rows = RankedRows.joined(parts)
         return rows.without(rows.score_QT < least_Q1), complete
 
-    def _again(self, query_QX: Floats, rows: RankedRows) -> Floats:
-        """Score rows again, by vectors or the deepest level: [q, t]."""
+    def _by_vectors(self, query_QM: Floats, rows: RankedRows) -> Floats:
         score_QT = np.full_like(rows.score_QT, -np.inf)
         begin_S = self._leaves.rows.begin_S
         for number, part in self._parts.items():
             in_part_QT = (rows.row_QT >= begin_S[number]) & (rows.row_QT < begin_S[number + 1])
             row_QT = np.where(in_part_QT, rows.row_QT - begin_S[number], -1)
-            score_QT = np.maximum(score_QT, part.again(query_QX, row_QT))
+            score_QT = np.maximum(score_QT, part.by_vectors(query_QM, row_QT))
         return score_QT
 
 
@@ -215,21 +188,15 @@ def _mapped(similarity: LevelSimilarity, leaf_map: LeafMap, shard: Shard, leaves
         "levels", made_of, lambda place: _write(place, similarity, leaf_map, shard, leaves), limit
     )
     mapped = {path.stem: np.load(path, mmap_mode="r") for path in lease.folder.glob("*.npy")}
-    again = None if similarity.again == "none" else numbers_again(similarity, mapped["again"])
-    return FlatPart(similarity, flat(mapped["level"], similarity.comparison), mapped["rows"], again, lease)
+    search = flat(mapped["level"], similarity.comparison)
+    return FlatPart(similarity, search, mapped["rows"], mapped["vectors"], lease)
 
 
 def _write(folder: Path, similarity: LevelSimilarity, leaf_map: LeafMap, shard: Shard, leaves: range) -> None:
-    names = ["leaf", "rank", NODES, *(["vector"] if similarity.again == "vectors" else [])]
-    table = leaf_map.read(shard, names)
+    table = leaf_map.read(shard, ["leaf", "rank", NODES, "vector"])
     leaf_N, rank_N = (table[name].to_numpy() for name in ("leaf", "rank"))
     row_N = np.flatnonzero((rank_N == 0) & (leaf_N >= leaves.start) & (leaf_N < leaves.stop))
     rows = table.take(pa.array(row_N))
-    stored_NL = columns.as_stored(rows[NODES])
     np.save(folder / "rows.npy", row_N)
-    np.save(folder / "level.npy", level_of_all(similarity, stored_NL))
-    match similarity.again:
-        case "vectors":
-            np.save(folder / "again.npy", columns.as_stored(rows["vector"]))
-        case "level":
-            np.save(folder / "again.npy", stored_NL)
+    np.save(folder / "level.npy", level_of_all(similarity, columns.as_stored(rows[NODES])))
+    np.save(folder / "vectors.npy", columns.as_stored(rows["vector"]))

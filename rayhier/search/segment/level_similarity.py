@@ -21,22 +21,20 @@ from rayhier.spec.train.retreever import Comparison
 
 @dataclass(frozen=True)
 class LevelSimilarity:
-    """A rule for comparing documents at a level of ReTreever's tree, and for scoring the best of them again."""
+    """A rule for comparing documents at a level of ReTreever's tree; vectors score the best of them again."""
 
     level: int
     comparison: Comparison
-    again: str
-    """Source of the second scores of the best documents: `none`, `level` (the deepest level) or `vectors`."""
     offset_L: Floats | None = field(default=None, compare=False, repr=False)
     """Learned numbers [l], one for each leaf, that are added to a text's numbers before the cosine (`represent`); None
     for total variation."""
 
     @classmethod
     def of(cls, search: SearchSpec, router: RetreeverRouter) -> Self:
-        """Make the similarity from a spec, which names the level and the second scores, and from a trained router."""
+        """Make the similarity from a spec, which names the level, and from a trained router."""
         trained = router.representations
         offset_L = None if trained.offset_L is None else trained.offset_L.detach().cpu().numpy()
-        return cls(search.at_level(router.levels), trained.similarity, search.finish, offset_L)
+        return cls(search.at_level(router.levels), trained.similarity, offset_L)
 
     @property
     def numbers(self) -> str:
@@ -48,14 +46,9 @@ class LevelSimilarity:
         offset_K = None if self.offset_L is None else torch.from_numpy(self.offset_L).reshape(2**level, -1).mean(dim=1)
         return np.asarray(represent(torch.from_numpy(at_level(stored_NL, level)), self.comparison, offset_K).numpy())
 
-    def even(self, query_QM: Floats, depth: int) -> "FlatQuery":
+    def even(self, query_QM: Floats) -> "FlatQuery":
         """Make the numbers of texts, by their vectors [q, m], that are equally probable in every leaf of a tree."""
-        again = {
-            "none": None,
-            "vectors": query_QM,
-            "level": np.full((len(query_QM), 2**depth), 2.0**-depth, np.float32),
-        }
-        return FlatQuery(np.full((len(query_QM), 2**self.level), 2.0**-self.level, np.float32), again[self.again])
+        return FlatQuery(np.full((len(query_QM), 2**self.level), 2.0**-self.level, np.float32), query_QM)
 
     def query(self, router: RetreeverRouter, encoded: Encoded) -> "FlatQuery":
         """Compute queries' numbers as documents' are computed, from leaf probabilities in the stored precision.
@@ -64,11 +57,7 @@ class LevelSimilarity:
         """
         if router.reader is not None and encoded.token_scores is None:
             raise InputError(f"vector: {UNREAD}")
-        stored_QL = router.leaves(encoded)
-        again_QX = encoded.numpy if self.again == "vectors" else None
-        if self.again == "level":
-            again_QX = self.level_of(stored_QL, router.levels)
-        return FlatQuery(self.level_of(stored_QL, self.level), again_QX)
+        return FlatQuery(self.level_of(router.leaves(encoded), self.level), encoded.numpy)
 
 
 @dataclass(frozen=True)
@@ -77,11 +66,11 @@ class FlatQuery:
 
     query_QK: Floats
     """The queries' numbers [q, k] at the level."""
-    again_QX: Floats | None
-    """The queries' numbers [q, x] by which the best documents are scored again; None where they are not."""
+    vector_QM: Floats
+    """The queries' vectors [q, m], by which the best documents are scored again."""
 
     def part(self, rows: slice) -> "FlatQuery":
-        return FlatQuery(self.query_QK[rows], None if self.again_QX is None else self.again_QX[rows])
+        return FlatQuery(self.query_QK[rows], self.vector_QM[rows])
 
 
 @dataclass(frozen=True)
@@ -99,14 +88,13 @@ class Shortlist:
     """Table with the column `id`, equal for rows of one result, and the further columns that results show."""
     compared: int
     """Number of documents that each query was compared with."""
-    again_QT: Floats | None = None
-    """Scores [q, t] that rank the results; None where the similarities by the level rank them."""
+    again_QT: Floats
+    """Scores [q, t] by the vectors, which rank the results."""
 
     @property
     def scored(self) -> Ints:
         """Number [q] of rows that were scored again."""
-        listed_Q = np.asarray((self.row_QT >= 0).sum(axis=1))
-        return listed_Q if self.again_QT is not None else np.zeros_like(listed_Q)
+        return np.asarray((self.row_QT >= 0).sum(axis=1))
 
     @classmethod
     def merge(cls, parts: "Sequence[Shortlist]", results: int) -> "Shortlist":
@@ -116,15 +104,14 @@ class Shortlist:
         place_QT, gone_QT = leading(score_QF, row_QF, by_name(documents[ID]), results)
         score_QT = np.where(gone_QT, -np.inf, take(score_QF, place_QT))
         row_QT = np.where(gone_QT, -1, take(row_QF, place_QT))
-        again = [part.again_QT for part in parts if part.again_QT is not None]
-        again_QT = np.where(gone_QT, -np.inf, take(np.concatenate(again, axis=1), place_QT)) if again else None
+        again_QT = np.where(gone_QT, -np.inf, take(np.concatenate([part.again_QT for part in parts], axis=1), place_QT))
         return cls(score_QT, row_QT, documents, sum(part.compared for part in parts), again_QT)
 
     def finished(self, k: int) -> Ranking:
         """Rank the best k results of each query, each by its best row; ties by id."""
-        score_QT, number_N = self.score_QT if self.again_QT is None else self.again_QT, by_name(self.documents[ID])
-        order_QT = ordered(score_QT, self.row_QT, number_N)
-        best = once(take(score_QT, order_QT), take(self.row_QT, order_QT), number_N, k)
+        number_N = by_name(self.documents[ID])
+        order_QT = ordered(self.again_QT, self.row_QT, number_N)
+        best = once(take(self.again_QT, order_QT), take(self.row_QT, order_QT), number_N, k)
         zero_Q = np.zeros(len(self.row_QT), dtype=np.int64)
         return Ranking(*compact(*best, self.documents), zero_Q + self.compared, self.scored, zero_Q)
 

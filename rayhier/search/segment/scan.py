@@ -27,7 +27,8 @@ from rayhier.search.segment.rows import RankedRows, Rows, in_leaves, lacks
 from rayhier.search.segment.segment import Segment
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import LOSSLESS, Codec, SearchSpec
-from rayhier.storage.leaf_map import LeafMap, Shard
+from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.shard import Shard
 
 KEPT_FILTERS = 4
 """Number of filters whose matching rows a scan remembers."""

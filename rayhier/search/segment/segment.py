@@ -36,7 +36,8 @@ from rayhier.spec.filter import Filter
 from rayhier.spec.search import Codec
 from rayhier.storage import cache, columns
 from rayhier.storage.cache import Lease
-from rayhier.storage.leaf_map import LeafMap, Shard, key_of
+from rayhier.storage.leaf_map import LeafMap, key_of
+from rayhier.storage.shard import Shard
 
 POPULATE = 22
 """Linux's number of the advice to map all pages of a file for reading now (MADV_POPULATE_READ)."""

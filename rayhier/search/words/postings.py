@@ -32,7 +32,8 @@ from rayhier.dataset.words import postings as count_words
 from rayhier.dataset.words import word_hashes, words
 from rayhier.storage import cache, schemas
 from rayhier.storage.cache import Lease
-from rayhier.storage.leaf_map import LeafMap, Shard
+from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.shard import Shard
 
 if TYPE_CHECKING:
     from rayhier.search.segment.tail import TailView

@@ -19,7 +19,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import ID
 from rayhier.search.request.answer import Answer, answers
 from rayhier.search.request.model import Model
-from rayhier.search.request.request import NO_CROSS_ENCODER, Limits, Queries, Request, Rules, rules_of
+from rayhier.search.request.request import NO_CROSS_ENCODER, Queries, Request, Rules, SearchLimits, rules_of
 from rayhier.search.request.routes import Routes, find_routes
 from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import (
@@ -106,7 +106,7 @@ class View:
         leaf_map: LeafMap,
         model: Model,
         groups: Sequence[Group],
-        limits: Limits,
+        limits: SearchLimits,
         reranking: Reranking | None,
     ) -> Self:
         """Open what requests read of a version besides its rows, without a tail.

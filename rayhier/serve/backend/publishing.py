@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 from rayhier.index import change
 from rayhier.index.compact import compact_here
-from rayhier.index.due import Due
 from rayhier.index.maintain import can_maintain, leaves_at_once, maintain
 from rayhier.index.pack import pack
-from rayhier.index.stats import Stats
+from rayhier.index.stats import Due, Stats
 from rayhier.index.vacuum import vacuum
 from rayhier.model.router import Router
 from rayhier.search.segment.memory import give_back
@@ -26,6 +25,7 @@ from rayhier.serve.backend.placement import Placement
 from rayhier.serve.errors import RETRY, ApiError, LostError, unanswered
 from rayhier.serve.threads import Tasks, run_in, yield_to_others
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.index import LEAF_FACTOR
 from rayhier.storage import current, leaf_map
 from rayhier.storage.leaf_map import LeafMap, Manifest, Rollback
 from rayhier.storage.paths import Location, locate
@@ -185,9 +185,8 @@ class Publisher:
         async with self._publishing:
             if self._lease.moved:
                 return
-            factor = self._follower.spec.index.max_leaf_factor
             await self.serve_newest()  # one that nobody serves yet may have another router
-            await run_in(self._fold_thread, change.fold, self._root, self._placement.assigner, factor)
+            await run_in(self._fold_thread, change.fold, self._root, self._placement.assigner, LEAF_FACTOR)
             await self.serve_newest()
             self._maintenance.may_be_due = True
             await self._maintain()

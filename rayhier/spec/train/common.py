@@ -14,6 +14,8 @@ STEPS, FEWEST_EPOCHS = 300, 10
 MOST_DOCUMENTS = 1_000_000
 """Most documents that training keeps in memory with their vectors: all documents of its pairs, and further ones up to
 this number, drawn by a hash of the id. The index still holds all documents."""
+MINED = 10
+"""Number of a query's best wrong documents, from which its hard negatives are drawn at random."""
 MEASUREMENTS = 20
 """Most measurements on dev. A measurement encodes all documents. With fewer epochs, each is measured."""
 
@@ -28,9 +30,6 @@ class Training(Section):
     """Number of passes over the training pairs."""
     batch_size: Annotated[int, Field(ge=2, le=1_000_000)] = 256
     """Number of pairs in a training step, of all workers together."""
-    micro_batch: Annotated[int, Field(ge=1)] | None = None
-    """Most texts whose activations a worker keeps in memory at a time. Each text is then encoded twice and gradients
-    are cached: gradients stay equal, and batch 4096 fits one GPU. null: a worker's share of a batch at once."""
 
     def passes(self, pairs: int) -> int:  # noqa: ARG002  most trainings say how many
         """Return the number of epochs for a number of training pairs."""
@@ -69,15 +68,13 @@ class Mining(Section):
 
     source: str
     """Documents from which hard negatives are taken; `none`: nothing is mined."""
-    top: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Number of a query's best wrong documents, from which its hard negatives are drawn at random."""
     refresh: Annotated[int, Field(ge=1)] = 5
     """Epochs after which hard negatives are mined again."""
 
     @model_validator(mode="after")
     def _mined_at_all(self) -> Self:
         if self.source == "none":
-            self.refuse("top", "refresh", where="only where source is not none")
+            self.refuse("refresh", where="only where source is not none")
         return self
 
 
@@ -87,15 +84,13 @@ class ExactNegatives(Mining):
     source: Literal["exact", "none"] = "exact"
     """`exact`: hard negatives are mined among all documents (as in ANCE). `none`: negatives are only the other
     documents of the batch."""
-    per_query: Annotated[int, Field(ge=1, le=100)] = 2
+    per_query: Annotated[int, Field(ge=1, le=MINED)] = 2
     """Number of hard negatives of a query in a step; fewer where the query has fewer wrong documents."""
 
     @model_validator(mode="after")
     def _drawn_from_enough(self) -> Self:
         if self.source == "none":
             self.refuse("per_query", where="only where source is not none")
-        elif self.per_query > self.top:
-            raise ValueError(f"per_query at most top: {self.per_query} are drawn from {self.top}")
         return self
 
 

@@ -9,7 +9,6 @@ from rayhier.spec.train.common import InfoNce
 LEARNS = (
     "epochs",
     "batch_size",
-    "micro_batch",
     "encoder_lr",
     "temperature",
     "hard_negatives",

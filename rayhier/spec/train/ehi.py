@@ -10,9 +10,14 @@ from pydantic import Field, model_validator
 from rayhier.spec.base import Rate, Section, Weight
 from rayhier.spec.train.common import Mining, Training
 
+MARGIN = 0.3
+"""Margin γ of the triplet losses."""
+UNLIKE = 0.9
+"""Similarity τ below which two documents count as unlike."""
+
 
 class Loss(Section):
-    """EHI's three losses, their weights λ and margins; the paper's Table 8 tunes them for each collection."""
+    """Weights λ of EHI's three losses; the paper's Table 8 tunes them for each collection."""
 
     semantic: Weight = 1.0
     """Weight λ1 of the triplet loss on the encoder's vectors."""
@@ -20,19 +25,11 @@ class Loss(Section):
     """Weight λ2 of the triplet loss on path embeddings, the tree's probabilities on a text's path."""
     intra_leaf: Weight = 1.0
     """Weight λ3 of the loss for unlike documents in the same leaf."""
-    margin: Annotated[float, Field(ge=0, le=2)] = 0.3
-    """Margin γ of the triplet losses."""
-    unlike: Annotated[float, Field(ge=-1, le=1)] = 0.9
-    """Similarity τ below which two documents count as unlike."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
         if self.semantic == self.indexing == self.intra_leaf == 0:
             raise ValueError("semantic, indexing or intra_leaf above 0: with none of them nothing is learned")
-        if self.intra_leaf == 0:
-            self.refuse("unlike", where="only where intra_leaf is above 0")
-        if self.semantic == self.indexing == 0:
-            self.refuse("margin", where="only where semantic or indexing is above 0")
         return self
 
 

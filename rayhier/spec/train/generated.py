@@ -6,6 +6,9 @@ from pydantic import Field
 
 from rayhier.spec.base import Section
 
+MOST_READ, MOST_WRITTEN = 512, 64
+"""Most tokens that a model reads, prompt and document together, and most tokens of a query that it writes."""
+
 
 class PairFile(Section):
     """Pairs in a UTF-8 file of JSON lines, `{"query": "…", "doc_id": "…"}`."""
@@ -27,10 +30,6 @@ class QueryModel(Section):
     """Text that is put before each document that the model reads."""
     per_document: Annotated[int, Field(ge=1, le=100)] = 1
     """Number of queries for each document; fewer where the model repeats itself."""
-    max_length: Annotated[int, Field(ge=4, le=8192)] = 512
-    """Most tokens that the model reads, prompt and document together; further tokens are cut off."""
-    new_tokens: Annotated[int, Field(ge=1, le=1024)] = 64
-    """Most tokens of a query that the model writes."""
     most: Annotated[int, Field(ge=1)] = 100_000
     """Most documents (passages, where documents are cut) to write queries for, drawn by a hash of the id."""
 

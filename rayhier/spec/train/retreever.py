@@ -84,7 +84,6 @@ class RetreeverTraining(Training):
         return ContrastTraining(
             type="contrast",
             objective="auto" if self.objective == "documents" else self.objective,
-            micro_batch=self.micro_batch,
         )
 
     @property

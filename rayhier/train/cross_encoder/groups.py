@@ -1,7 +1,7 @@
-"""Groups that a cross-encoder learns from: a query's answer among wrong documents, with a cheap teacher's scores.
+"""Groups that a cross-encoder learns from: a query's answer among wrong documents, with a teacher's scores.
 
-Wrong documents are drawn from the base encoder's best, from BM25's best, and from all documents. The teacher is
-softmax(20 (base + 0.3 BM25 / max)) over the group.
+Wrong documents are of the base encoder's best, of BM25's best, and any. The teacher is softmax(20 (base + 0.3 BM25 /
+max)).
 """
 
 from dataclasses import dataclass
@@ -30,8 +30,6 @@ class TrainingGroup:
 
 
 class TrainingGroups:
-    """Draws groups of a query, its answer and wrong documents from a corpus with judged pairs."""
-
     def __init__(self, examples: Examples, texts: list[str], spec: Groups = GROUPS) -> None:
         self.examples, self.texts, self.spec = examples, texts, spec
         self.words, self.known = Words(texts, None), examples.known()
@@ -43,7 +41,7 @@ class TrainingGroups:
         return len(self.query_P)
 
     def draw(self, pair_G: Ints, generator: np.random.Generator) -> list[TrainingGroup]:
-        """Draw a group for each pair numbered in `pair_G`; missing wrong documents come from all documents."""
+        """Draw a group for each pair. Missing wrong documents come from all documents."""
         base_GB = draw(self.base_PT[pair_G], self.spec.base, generator)
         bm25_GW = draw(self.bm25_PT[pair_G], self.spec.bm25, generator)
         return [
@@ -67,7 +65,6 @@ class TrainingGroups:
         return np.asarray(row_PK)
 
     def _sharing(self, part: slice, k: int) -> Ints:
-        """Find the best rows by BM25; a query that is in several pairs is searched once."""
         query_U, place = np.unique(self.query_P[part], return_inverse=True)
         return self.words.best([self.examples.query_texts[query] for query in query_U.tolist()], k)[1][place]
 
@@ -75,7 +72,6 @@ class TrainingGroups:
 def _fresh(
     known: KnownPositives, query: int, taken: list[int], candidate_X: Ints, count: int, generator: np.random.Generator
 ) -> list[int]:
-    """Draw up to `count` of the rows `candidate_X` that are neither taken nor known answers of a query."""
     drawn_X = (
         generator.permutation(candidate_X)
         if len(candidate_X) <= 10 * count + 100

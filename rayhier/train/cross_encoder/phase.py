@@ -15,20 +15,15 @@ from rayhier.dataset.ranking import Ranking
 from rayhier.model.cross_encoder import CrossEncoder
 from rayhier.spec.cross_encoder import MOST_PAIRS, CrossEncoderSpec
 from rayhier.train.cross_encoder.groups import TrainingGroup, TrainingGroups
-from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Descent, Learner, Phase
 
 MEASURE = "nDCG@10"
-
 DEPTH, QUERIES = 50, 200
 """Number of best documents that are re-ranked for a dev query, and the most dev queries."""
-
 Read = Callable[[Sequence[tuple[str, str]]], Floats]
 """Function that scores pairs of a query's and a document's text: [n]."""
-
 PASS = 1_000
 """Groups in a pass: a longer epoch is several passes, with checkpoints between them."""
-
 CPU_PAIRS = 64
 """Pairs whose activations are in memory at a time, on a CPU."""
 
@@ -60,29 +55,23 @@ def group_loss(score_D: Tensor, teacher_D: Tensor, weight: float) -> Tensor:
 
 
 class Reading(Phase):
-    """The training phase of a cross-encoder on groups of a query, its answer and wrong documents."""
-
     def __init__(
         self,
         model: CrossEncoder,
-        corpora: Sequence[TrainingGroups],
+        groups: TrainingGroups,
         spec: CrossEncoderSpec,
         training: Recipe,
         measure: Measure,
         dtype: torch.dtype = torch.float32,
-        group: WorkerGroup | None = None,
     ) -> None:
-        """Prepare to train; the transformer computes in `dtype`, while weights and optimizer stay float32."""
-        self.model, self.corpora, self.spec, self.training = model, list(corpora), spec, training
+        self.model, self.groups, self.spec, self.training = model, groups, spec, training
         self.dtype, self._measure = dtype, measure
-        self.learner = Learner({"model": model}, (training.lr,), group, Descent(warm_up=0.1, clip=1.0))
-        self.groups = sum(min(len(corpus), training.most_pairs) for corpus in self.corpora)
-        self.parts = max(1, -(-self.groups // PASS))
+        self.learner = Learner({"model": model}, (training.lr,), Descent(warm_up=0.1, clip=1.0))
+        self.parts = max(1, -(-min(len(groups), training.most_pairs) // PASS))
         self.epochs = training.epochs * self.parts
         self.measure_every = self.parts
 
     def run_pass(self, epoch: int) -> dict[str, float]:
-        """Run one pass on every worker; returns the mean loss of its groups as `loss_total`."""
         number, part = divmod(epoch, self.parts)
         chosen = np.array_split(self._order(number), self.parts)[part]
         steps = np.array_split(chosen, max(1, -(-len(chosen) // self.training.batch_size)))
@@ -98,17 +87,11 @@ class Reading(Phase):
         return self._measure(self.model.eval()) if self.learner.group.rank == 0 else {}
 
     def finish(self) -> None:
-        """Set the model to evaluation mode, ready to score."""
         self.model.eval()
 
     def _order(self, epoch: int) -> Ints:
-        """Return the numbers of pairs, over all corpora, in an epoch's random order; of a large corpus only a part."""
         generator = np.random.default_rng([self.training.seed, epoch])
-        begin, chosen = 0, []
-        for corpus in self.corpora:
-            chosen.append(begin + generator.permutation(len(corpus))[: self.training.most_pairs])
-            begin += len(corpus)
-        return generator.permutation(np.concatenate(chosen))
+        return generator.permutation(generator.permutation(len(self.groups))[: self.training.most_pairs])
 
     def _step(self, row_G: Ints, seed: list[int], done: float) -> float:
         workers = self.learner.group
@@ -130,14 +113,11 @@ class Reading(Phase):
         return float(workers.sum(sum(losses)))
 
     def _drawn(self, row_G: Ints, seed: list[int]) -> list[TrainingGroup]:
-        """Draw the groups of pairs numbered over all corpora; a pair's draw does not depend on the worker."""
-        groups, begin = [], 0
-        for corpus in self.corpora:
-            part_G = row_G[(row_G >= begin) & (row_G < begin + len(corpus))]
-            for row in part_G.tolist():
-                groups += corpus.draw(np.array([row - begin]), np.random.default_rng([*seed, row]))
-            begin += len(corpus)
-        return groups
+        return [
+            group
+            for row in row_G.tolist()
+            for group in self.groups.draw(np.array([row]), np.random.default_rng([*seed, row]))
+        ]
 
     def _loss(self, groups: Sequence[TrainingGroup]) -> Tensor:
         queries = [group.query for group in groups for _ in group.documents]
@@ -158,7 +138,7 @@ class Reading(Phase):
         return next(self.model.parameters()).device
 
 
-class Rerank:
+class DevReranking:
     """Dev queries with the base encoder's best documents, which a cross-encoder re-ranks."""
 
     def __init__(self, queries: Queries, base: Ranking, text_of: Callable[[Ints], list[str]]) -> None:
@@ -177,7 +157,6 @@ class Rerank:
         return score_QK
 
     def measured(self, score_QK: Floats) -> float:
-        """Compute nDCG@10 of the order by scores [q, k]."""
         order_QK = np.argsort(-score_QK, axis=1, kind="stable")
         ranked = replace(
             self.base,

@@ -16,26 +16,25 @@ from rayhier.dataset.holdout import held_queries
 from rayhier.dataset.queries import Queries, load_queries
 from rayhier.dataset.ranking import ID, Ranking
 from rayhier.model.cross_encoder import CrossEncoder, load_cross_encoder, save_cross_encoder
-from rayhier.model.precision import resolve, resolve_device
+from rayhier.model.precision import best_device, resolve
 from rayhier.progress import say
 from rayhier.scores.scorer import SETTINGS, TRIED, PairScorer, Settings, read_pairs
 from rayhier.search.segment.exact import best_results
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cross_encoder import CrossEncoderSpec, CrossEncoderTraining
-from rayhier.storage import columns, current, files
+from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.cross_encoder_folder import CrossEncoderFolder
 from rayhier.storage.paths import locate
 from rayhier.train.cross_encoder.groups import TrainingGroups
-from rayhier.train.cross_encoder.phase import DEPTH, QUERIES, Reading, Recipe, Rerank
+from rayhier.train.cross_encoder.phase import DEPTH, QUERIES, DevReranking, Reading, Recipe
 from rayhier.train.data import judged_pairs, sampled
 from rayhier.train.loop import best_row
 from rayhier.train.ray import METRICS, Run, run_workers
 
 PHASE = "cross_encoder"
 MOST_DOCUMENTS = 1_000_000
-"""Most documents of a corpus from which wrong documents are drawn, and which dev queries search."""
 FIRST_WORDS = 12
 NO_PAIRS = (
     "cross_encoder.train: no judged train pair is left to learn from in {}; allowed: a corpus with train judgements, "
@@ -44,17 +43,12 @@ NO_PAIRS = (
 
 
 def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt) -> Output:
-    """Make a job's cross-encoder, trained where the spec says so; write `model/`, `settings.json` and `metrics.json`.
-
-    Returns the counts for its record. Raises InputError where a corpus has no judged train pair left to learn from.
-    """
+    """Make a job's cross-encoder. InputError if a corpus has no judged train pair left to learn from."""
     reads = _cross(spec)
     if reads.train is not None:
         apart = kept_apart(corpus, vectors, spec)
-        for place in (None, *reads.train.pairs):
-            taught = _published(place) if place else (corpus, vectors)
-            if not train_queries(*taught, apart).answered:
-                raise InputError(NO_PAIRS.format(taught[0].folder))
+        if not train_queries(corpus, vectors, apart).answered:
+            raise InputError(NO_PAIRS.format(corpus.folder))
     config = {
         "spec": spec.model_dump(mode="json"),
         "model": str(folder.path),
@@ -73,15 +67,14 @@ def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: 
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """Train on one Ray Train worker, from the newest checkpoint; the first worker writes model and settings."""
     spec = JobSpec.model_validate(config["spec"])
     reads, workers = _cross(spec), spec.cluster.train
     torch.set_num_threads(workers.cpus)
     root, folder = locate(config["root"]), Path(config["model"])
     corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
-    device = resolve_device("auto")
+    device = best_device()
     seed = None if reads.train is None else 0
-    model = load_cross_encoder(folder, reads.head, seed=seed, layers=reads.layers).to(device)
+    model = load_cross_encoder(folder, reads.head, seed=seed).to(device)
     dev = _dev(corpus, vectors)
     with ExitStack() as stack:
         run = Run(spec, workers, {}, config, stack)
@@ -104,12 +97,10 @@ def _phase(
     model: CrossEncoder,
     corpus: Artifact,
     vectors: Artifact,
-    dev: Rerank | None,
+    dev: DevReranking | None,
 ) -> Reading:
     reads = _cross(spec)
-    others = [_published(place) for place in training.pairs]
-    apart = kept_apart(corpus, vectors, spec)
-    corpora = [_groups(*pair, apart) for pair in ((corpus, vectors), *others)]
+    groups = _groups(corpus, vectors, kept_apart(corpus, vectors, spec))
     passed = 0
 
     def measure(model: CrossEncoder) -> dict[str, float]:
@@ -119,8 +110,8 @@ def _phase(
             return {"dev": float(passed)}  # the last epoch is kept
         return {"dev": dev.measured(dev.scores(lambda pairs: read_pairs(model, pairs, reads)))}
 
-    dtype = resolve("auto" if reads.precision in ("auto", "float16") else reads.precision, resolve_device("auto"))
-    return Reading(model, corpora, reads, Recipe(training.epochs), measure, dtype)
+    dtype = resolve("auto" if reads.precision in ("auto", "float16") else reads.precision, best_device())
+    return Reading(model, groups, reads, Recipe(training.epochs), measure, dtype)
 
 
 def _groups(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> TrainingGroups:
@@ -132,10 +123,7 @@ def _groups(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> Tra
 
 
 def kept_apart(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> AbstractSet[str]:
-    """Return the texts of queries from which a job's cross-encoder never learns, in any corpus.
-
-    These are the train queries that are kept for scores, and the dev queries.
-    """
+    """Return the texts of queries that must not train: dev queries, and train queries kept for scores."""
     queries, apart = load_queries(corpus, vectors, "train"), set(load_queries(corpus, vectors, "dev").texts)
     if spec.scores is not None:
         kept_ids = set(held_queries(queries.ids, spec.scores.judged))
@@ -148,25 +136,17 @@ def train_queries(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) 
     return queries.some(np.array([text not in apart for text in queries.texts], dtype=bool))
 
 
-def _published(place: str) -> tuple[Artifact, Artifact]:
-    """Open corpus and vectors of another workdir; InputError where it has published none."""
-    workdir = locate(place)
-    now = current.read(workdir)
-    return current.artifact(workdir, now, "corpus"), current.artifact(workdir, now, "vectors")
-
-
-def _dev(corpus: Artifact, vectors: Artifact) -> Rerank | None:
+def _dev(corpus: Artifact, vectors: Artifact) -> DevReranking | None:
     queries = load_queries(corpus, vectors, "dev")
     if not queries.answered:
         return None
     queries = queries.some(np.isin(queries.ids, held_queries(queries.ids, QUERIES)))
     documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
     texts = load_texts(corpus, documents.ids)
-    return Rerank(queries, _base(queries, documents), lambda row_U: texts.take(pa.array(row_U)).to_pylist())
+    return DevReranking(queries, _base(queries, documents), lambda row_U: texts.take(pa.array(row_U)).to_pylist())
 
 
 def _base(queries: Queries, documents: Documents) -> Ranking:
-    """Rank documents, by row, with the base encoder for each query; of a document's passages only the best counts."""
     ids, results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
 
     def fetch_rows(fetch: int) -> tuple[Floats, Ints]:
@@ -179,7 +159,7 @@ def _base(queries: Queries, documents: Documents) -> Ranking:
 
 
 def _samples(corpus: Artifact) -> list[tuple[str, str]]:
-    """Read pairs of a title, or first words, and a text, by which number formats are compared where there is no dev."""
+    """Read pairs of a title, or first words, and a text, which replace dev queries to compare number formats."""
     table = columns.read([corpus.path(corpus.names("documents/")[0])], ["title", "text"]).slice(0, TRIED)
     rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
     return [(title or " ".join(text.split()[:FIRST_WORDS]), text) for title, text in rows]

@@ -21,13 +21,11 @@ from rayhier.spec.train import HceTraining
 from rayhier.train.batch import Ask, LossTerm, PairBatch
 from rayhier.train.contrast import Draw, EncoderPhase, Measure
 from rayhier.train.examples import Examples, KnownPositives, batches
-from rayhier.train.group import WorkerGroup
 from rayhier.train.hce.pseudo import PseudoPairs, own_answers
 from rayhier.train.loop import Descent, Learner
 from rayhier.train.tower import Tower
 
 SPARE = 4
-"""Further documents to look at when siblings are drawn, as some are known answers."""
 
 ROUNDS = 3
 """Iterations of k-means that move the trained centroids to the documents' trained vectors."""
@@ -37,13 +35,10 @@ PSEUDO_WEIGHT = 0.5
 
 
 class TrainingTree:
-    """The tree that a training uses: its number of nodes is fixed, its shape changes whenever it is built anew."""
+    """The tree that a training uses: its number of nodes is fixed, its shape changes whenever it is rebuilt."""
 
     def __init__(self, learner: Learner, hierarchy: Hierarchy, counts: Sequence[int], documents: int) -> None:
-        """Keep an empty tree of `counts` nodes at its levels; `plant` fills the tree.
-
-        The tree's tensors are in `learner.kept`, so that checkpoints hold them.
-        """
+        """Keep an empty tree of `counts` nodes at its levels in `learner.kept`, which checkpoints hold."""
         self.learner, self.hierarchy, self.counts = learner, hierarchy, list(counts)
         for level, count in enumerate(self.counts):
             learner.kept[f"parent.{level}"] = torch.zeros(count, dtype=torch.long)
@@ -53,14 +48,10 @@ class TrainingTree:
 
     @property
     def version(self) -> int:
-        """Number of times that the tree was built."""
         return int(self.learner.kept["version"])
 
     def plant(self, document_NM: Floats, branching: int, seed: int) -> None:
-        """Build the tree from documents' vectors [n, m], and start its centroids anew, on all workers.
-
-        The first worker clusters the documents by direction, whatever their length, into nodes of `branching` children.
-        """
+        """Build the tree from directions of documents' vectors [n, m] on the first worker, for all workers."""
         group, kept = self.learner.group, self.learner.kept
         if group.rank == 0:
             self._note(grow(directions(document_NM), branching, seed))
@@ -89,13 +80,10 @@ class TrainingTree:
         kept = self.learner.kept
         parents = [kept[f"parent.{level}"] for level in range(len(self.counts))]
         node_N = kept["leaf"]
-        above = []
-        for parent_K in reversed(parents):
-            above.append(node_N)
-            node_N = parent_K[node_N]
-        self.path_NT = (
-            torch.stack([*reversed(above)], dim=1) if above else torch.zeros(len(node_N), 0, dtype=torch.long)
-        )
+        self.path_NT = torch.zeros(len(node_N), len(parents), dtype=torch.long)
+        for level in reversed(range(len(parents))):
+            self.path_NT[:, level] = node_N
+            node_N = parents[level][node_N]
         told_apart = len(self.hierarchy)
         alive = [
             torch.bincount(self.path_NT[:, level], minlength=self.counts[level]) > 0 for level in range(told_apart)
@@ -104,14 +92,13 @@ class TrainingTree:
         self._arranged = self.version
 
     def below(self, level: int, generator: np.random.Generator) -> "Below":
-        """List the documents below each node of a level, 0 for the root, in a new random order."""
         self.arrange()
         node_N = self.path_NT[:, level - 1].numpy() if level else np.zeros(len(self.path_NT), dtype=np.int64)
-        return Below.of(node_N, self.counts[level - 1] if level else 1, generator)
+        return Below(node_N, self.counts[level - 1] if level else 1, generator)
 
 
 def directions(vector_NM: Floats) -> Floats:
-    """Scale vectors [n, m] to unit length; returns the input where all have it already.
+    """Scale vectors [n, m] to unit length, unless all have it already.
 
     >>> directions(np.array([[3.0, 4.0], [0.0, 1.0]], dtype=np.float32)).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 1.0]]
@@ -125,23 +112,14 @@ def directions(vector_NM: Floats) -> Floats:
 class Below:
     """Documents below each node of a level of the tree, in random order, from which near documents are drawn."""
 
-    def __init__(self, node_N: Ints, order_N: Ints, place_N: Ints, begin_K: Ints) -> None:
-        self.node_N, self.order_N, self.place_N, self.begin_K = node_N, order_N, place_N, begin_K
-
-    @classmethod
-    def of(cls, node_N: Ints, nodes: int, generator: np.random.Generator) -> "Below":
-        """Sort documents by their nodes [n], numbered below `nodes`, and at random within a node."""
+    def __init__(self, node_N: Ints, nodes: int, generator: np.random.Generator) -> None:
         order_N = generator.permutation(len(node_N))
-        order_N = order_N[np.argsort(node_N[order_N], kind="stable")]
-        place_N = np.empty_like(order_N)
-        place_N[order_N] = np.arange(len(order_N))
-        return cls(node_N, order_N, place_N, np.searchsorted(node_N[order_N], np.arange(nodes + 1)))
+        self.node_N, self.order_N = node_N, order_N[np.argsort(node_N[order_N], kind="stable")]
+        self.place_N = np.argsort(self.order_N)
+        self.begin_K = np.searchsorted(node_N[self.order_N], np.arange(nodes + 1))
 
     def siblings(self, query_N: Ints, document_N: Ints, known: KnownPositives, count: int) -> Ints:
-        """Draw `count` other documents below the node of each document: rows [n, count], -1 where there are fewer.
-
-        The documents that follow in the node's random order are taken, but no known answers of the query.
-        """
+        """Draw `count` other documents below each document's node, no known answers: [n, count], -1 for none."""
         node_N = self.node_N[document_N]
         begin_N, size_N = self.begin_K[node_N], np.diff(self.begin_K)[node_N]
         step_W = np.arange(1, count + SPARE + 1)
@@ -153,10 +131,7 @@ class Below:
 
 
 class TreeBatch:
-    """A term of HCE's loss: each query picks its answer among documents, and the answer's nodes among their siblings.
-
-    Documents drawn near an answer are negatives of its query alone, so the query's worker encodes them.
-    """
+    """A term of HCE's loss: each query picks its answer among documents, and the answer's nodes among siblings."""
 
     def __init__(
         self,
@@ -168,10 +143,10 @@ class TreeBatch:
         *,
         both: bool = False,
     ) -> None:
-        """Take pairs, and sets of further negatives for each pair, rows [n, s] of documents near the answer (-1: none).
+        """Take pairs, and sets of further negatives for each pair, rows [n, s] (-1: none).
 
-        The contrastive loss is computed with each set and summed. `hierarchy` weighs the cross-entropy among siblings
-        of nodes, `weight` the sum of all; with `both`, documents pick their queries too.
+        `hierarchy` weighs the cross-entropy among siblings, `weight` all. With `both`, documents pick their queries
+        too.
         """
         self.pairs, self.training_tree, self.both = pairs, training_tree, both
         self.hierarchy, self.weight = hierarchy, weight
@@ -197,7 +172,6 @@ class TreeBatch:
         return self.weight * total / len(self.pairs.query_N)
 
     def _gathered(self, query_NM: Tensor, share_CM: Tensor) -> tuple[Tensor, Tensor]:
-        """Gather queries and documents of all workers in one exchange, as every worker's backward pass has one."""
         rows, columns = ([len(share) for share in shares] for shares in (self.pairs.rows, self.pairs.columns))
         if not self.both:
             return query_NM, self.pairs.group.gather(share_CM, columns)
@@ -208,10 +182,7 @@ class TreeBatch:
 
 
 def scores(query_NM: Tensor, sibling_XM: Tensor, sibling_NS: Ints) -> Tensor:
-    """Compute inner products [n, s] of each query with its own negatives; -inf where it has fewer.
-
-    `sibling_NS` holds the negatives' rows, -1 for none; `sibling_XM` the vectors of all that are not -1, in order.
-    """
+    """Compute inner products [n, s] of each query with its own negatives, -inf for none (row -1)."""
     present_NS = torch.from_numpy(sibling_NS >= 0).to(query_NM.device)
     row_X = present_NS.nonzero()[:, 0]
     score_NS = query_NM.new_full(present_NS.shape, -torch.inf)
@@ -219,8 +190,6 @@ def scores(query_NM: Tensor, sibling_XM: Tensor, sibling_NS: Ints) -> Tensor:
 
 
 class Hce(EncoderPhase):
-    """The training phase of HCE: an encoder and the centroids of a tree of documents learn from pairs."""
-
     def __init__(
         self,
         tower: Tower,
@@ -229,15 +198,14 @@ class Hce(EncoderPhase):
         spec: HceTraining,
         seed: int,
         measure: Measure,
-        group: WorkerGroup | None = None,
     ) -> None:
-        """Prepare to train by the judged pairs of `examples`, by pseudo-queries (`pseudo`; None: none), or by both."""
+        """Prepare to train by the judged pairs of `examples`, by pseudo-queries, or by both."""
         n, m = examples.document_NM.shape
         counts = spec.tree.counts(n)
         self.hierarchy = Hierarchy(counts[: spec.tree.told_apart(n)], m).to(tower.device)
         modules = {"encoder": tower.module, "hierarchy": self.hierarchy}
         descent = Descent("adafactor" if spec.form == "paper" else "adamw")
-        learner = Learner(modules, (spec.encoder_lr, spec.encoder_lr), group, descent)
+        learner = Learner(modules, (spec.encoder_lr, spec.encoder_lr), descent)
         self.spec, self.pseudo, self.judged = spec, pseudo, len(examples.pair_P2) > 0
         units = len(examples.pair_P2) if self.judged or pseudo is None else len(pseudo.rows)
         super().__init__(tower, examples, spec, spec.passes(units), seed, measure, learner)
@@ -246,15 +214,10 @@ class Hce(EncoderPhase):
 
     @property
     def levels(self) -> list[int]:
-        """Levels of the tree; below an answer's node at each, further negatives are drawn (Eq. 7).
-
-        They are the lowest level whose nodes the loss tells apart, and for form `paper` all levels below it too.
-        """
         lowest = len(self.hierarchy)
         return [lowest] if self.spec.form == "single" else list(range(lowest, len(self.training_tree.counts) + 1))
 
     def steps(self, epoch: int) -> Iterator[Draw]:
-        """Yield the steps of a pass over the judged pairs, or without these over documents with pseudo-queries."""
         if not self.training_tree.version:
             self.plant()
         generator = np.random.default_rng([self.seed, epoch, 2])
@@ -274,12 +237,12 @@ class Hce(EncoderPhase):
         mined_X = self.pairs.drawn(rows, self.spec.hard_negatives.per_query, generator)
         parts: list[LossTerm] = [self.batch(rows, mined_X)]
         if self.pseudo is not None:
-            drawn = _some(self.pseudo.rows, len(rows), generator)
+            count = min(len(rows), len(self.pseudo.rows))
+            drawn = np.asarray(generator.choice(self.pseudo.rows, count, replace=False, shuffle=False))
             parts.append(self._pseudo_batch(self.pseudo, drawn, PSEUDO_WEIGHT, generator))
         return parts
 
     def batch(self, rows: Ints, mined_X: Ints) -> TreeBatch:
-        """Make the loss term of the judged pairs numbered `rows`; documents at rows `mined_X` are further negatives."""
         group, known = self.learner.group, self.pairs.known
         pairs = PairBatch(group, known, "query", self.examples.pair_P2[rows], mined_X, self.spec.temperature)
         return self._told(pairs, 1.0)
@@ -313,16 +276,11 @@ class Hce(EncoderPhase):
         self.training_tree.plant(self.documents(), self.spec.tree.children(len(self.examples.document_NM)), self.seed)
 
 
-def _some(row_D: Ints, count: int, generator: np.random.Generator) -> Ints:
-    return np.asarray(generator.choice(row_D, min(count, len(row_D)), replace=False, shuffle=False))
-
-
 @torch.no_grad()
 def node_router(trained: Hce) -> LearnedIvfRouter:
-    """Make a learned IVF router, without training of its own, from the lowest level of HCE's trained centroids.
+    """Make a learned IVF router from the lowest level of HCE's centroids, refined by k-means.
 
-    Trained centroids separate documents but need not lie among them, so rounds of k-means begin at the centroids. A
-    document's leaf is that of the centroid nearest to its trained vector, not its node in the tree.
+    A document's leaf is that of the nearest centroid, not its node in the tree.
     """
     centroid_LM = F.normalize(trained.hierarchy.centroids[-1].detach().cpu(), dim=1)
     vector_NM = trained.documents()

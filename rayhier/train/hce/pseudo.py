@@ -27,8 +27,6 @@ class PseudoPairs(Protocol):
 
 
 class StoredPairs:
-    """Pseudo-queries that were embedded in advance, several for a document."""
-
     def __init__(self, drawn: Spans) -> None:
         self.rows, self.begin_D, self.count_D = np.unique(drawn.row_P, return_index=True, return_counts=True)
 
@@ -38,7 +36,7 @@ class StoredPairs:
 
 
 class RedrawnPairs:
-    """Pseudo-queries drawn anew from documents' texts at every use, for a transformer that trains."""
+    """Pseudo-queries drawn from documents' texts at every use, for a transformer that trains."""
 
     def __init__(self, drawer: SpanDrawer, documents: pa.Table, drawn: Spans, tower: TextTower) -> None:
         self.drawer, self.documents, self.tower = drawer, documents, tower
@@ -67,12 +65,11 @@ class SamePairs:
 
 
 def pick(count_X: Ints, generator: np.random.Generator) -> Ints:
-    """Draw a whole number from 0 to below each count: [x]."""
     return np.asarray((generator.random(len(count_X)) * count_X).astype(np.int64))
 
 
 def own_answers(documents: int, copies: Copies | None) -> KnownPositives:
-    """Index each document, with all passages of the same document, as the answers of its pseudo-queries."""
+    """Index each document, with all its passages, as the answers of its pseudo-queries."""
     if copies is None:
         rows = np.arange(documents)
         return KnownPositives(rows * (documents + 1), documents, rows)
@@ -86,7 +83,6 @@ def own_answers(documents: int, copies: Copies | None) -> KnownPositives:
 def pseudo_pairs(
     spec: PseudoQueries, tower: Tower, drawn: Spans | None, documents: Callable[[], pa.Table]
 ) -> PseudoPairs | None:
-    """Make the training pairs of pseudo-queries that a spec asks for; None where there are none."""
     if isinstance(tower, TextTower) and spec.source == "simcse":
         return SamePairs(tower.size("document"), tower)
     if drawn is None or not len(drawn):

@@ -1,7 +1,6 @@
-"""Start of a head in closed form, which discounts how documents differ from their own pseudo-queries (ours).
+"""Start of a head in closed form, which discounts how documents differ from their pseudo-queries (ours).
 
-The difference between a title or a span and its document is noise to a search. Directions in which such differences are
-large count less: x becomes C^-½ x, where C is the differences' covariance, shrunk towards a multiple of the identity
+x becomes C^-½ x, where C is the covariance of these differences, shrunk towards a multiple of the identity
 (within-class covariance normalisation, Hatch et al., 2006).
 """
 
@@ -17,24 +16,17 @@ from rayhier.train.group import WorkerGroup
 from rayhier.train.tower import HeadTower, Tower
 
 SHRINKAGE = 0.1
-"""Multiple of the identity that is added to the covariance after it was scaled to a mean variance of 1
-(docs/LOG.md)."""
+"""Multiple of the identity that is added to the covariance, scaled to a mean variance of 1 (docs/LOG.md)."""
 ERRORS = 2.0
 """Number of standard errors: a head starts whitened unless dev is worse with it by more."""
 ROWS = 65_536
-"""Number of differences, between pseudo-queries and documents, in memory at a time."""
 
 
-def start_whitened(
-    tower: Tower, spec: HceTraining, drawn: Spans | None, measure: Measure, group: WorkerGroup | None = None
-) -> None:
-    """Whiten a head by documents' pseudo-queries if the spec says so; with `auto`, unless dev gets worse.
-
-    Worse is by more than two standard errors of the difference, query by query: few dev queries differ by chance.
-    """
+def start_whitened(tower: Tower, spec: HceTraining, drawn: Spans | None, measure: Measure) -> None:
+    """Whiten a head by documents' pseudo-queries if the spec says so. With `auto`, unless dev gets worse."""
     if not isinstance(tower, HeadTower) or drawn is None or not len(drawn) or not spec.whitens(len(drawn)):
         return
-    group, before_MM = group or WorkerGroup(), tower.module.weight.detach().clone()
+    group, before_MM = WorkerGroup(), tower.module.weight.detach().clone()
 
     def dev() -> Values | None:
         if spec.start != "auto" or group.rank > 0:
@@ -55,8 +47,6 @@ def start_whitened(
 def is_behind(value_Q: Values, other_Q: Values) -> bool:
     """Return True if the mean of `value_Q` is lower than that of `other_Q` by more than two standard errors.
 
-    The error is that of the mean difference, query by query.
-
     >>> other_Q = np.array([0.5, 0.6, 0.7, 0.8])
     >>> is_behind(other_Q - [0.1, 0.2, 0.1, 0.2], other_Q), is_behind(other_Q - [0.4, -0.1, 0.3, 0.0], other_Q)
     (True, False)
@@ -67,7 +57,6 @@ def is_behind(value_Q: Values, other_Q: Values) -> bool:
 
 @torch.no_grad()
 def whiten(head: ResidualHead, document_NM: Floats, drawn: Spans) -> None:
-    """Set a head to the matrix that whitens the differences of pseudo-queries and their documents."""
     matrix_MM = whitening(covariance(document_NM, drawn), SHRINKAGE)
     head.weight.copy_(torch.from_numpy(matrix_MM) - torch.eye(len(matrix_MM)))
 

@@ -27,7 +27,6 @@ AUCTIONS, EVEN, PRICE = 20, 1.2, 0.02
 """Most rounds of price changes; the imbalance that ends them; the price that a leaf of twice the mean size gains in
 one."""
 DEAREST = 0.2
-"""Largest price or discount, in cosine. No price separates identical documents, so prices must have an end."""
 UNSEEN = 20
 """Where documents are a sample of the corpus, every 20th row is read neither by k-means nor for prices."""
 FEWEST_GROUPED = 16_384
@@ -39,8 +38,7 @@ SAMPLE_A_LEAF = 256
 def make_router(spec: LearnedIvfRouting, document_NM: Floats, seed: int, *, sampled: bool = False) -> LearnedIvfRouter:
     """Make a router that equals k-means IVF of documents' vectors [n, m], float32 or float16.
 
-    Where the documents are a sample of the corpus (`sampled`), k-means does not read every twentieth: centroids are
-    nearer to documents that k-means has read, so the unread ones stand for the rest of the corpus.
+    In a sample of a corpus, k-means skips every twentieth document, which then stands for the rest of the corpus.
     """
     n, m = document_NM.shape
     router = empty_router(spec, n, m, seed)
@@ -58,7 +56,6 @@ def make_router(spec: LearnedIvfRouting, document_NM: Floats, seed: int, *, samp
 
 
 def empty_router(spec: LearnedIvfRouting, documents: int, dimension: int, seed: int) -> LearnedIvfRouter:
-    """Make an untrained router whose size suits a number of documents with vectors of size `dimension`."""
     branching = spec.children(documents)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -68,14 +65,11 @@ def empty_router(spec: LearnedIvfRouting, documents: int, dimension: int, seed: 
 
 
 def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: int, *, sampled: bool = False) -> Ints:
-    """Place documents in leaves [n, r], first leaf first, about evenly; the router keeps prices and leaf sizes.
+    """Place documents in leaves [n, r], first leaf first, about evenly. The router keeps prices and leaf sizes.
 
-    A price is subtracted from documents' cosines to a leaf's centroid. In each round a leaf fuller than the mean gets a
-    higher price and an emptier leaf a lower one, as in an auction, until sizes are even; the most even round counts.
-    Prices, and the border within which documents have a second leaf, come from a sample of documents and stay with the
-    router, so that every document is placed independently, now or later. A round compares a document only with the
-    leaves that were nearest before there were prices. Where the documents are a sample of the corpus (`sampled`), the
-    border comes from those that neither k-means nor the prices have read.
+    A price is subtracted from documents' cosines to a leaf's centroid. In each round full leaves get a higher price and
+    empty leaves a lower one, as in an auction, and the most even round counts. Prices, and the border within which
+    documents have a second leaf, come from a sample and stay with the router, so each document is placed independently.
     """
     n, leaves = len(document_NM), spec.leaves_per_document
     rows = np.sort(np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE_A_LEAF * router.n_leaves])
@@ -106,7 +100,7 @@ def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: i
 
 @dataclass(frozen=True)
 class _Bidders:
-    """A batch of documents [n, m] and the leaves [n, c] near them, searched once; prices change which leaf is best."""
+    """Documents [n, m] and the leaves [n, c] near them, searched once. Prices change which leaf is best."""
 
     document_NM: Floats
     leaf_NC: Tensor
@@ -116,7 +110,7 @@ class _Bidders:
 
     @classmethod
     def of(cls, router: LearnedIvfRouter, document_NM: Floats) -> list[Self]:
-        """Search leaves for all documents; the batches are slices of two arrays, as separate arrays fragment memory."""
+        """Search leaves for all documents. Batches are slices of two arrays: separate arrays fragment memory."""
         n, count = len(document_NM), min(2 * CANDIDATES, router.n_leaves)
         leaf_NC, near_NC = torch.empty(n, count, dtype=torch.int32), torch.empty(n, count)
         for part in parts(n):
@@ -131,7 +125,6 @@ class _Bidders:
         return np.asarray((best_N2[:, 0] - best_N2[:, -1]).numpy())
 
     def leaves(self, router: LearnedIvfRouter, leaves: int) -> Ints:
-        """Choose the leaves [n, r] of the documents at the router's prices."""
         count = 1 if leaves == 1 else min(CANDIDATES, self.near_NC.shape[1])
         place_NC = self._after(router.cells.price_L).topk(count, dim=1).indices
         leaf_NC = self.leaf_NC.gather(1, place_NC).numpy()
@@ -169,10 +162,10 @@ def siblings(centroid_LM: Floats, branching: int, height: int, seed: int) -> Int
 
 
 def even_groups(vector_NM: Floats, groups: int, seed: int) -> Ints:
-    """Put n vectors [n, m] into groups of n / groups each, near ones together; returns the group [n] of each vector.
+    """Put n vectors [n, m] into groups of equal size, near ones together: the group [n] of each vector.
 
-    Centres of groups come from k-means; then vectors apply to groups, nearest first, and a full group keeps the nearest
-    of the vectors that applied (deferred acceptance, Gale and Shapley). ValueError where `groups` does not divide n.
+    Centres come from k-means. Vectors apply to groups, nearest first, and a full group keeps the nearest (deferred
+    acceptance, Gale and Shapley).
     """
     n = len(vector_NM)
     if n % groups:

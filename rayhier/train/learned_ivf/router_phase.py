@@ -1,8 +1,4 @@
-"""Training of a learned IVF's router after its encoder: k-means makes leaves, the router learns which hold answers.
-
-The first worker makes leaves and targets (queries and their answers) and copies them to the other workers, which share
-the targets of each step.
-"""
+"""Training of a learned IVF's router after its encoder: which leaves hold the answers of queries."""
 
 import math
 from collections.abc import Callable
@@ -24,7 +20,6 @@ from rayhier.spec.router import LearnedIvfRouting
 from rayhier.spec.router.learned_ivf import DOCUMENTS_A_QUERY, TEACHING, Teaching
 from rayhier.train.contrast import EncoderPhase
 from rayhier.train.examples import Examples, batches, ranges
-from rayhier.train.group import WorkerGroup
 from rayhier.train.learned_ivf.kmeans_start import empty_router, leaf_sizes, make_router, settle
 from rayhier.train.loop import Learner, Phase
 
@@ -32,10 +27,8 @@ MOST_JUDGED = 10
 """Number of a query's judged answers up to which each has the full weight; more answers share the weight of so many."""
 
 MEASURED = 1 << 24
-"""About the most densities of leaves, for pairs of dev queries and their answers, that are in memory at a time."""
 
 FITTED = 1_024
-"""Most targets from which the leaves' first scale is fitted."""
 
 LEAST, MOST, THIRDS = 0.02, 50.0, 16
 """Least and greatest factor of the leaves' first weights, and how often a third of the range between them is left
@@ -64,8 +57,7 @@ class Targets:
     def of(cls, examples: Examples, query_QM: Floats, document_NM: Floats, spec: Teaching, seed: int) -> Self:
         """Make targets from trained vectors of queries [q, m] and of a sample of the documents [n, m].
 
-        The answers of a query are its judged and its exact nearest documents; those of a document are the document
-        itself and its exact nearest documents. `spec` has the weights and numbers of each.
+        A query's answers are its judged and its exact nearest documents, a document's are itself and its exact nearest.
         """
         most = min(spec.most, DOCUMENTS_A_QUERY * len(query_QM))
         rows = np.random.default_rng([seed, 2]).permutation(len(document_NM))[:most]
@@ -87,7 +79,6 @@ def _keys(pair_P2: Ints, documents: int) -> Ints:
 
 
 def _judged(pair_P2: Ints, spec: Teaching) -> tuple[Ints, Floats]:
-    """Return judged pairs with weights; where a query has more than ten, its pairs weigh as much as ten."""
     count_P = np.bincount(pair_P2[:, 0])[pair_P2[:, 0]]
     return pair_P2, (spec.judged * np.minimum(1.0, MOST_JUDGED / count_P)).astype(np.float32)
 
@@ -101,27 +92,15 @@ def _near(vector_TM: Floats, document_NM: Floats, count: int, weight: float) -> 
 
 
 class RouterPhase(Phase):
-    """A training phase of a learned IVF's router on targets: queries and the leaves of their answers."""
-
     def __init__(
-        self,
-        router: LearnedIvfRouter,
-        leaf_NR: Ints,
-        targets: Targets,
-        dev: Targets,
-        spec: Teaching,
-        seed: int,
-        group: WorkerGroup | None = None,
+        self, router: LearnedIvfRouter, leaf_NR: Ints, targets: Targets, dev: Targets, spec: Teaching, seed: int
     ) -> None:
-        """Prepare to train a router whose documents lie in leaves [n, r]; without targets it stays unchanged.
-
-        `dev` are targets to measure by. Only the first worker reads `leaf_NR`, `targets` and `dev`.
-        """
+        """Prepare to train a router whose documents lie in leaves [n, r], read by the first worker only."""
         self.router, self.spec, self.seed = router, spec, seed
         self.sizes = leaf_sizes(leaf_NR, router.n_leaves)
         self.dev = dev
         self.dev_PR = torch.from_numpy(leaf_NR[dev.pair_P2[:, 1]])
-        self.learner = Learner({"router": router}, (spec.lr,), group)
+        self.learner = Learner({"router": router}, (spec.lr,))
         self.learner.group.copy_from_first(router.buffers())
         device = router.device
         self.vector_TM = self._hand(torch.from_numpy(targets.vector_TM), device)
@@ -160,11 +139,7 @@ class RouterPhase(Phase):
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """Measure the router on dev, on the first worker; empty on the others.
-
-        `dev` is the number of all rows divided by the rows that a query visits until it reaches an answer, as a
-        geometric mean over dev queries and their answers; `imbalance` and others describe the leaves' sizes.
-        """
+        """Measure, as a geometric mean over dev queries' answers, all rows / rows visited until the answer."""
         if self.learner.group.rank > 0:
             return {}
         dev, total = self.dev, 0.0
@@ -184,10 +159,10 @@ class RouterPhase(Phase):
 
 @torch.no_grad()
 def fit_scale(router: LearnedIvfRouter, targets: Targets, leaf_NR: Ints) -> None:
-    """Scale the weights of each level so that the nodes of the targets' answers are as probable as one factor can make.
+    """Scale the weights of each level by the factor that makes the nodes of the targets' answers most probable.
 
-    Without it training spends its steps on the scale (Guo et al., "On Calibration of Modern Neural Networks", 2017,
-    which calls its inverse the temperature). The order of a level's nodes does not change.
+    Otherwise training spends its steps on the scale, the inverse of Guo et al.'s temperature ("On Calibration of Modern
+    Neural Networks", 2017). The order of a level's nodes does not change.
     """
     if not len(targets.vector_TM):
         return
@@ -230,11 +205,11 @@ def build_router_phase(
     *,
     sampled: bool = False,
 ) -> RouterPhase:
-    """Make the phase that trains a learned IVF's router after its encoder, by the encoder's trained vectors.
+    """Make the phase that trains a learned IVF's router by the trained encoder's vectors.
 
-    `dev_P2` are judged pairs (dev query row, document row). Where no query is judged there are no targets, and the
-    order of k-means remains: documents as queries are unlike queries, and a router that learns from them alone visits
-    half as many documents again (docs/LOG.md). `sampled`: the documents are only a sample of the corpus.
+    `dev_P2` are judged pairs (dev query row, document row). Without judged queries k-means remains: a router that
+    learns from documents alone visits half as many again (docs/LOG.md). `sampled`: the documents are a sample of the
+    corpus.
     """
     group, seed = trained.learner.group, trained.pairs.seed
     n, m = examples.document_NM.shape
@@ -243,10 +218,10 @@ def build_router_phase(
     targets, dev, leaf_NR = Targets.none(m), Targets.none(m), np.zeros((0, 1), np.int64)
     if group.rank > 0:
         empty = empty_router(spec_router, n, m, seed).to(trained.tower.device)
-        return RouterPhase(empty, leaf_NR, targets, dev, TEACHING, seed, group)
+        return RouterPhase(empty, leaf_NR, targets, dev, TEACHING, seed)
     begun = make_router(spec_router, document_NM, seed, sampled=sampled).to(trained.tower.device)
     leaf_NR = settle(begun, document_NM, spec, seed, sampled=sampled)
     if not examples.same:
         targets = Targets.of(examples, query_QM, document_NM, TEACHING, seed)
         fit_scale(begun, targets, leaf_NR)
-    return RouterPhase(begun, leaf_NR, targets, Targets.judged(dev_QM, dev_P2), TEACHING, seed, group)
+    return RouterPhase(begun, leaf_NR, targets, Targets.judged(dev_QM, dev_P2), TEACHING, seed)

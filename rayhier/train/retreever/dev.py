@@ -27,10 +27,7 @@ class SizesMeasure:
     """Measures vectors of several sizes on dev queries: nDCG@10 and R@100 of a search without an index."""
 
     def __init__(self, queries: Queries, documents: Documents, answers: Collection[str] = (), numbers: int = 1) -> None:
-        """Measure by `queries`; `answers` are the ids of documents that answer train queries.
-
-        `numbers` is the size of the largest vectors: where it is very large, fewer documents are searched.
-        """
+        """`answers` are ids of documents that answer train queries, `numbers` the largest vectors' size."""
         self.judge = DevJudge(queries, MEASURES, answers)
         self.row_N = searched(queries, documents.results, min(MOST_SEARCHED, MOST_NUMBERS // numbers))
         self.ids, self.results = (
@@ -49,7 +46,6 @@ class SizesMeasure:
 
 
 def searched(queries: Queries, results: Sequence[str], most: int) -> Ints:
-    """Choose the rows of at most `most` documents that dev queries search: all, or answers and a random sample."""
     n = len(results)
     if n <= most:
         return np.arange(n)

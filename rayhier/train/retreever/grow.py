@@ -31,13 +31,11 @@ NONE: Ints = np.zeros(0, np.int64)
 
 
 MOST_READ = 200_000
-"""Most documents that a start reads; of more, a random sample."""
 
 DIRECTED = 3
 """Dimensions for each split that starts at a direction of the linear map: the last directions are mostly noise."""
 
 READ = 64
-"""Texts whose tokens are read at a time, without gradient."""
 
 SETTLED = 512
 """Documents on which the first scores of attention splits are centred and scaled."""
@@ -54,10 +52,10 @@ def grow(
     read: Read | None = None,
     held_N: Ints = NONE,
 ) -> RetreeverRouter:
-    """Train a tree of the router's spec and return its router; `run` is called with each phase's name and the phase.
+    """Train a tree and return its router. `run` is called with each phase's name and the phase.
 
-    The tree reads the tensors that `read` gives for texts, by default the tower's vectors. Documents in `held_N`, by
-    row, stand for dev queries, so that none is trained with as a query.
+    The tree reads the tensors of `read`, by default the tower's vectors. Documents at rows `held_N` stand for dev
+    queries.
     """
     group, dimension = WorkerGroup(), examples.document_NM.shape[1]
     document_NM = encode_side(tower, "document", dimension, group)
@@ -109,11 +107,7 @@ def grow(
 def with_documents(
     examples: Examples, document_NM: Floats, spec: RetreeverTraining, seed: int, held_N: Ints = NONE
 ) -> tuple[Examples, Callable[[Read], Read]]:
-    """Add documents as queries to the examples, as many as the spec says; the first worker draws them.
-
-    Also returns a function that wraps a `Read` so that it reads them as queries. Documents at rows `held_N` stand for
-    dev queries and are not added.
-    """
+    """Add documents as queries, but none of `held_N`, and return how to read them."""
     if not spec.documents or examples.same:
         return examples, lambda read: read
     group, queries = WorkerGroup(), len(examples.query_QM)
@@ -152,12 +146,7 @@ def _keep_cells(router: RetreeverRouter, document_NM: Floats, phase: MatchingPha
 
 
 def asking(examples: Examples, document_NM: Floats, share: float, seed: int, held_N: Ints) -> tuple[Ints, Ints]:
-    """Draw documents as queries, and for each one of its three nearest documents as its answer.
-
-    Draws `share` times as many as there are judged pairs. Returns the rows [r] of queries and of answers. Documents in
-    `held_N` are never queries, as they stand for dev queries. No document is paired with a passage of the same
-    document.
-    """
+    """Draw documents as queries, each with one of the three nearest other documents as its answer: rows [r] of both."""
     n, count = len(document_NM), round(share * len(examples.pair_P2))
     draws, none_R = np.random.default_rng([seed, 3]), np.zeros(0, np.int64)
     drawn_N = draws.permutation(n)
@@ -171,10 +160,7 @@ def asking(examples: Examples, document_NM: Floats, share: float, seed: int, hel
 
 
 def with_asked(examples: Examples, row_R: Ints, answer_R: Ints) -> Examples:
-    """Add pairs of documents as queries (rows [r]) and as answers (rows [r]); they become queries q, q + 1, ….
-
-    q is the number of queries so far. Neither the document itself nor another passage of it is a negative of its query.
-    """
+    """Add pairs of documents as queries and as answers (rows [r]). No passage of a query is its negative."""
     pair_P2 = np.stack([np.arange(len(row_R)), answer_R], axis=1)
     query_S, spared_S = np.arange(len(row_R)), row_R
     if examples.copies is not None:
@@ -203,7 +189,6 @@ def reading(read: Read, queries: int, row_R: Ints) -> Read:
 
 
 def _stacked(parts: tuple[Tensor, ...]) -> Tensor:
-    """Join the rows of several tensors; token vectors and masks are padded to the longest."""
     if parts[0].ndim == 2 and parts[0].dtype == torch.float32:
         return torch.cat(parts)
     longest = max(part.shape[1] for part in parts)
@@ -211,10 +196,7 @@ def _stacked(parts: tuple[Tensor, ...]) -> Tensor:
 
 
 class Adapter(Representations):
-    """A linear map of texts' vectors; the first numbers of a mapped vector are a smaller vector of the text.
-
-    Kusupati et al., "Matryoshka Representation Learning", 2022.
-    """
+    """A linear map of vectors, whose first numbers are a smaller vector (Kusupati et al., "Matryoshka", 2022)."""
 
     similarity: Comparison = "cosine"
 
@@ -257,11 +239,10 @@ def principal(vectors_NM: Floats, seed: int) -> Tensor:
 
 @torch.no_grad()
 def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats, seed: int) -> Tensor:
-    """Set the splits' hyperplanes to the first third of the directions [d, m], from the root down, then at random.
+    """Set the splits' hyperplanes to the first third of the directions [d, m], then at random.
 
-    Random rows come in orthogonal bases: a complete basis keeps inner products as they are. Where splits read hidden
-    units, these are set to the first rows and their opposites, and a split reads one or a random mixture of them.
-    Returns the means of scores that were removed [splits].
+    Random rows come in orthogonal bases, which keep inner products. Hidden units are set to the first rows and their
+    opposites. Returns the means of scores that were removed [splits].
     """
     planes, draw = splits.planes, torch.Generator().manual_seed(seed)
     count, dimension = len(planes.weight), direction_DM.shape[1]
@@ -280,7 +261,6 @@ def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats
 
 
 def bases(count: int, dimension: int, draw: torch.Generator) -> Tensor:
-    """Draw `count` random directions [count, m], from random orthogonal bases one after the other."""
     bases = [
         torch.linalg.qr(torch.randn(dimension, dimension, generator=draw))[0]
         for _ in range(max(1, -(-count // dimension)))
@@ -290,14 +270,13 @@ def bases(count: int, dimension: int, draw: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 def start_at_random(splits: Splits, vectors_NM: Floats, seed: int) -> Tensor:
-    """Start splits at random directions; returns the means of scores that were removed [splits]."""
     splits.planes.weight.copy_(torch.randn(splits.planes.weight.shape, generator=torch.Generator().manual_seed(seed)))
     return splits.scale(torch.from_numpy(sampled(vectors_NM, seed)))
 
 
 @torch.no_grad()
 def start_between_halves(splits: Splits, vectors_NM: Floats, seed: int) -> Tensor:
-    """Start each split between two halves, by k-means, of its node's documents: at the difference of their centroids.
+    """Start each split at the difference of two k-means centroids of its node's documents.
 
     A node with fewer than two documents splits at random. Returns the means of scores that were removed [splits].
     """
@@ -314,7 +293,6 @@ def start_between_halves(splits: Splits, vectors_NM: Floats, seed: int) -> Tenso
 
 
 def sampled(vectors_NM: Floats, seed: int) -> Floats:
-    """Return vectors [n, m], or a random sample of 200,000 where there are more."""
     if len(vectors_NM) <= MOST_READ:
         return vectors_NM
     rows = np.sort(np.random.default_rng(seed).choice(len(vectors_NM), MOST_READ, replace=False))

@@ -13,7 +13,6 @@ from rayhier.model.retreever import NodeTree, Representations, similarities
 from rayhier.spec.train import RetreeverTraining
 from rayhier.spec.train.retreever import Comparison, Schedule
 from rayhier.train.examples import Examples, batches
-from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Descent, Learner, Phase
 from rayhier.train.retreever.dev import SizesMeasure
 from rayhier.train.tower import Side, Tower, divided
@@ -45,15 +44,12 @@ class Scale(nn.Module):
         self.log, self.most = nn.Parameter(torch.tensor(math.log(start))), most
 
     def forward(self) -> Tensor:
-        """Return the factor, lowered to its limit where it has grown beyond."""
         with torch.no_grad():
             self.log.clamp_(max=math.log(self.most))
         return self.log.exp()
 
 
 class MatchingPhase(Phase):
-    """The training phase of vectors of several sizes, such as a tree's levels, on the output of a frozen encoder."""
-
     def __init__(
         self,
         representations: Representations,
@@ -62,7 +58,6 @@ class MatchingPhase(Phase):
         spec: RetreeverTraining,
         seed: int,
         measure: SizesMeasure,
-        group: WorkerGroup | None = None,
         *,
         read: Read | None = None,
         vectors: Read | None = None,
@@ -73,9 +68,9 @@ class MatchingPhase(Phase):
     ) -> None:
         """Prepare to train on the tensors of `read`, by default the tower's vectors.
 
-        Schedule and learning rate default to the spec's. `at_once` is the number of texts that are read at a time,
-        without gradient. `vectors` reads the encoder's vectors, where `read` reads tokens; `anchor` is the weight of a
-        loss that keeps the largest vectors' cosines near those of the encoder's vectors.
+        `at_once` texts are read at a time, without gradient. `vectors` reads the encoder's vectors if `read` reads
+        tokens. `anchor` is the weight of a loss that keeps the largest vectors' cosines near those of the encoder's
+        vectors.
         """
         self.representations, self.tower = representations.to(tower.device).eval(), tower
         self.examples, self.known, self.seed = examples, examples.known(), seed
@@ -85,7 +80,7 @@ class MatchingPhase(Phase):
         self.anchor, self.at_once = anchor, at_once
         self.scale = Scale(*SCALES[representations.similarity]).to(tower.device)
         modules, rate = {"representations": representations, "scale": self.scale}, rate or spec.router_lr
-        self.learner = Learner(modules, (rate, rate), group, DESCENT)
+        self.learner = Learner(modules, (rate, rate), DESCENT)
         self.epochs = spec.passes(len(examples.pair_P2))
         self.measure_every = spec.between(self.epochs)
 
@@ -106,11 +101,7 @@ class MatchingPhase(Phase):
         return loss
 
     def loss(self, rows: Ints, done: float, drawn: float) -> Tensor:
-        """Compute this worker's share of the loss of the pairs numbered `rows`: a mean over pairs, directions, sizes.
-
-        `done` is the share of training that is over, by which the schedule changes; `drawn`, a random number in [0, 1),
-        chooses the size to train where the schedule is `stochastic`.
-        """
+        """Compute this worker's share of the loss: a mean over pairs, directions and sizes."""
         group, (query_N, document_N) = self.learner.group, self.examples.pair_P2[rows].T
         shares = group.shares(np.arange(len(rows)))
         place_A, counts = shares[group.rank], [len(share) for share in shares]
@@ -138,11 +129,7 @@ class MatchingPhase(Phase):
         return torch.as_tensor(loss)
 
     def _moved(self, deepest: Sequence[Tensor], vectors: Sequence[Tensor], counts: Sequence[int]) -> Tensor:
-        """Compute this worker's share of the mean squared difference between new cosines and the encoder's.
-
-        Cosines are those among queries, among documents, and between both; `deepest` are the largest trained vectors
-        [a, k] and `vectors` the encoder's [a, m], at unit length, of queries and of documents.
-        """
+        """Compute this worker's share of the mean squared change of cosines among and between both sides."""
         gathered = [[self.learner.group.gather(part, counts) for part in parts] for parts in (deepest, vectors)]
         total = deepest[0].new_zeros(())
         for first_side, second_side in ((0, 0), (0, 1), (1, 1)):
@@ -157,10 +144,9 @@ class MatchingPhase(Phase):
         return self.representations.sizes(self.representations.scores(*self.read(side, rows)))
 
     def measure(self) -> dict[str, float]:
-        """Measure search at several sizes on dev, on every worker: measures by name, `dev`, their mean, and `scale`.
+        """Measure search at several sizes on dev, on every worker.
 
-        The best epoch is kept, not a later one that is behind it by chance alone: a start at directions that are
-        trained already can be the best, and later epochs learn the train queries by heart (docs/LOG.md).
+        The best epoch is kept, not a later one as good: later epochs learn the train queries by heart (docs/LOG.md).
         """
         document_NW, dev_QW = self.scores("document", self.dev.row_N), self.scores("dev")
         group, measured = self.learner.group, None
@@ -171,10 +157,7 @@ class MatchingPhase(Phase):
         return {"dev": agreed.dev, **agreed.values, "scale": float(self.scale().detach())}
 
     def _compared(self, score_NW: Floats) -> list[Floats]:
-        """Compute the vectors [n, size] that dev measures: the largest, and sizes at a third and half of the list.
-
-        Where only the largest size trains, only this one.
-        """
+        """Compute the vectors [n, size] that dev measures: the largest, and sizes at 1/3 and 1/2."""
         last = len(self.representations.counts) - 1
         # The cosine of two numbers that sum to zero is 1 or -1.
         places = {last} if self.schedule == "constant" else {max(1, last // 3), max(1, last // 2), last}
@@ -182,13 +165,13 @@ class MatchingPhase(Phase):
 
     @torch.no_grad()
     def scores(self, side: Side, row_N: Ints | None = None) -> Floats:
-        """Compute scores [n, w] of a side's texts, by default all, on the first worker; on others an empty array."""
+        """Compute scores [n, w] of a side's texts on the first worker. Others get an empty array."""
         rows = np.arange(self.tower.size(side)) if row_N is None else row_N
         return self._divided(self.representations.scores, side, rows, self.representations.width)
 
     @torch.no_grad()
     def leaves(self, tree: NodeTree) -> Ints:
-        """Find the most probable leaf [n] of every document, on the first worker; an empty array on the others."""
+        """Find the most probable leaf [n] of every document on the first worker."""
 
         def best(*read: Tensor) -> Tensor:
             return torch.as_tensor(tree(*read)[-1]).argmax(dim=1, keepdim=True)
@@ -213,10 +196,7 @@ def picks(score_NC: Tensor, own_N: Tensor, spared_NC: Tensor) -> Tensor:
 def level_weights(schedule: Schedule, depth: int, done: float, drawn: float) -> Sequence[float]:
     """Return the loss weight of each level 1 to `depth`, after a share `done` of the steps.
 
-    `drawn` is a random number in [0, 1), which `stochastic` needs.
-
-    `constant` trains the leaves; `linear` and `exponential` go down level by level; `stochastic` draws a level with
-    P(d) ∝ d²; `matryoshka` trains every level at once.
+    `stochastic` draws a level with P(d) ∝ d² by the random number `drawn` in [0, 1).
 
     >>> level_weights("linear", 4, 0.5, 0.0), level_weights("stochastic", 2, 0.0, 0.19)
     ([0.0, 0.0, 1.0, 0.0], [1.0, 0.0])
@@ -244,10 +224,7 @@ def at_a_time(representations: Representations) -> int:
 
 @torch.no_grad()
 def size_all(representations: Representations, score_NW: Floats, places: Collection[int] | None = None) -> list[Floats]:
-    """Compute vectors [n, size] of every size from scores [n, w], in batches, smallest first.
-
-    `places` selects sizes by their position; None: all.
-    """
+    """Compute vectors [n, size] of the sizes at `places` (None: all) from scores [n, w], in batches."""
     device, step = next(representations.parameters()).device, at_a_time(representations)
     parts = []
     for begin in range(0, max(1, len(score_NW)), step):

@@ -14,10 +14,11 @@ choice.
 import bisect
 import itertools
 import json
+import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 CUT, OK = 0, 200
@@ -88,6 +89,11 @@ class Change:
     """Its number in the log; None: no sending was answered 200."""
 
     @property
+    def name(self) -> object:
+        """What is used once: a key, or a change without one."""
+        return self.sends[0].key or self
+
+    @property
     def start(self) -> float:
         return min(send.start for send in self.sends)
 
@@ -138,11 +144,9 @@ class Violation:
         for operation in self.operations[:SHOWN]:
             times = f"{operation.start:.4f} to {operation.end:.4f}"
             outcome = json.dumps(operation.answer or operation.error)
-            lines.append(
-                f"  client {operation.client} operation {operation.number}, {times}: {operation.kind} "
-                f"{json.dumps(operation.sent)} "
-                f"key {operation.key} -> {operation.status} {outcome[:600]}"
-            )
+            sent = f"{operation.kind} {json.dumps(operation.sent)} key {operation.key}"
+            name = f"client {operation.client} operation {operation.number}, {times}"
+            lines.append(f"  {name}: {sent} -> {operation.status} {outcome[:600]}")
         return "\n".join(lines)
 
 
@@ -206,10 +210,6 @@ class History:
         return history
 
 
-def _of_larger_log(first: Operation, other: Operation) -> Operation:
-    return other if other.log > first.log else first
-
-
 class Bounds:
     """Which log numbers the answers before an operation and those after it allow."""
 
@@ -257,7 +257,8 @@ class _Known:
         """Take answers; without a server, each counts at once."""
         known = _in_time(answered, server)
         self._times = [time for time, _ in known]
-        self._largest = list(itertools.accumulate((operation for _, operation in known), _of_larger_log))
+        largest = partial(max, key=lambda each: each.log)
+        self._largest = list(itertools.accumulate((operation for _, operation in known), largest))
 
     def before(self, time: float) -> tuple[Operation, ...]:
         """Return the operation known before a time that names the largest log number, if there is one."""
@@ -281,7 +282,11 @@ def check(lines: Iterable[str]) -> Report:
     violations += never_back(history, bounds)
     violations += swapped(history)
     violations += unmixed(history)
-    violations += statuses(history)
+    violations += [
+        Violation("status", f"answered {operation.status}", (operation,))
+        for operation in history.operations
+        if operation.status not in EXPECTED
+    ]
     violations += damages_refuse(history)
     timeline, missing, lost = assigned(history, changes, bounds)
     violations += missing
@@ -289,9 +294,7 @@ def check(lines: Iterable[str]) -> Report:
     violations += states(history, changes, bounds, timeline, makers)
     same, compared = repeatable(history)
     violations += same
-    counts = {f"{operation.kind} {operation.status or 'cut'}": 0 for operation in history.operations}
-    for operation in history.operations:
-        counts[f"{operation.kind} {operation.status or 'cut'}"] += 1
+    counts = dict(Counter(f"{operation.kind} {operation.status or 'cut'}" for operation in history.operations))
     counts |= dict(sorted(history.events.items()))
     seen = {(op.good["model"], op.good["version"]) for op in history.operations if op.is_read}
     counts |= {
@@ -307,9 +310,7 @@ def check(lines: Iterable[str]) -> Report:
         **{f"{change}: versions {kind}": 0 for change in WANTED for kind in ("made", "seen")},
         **Counter(f"{change}: versions made" for change in history.versions.values()),
         **Counter(f"{change}: versions seen" for name, change in sorted(history.versions.items()) if name in seen),
-        "partial answers": sum(
-            bool(operation.good.get("partial")) for operation in history.operations if operation.is_read
-        ),
+        "partial answers": sum(bool(each.good.get("partial")) for each in history.operations if each.is_read),
     }
     return Report(violations, counts)
 
@@ -319,10 +320,8 @@ def grouped(operations: Iterable[Operation]) -> list[Change]:
     groups = dict[object, Change]()
     for operation in operations:
         if operation.kind in CHANGES:
-            name = (
-                (operation.key, operation.kind, json.dumps(operation.sent)) if operation.key is not None else operation
-            )
-            groups.setdefault(name, Change([])).sends.append(operation)
+            body = operation.key, operation.kind, json.dumps(operation.sent)
+            groups.setdefault(operation if operation.key is None else body, Change([])).sends.append(operation)
     return list(groups.values())
 
 
@@ -381,9 +380,8 @@ def never_back(history: History, bounds: Bounds) -> Iterator[Violation]:
             proof = (*bounds.proof(operation.start, operation), operation)
             yield Violation("stale", f"a read saw log {operation.log}, after an answer of log {low}", proof)
         if operation.log < (operation.sent.get("min_log") or 0):
-            yield Violation(
-                "min_log", f"a read saw log {operation.log}; min_log was {operation.sent['min_log']}", (operation,)
-            )
+            text = f"a read saw log {operation.log}; min_log was {operation.sent['min_log']}"
+            yield Violation("min_log", text, (operation,))
         version, last = operation.good["version"], seen.get(operation.good["model"])
         if last is not None and last.good["version"] > version:
             yield Violation("version", f"version {version} after version {last.good['version']}", (last, operation))
@@ -436,26 +434,15 @@ def _by_server(operations: Iterable[Operation]) -> Iterator[tuple[Operation, lis
         yield operation, [each for _, each in those[first:last]]
 
 
-def statuses(history: History) -> Iterator[Violation]:
-    """A server answers 200, refuses what it says it refuses, or is cut; all else is a defect."""
-    for operation in history.operations:
-        if operation.status not in EXPECTED:
-            yield Violation("status", f"answered {operation.status}", (operation,))
-
-
 def damages_refuse(history: History) -> Iterator[Violation]:
     """While an object of the log is damaged, no change gets its number or a later one, and refusals name it."""
     for damage in history.damages:
-        inside = [
-            operation
-            for operation in history.operations
-            if operation.kind in CHANGES and operation.start >= damage.start and operation.end <= damage.end
-        ]
+        changes = (operation for operation in history.operations if operation.kind in CHANGES)
+        inside = [each for each in changes if each.start >= damage.start and each.end <= damage.end]
         for operation in inside:
             if operation.status == OK and operation.log >= damage.number:
-                yield Violation(
-                    "damaged", f"change {operation.log} was made though {damage.number} is damaged", (operation,)
-                )
+                text = f"change {operation.log} was made though {damage.number} is damaged"
+                yield Violation("damaged", text, (operation,))
             code = (operation.error or {}).get("code")
             if code == "log_damaged" and f"{damage.number:012d}.change" not in operation.error["message"]:  # type: ignore[index]
                 yield Violation("damaged", f"the refusal does not name change {damage.number}", (operation,))
@@ -506,80 +493,56 @@ def facts(operation: Operation, bounds: Bounds, ids: list[str], words: "Words") 
     if operation.status == 404 and operation.kind in ("get", "delete"):
         names = tuple([operation.sent["id"]] if operation.kind == "get" else operation.sent["ids"])
         low, high = bounds.low(operation.start, operation), bounds.high(operation.end, operation)
-        yield Fact(
-            operation,
-            low,
-            max(low, high),
-            names,
-            lambda state, log: any(state(name, log) is None for name in names),
-            f"one of {', '.join(names)} was not there between log {low} and {high}",
-        )
+        said = f"one of {', '.join(names)} was not there between log {low} and {high}"
+        gone = partial(_any_gone, names)
+        yield Fact(operation, low, max(low, high), names, gone, said)
     if operation.status != OK:
         return
     log = operation.log
     if operation.kind == "put":
         names, replaced = tuple(operation.effect), operation.good["replaced"]
-        yield Fact(
-            operation,
-            log - 1,
-            log - 1,
-            names,
-            lambda state, log: sum(state(name, log) is not None for name in names) == replaced,
-            f"{replaced} of {', '.join(names)} were there before {log}",
-        )
+        said = f"{replaced} of {', '.join(names)} were there before {log}"
+        yield Fact(operation, log - 1, log - 1, names, partial(_were_there, names, replaced), said)
     elif operation.kind == "delete":
         for name in operation.effect:
-            yield _is_there(operation, log - 1, name)
+            yield _told(operation, log - 1, name, lambda text: text is not None, "was there")
     elif operation.kind == "get":
         ((name, text),) = operation.good["documents"]
-        yield _is(operation, log, name, text)
-    elif operation.kind == "list":
-        yield from _page(operation, ids)
-    elif operation.kind == "search":
-        yield from _results(operation, words)
+        yield _is(operation, name, text)
+    elif operation.kind == "list":  # of the ids from its begin to its end, a page has those that were there
+        shown, follows = dict(operation.good["documents"]), operation.good["next"]
+        begin = bisect.bisect_right(ids, operation.sent["after"].encode(), key=str.encode)
+        end = len(ids) if follows is None else bisect.bisect_right(ids, follows.encode(), key=str.encode)
+        for name in {*shown, *ids[begin:end]}:
+            yield _is(operation, name, shown.get(name))
+    elif (
+        operation.kind == "search"
+    ):  # results are documents of that log number; of a word of one text, all that have it
+        shown = {name: text for name, text, _ in operation.good["results"]}
+        for name, text in shown.items():
+            yield _is(operation, name, text)
+        if operation.sent["mode"] == "bm25" and not operation.good["partial"]:
+            for name, other in words.with_word(operation.sent["query"]):
+                if name not in shown:
+                    yield _told(operation, log, name, partial(operator.ne, other), f"was not {other!r}")
 
 
-def _is(operation: Operation, log: int, name: str, text: str | None) -> Fact:
-    return Fact(
-        operation, log, log, (name,), lambda state, log: state(name, log) == text, f"{name} was {text!r} at log {log}"
-    )
+def _any_gone(names: Iterable[str], state: State, log: int) -> bool:
+    return any(state(name, log) is None for name in names)
 
 
-def _is_there(operation: Operation, log: int, name: str) -> Fact:
-    return Fact(
-        operation, log, log, (name,), lambda state, log: state(name, log) is not None, f"{name} was there at log {log}"
-    )
+def _were_there(names: Iterable[str], count: int, state: State, log: int) -> bool:
+    return sum(state(name, log) is not None for name in names) == count
 
 
-def _page(operation: Operation, ids: list[str]) -> Iterator[Fact]:
-    """Facts of a page: of the ids from its begin to its end, it has those that were there."""
-    shown, follows = dict(operation.good["documents"]), operation.good["next"]
-    begin = bisect.bisect_right(ids, operation.sent["after"].encode(), key=str.encode)
-    end = len(ids) if follows is None else bisect.bisect_right(ids, follows.encode(), key=str.encode)
-    for name in {*shown, *ids[begin:end]}:
-        yield _is(operation, operation.log, name, shown.get(name))
+def _is(operation: Operation, name: str, text: str | None) -> Fact:
+    return _told(operation, operation.log, name, partial(operator.eq, text), f"was {text!r}")
 
 
-def _results(operation: Operation, words: "Words") -> Iterator[Fact]:
-    """Facts of a search: results are documents of that log number; of a word of one text, all that have it."""
-    shown = {name: text for name, text, _ in operation.good["results"]}
-    for name, text in shown.items():
-        yield _is(operation, operation.log, name, text)
-    if operation.sent["mode"] == "bm25" and not operation.good["partial"]:
-        for name, text in words.with_word(operation.sent["query"]):
-            if name not in shown:
-                yield _is_not(operation, operation.log, name, text)
-
-
-def _is_not(operation: Operation, log: int, name: str, text: str) -> Fact:
-    return Fact(
-        operation,
-        log,
-        log,
-        (name,),
-        lambda state, log: state(name, log) != text,
-        f"{name} was not {text!r} at log {log}",
-    )
+def _told(operation: Operation, log: int, name: str, holds: Callable[[str | None], bool], said: str) -> Fact:
+    """Make a fact about the text of one document at a log number."""
+    said = f"{name} {said} at log {log}"
+    return Fact(operation, log, log, (name,), lambda state, log: holds(state(name, log)), said)
 
 
 class Words:
@@ -587,16 +550,10 @@ class Words:
 
     def __init__(self, history: History, changes: Iterable[Change]) -> None:
         self._with = defaultdict[str, set[tuple[str, str]]](set)
-        for change in changes:
-            for name, text in change.effect.items():
-                if text is not None:
-                    self._note(name, text)
-        for name, first in history.documents.items():
-            self._note(name, first)
-
-    def _note(self, name: str, text: str) -> None:
-        for word in text.split():
-            self._with[word].add((name, text))
+        for effect in (history.documents, *(change.effect for change in changes)):
+            for name, text in effect.items():
+                for word in (text or "").split():
+                    self._with[word].add((name, str(text)))
 
     def with_word(self, query: str) -> Iterable[tuple[str, str]]:
         """Return documents and texts that have the word, where the query is one word and one text has it."""
@@ -640,9 +597,8 @@ def _candidates(history: History, gaps: list[int], lost: list[Change], bounds: B
     A change that was not made when the server was started again is never made.
     """
     seen = {text for operation in history.operations for _, text in _texts(operation)}
-    starts = [
-        time for time in history.started if not any(damage.start <= time <= damage.end for damage in history.damages)
-    ]
+    damages = history.damages
+    starts = [time for time in history.started if not any(each.start <= time <= each.end for each in damages)]
     of_gap = [list[Change]() for _ in gaps]
     for change in lost:
         place = bisect.bisect_right(starts, change.end)
@@ -687,7 +643,7 @@ class _Search:
                 continue
             places[-1] += 1
             change = of_gap[place]
-            if self._name(change) in self._used or not self._possible(change, self._gaps[gap]):
+            if not self._possible(change, self._gaps[gap]):
                 continue
             self._take(change)
             wrong = next((fact for fact in self._facts[gap] if not fact.allowed(self._timeline)), None)
@@ -709,23 +665,19 @@ class _Search:
         text = f"no change can have the number {number} ({len(tried)} without an answer may){said}"
         yield Violation("no choice", text, proof)
 
-    def _name(self, change: Change) -> object:
-        """What is used once: a key, or a change without one."""
-        return change.sends[0].key or change
-
     def _possible(self, change: Change, number: int) -> bool:
-        """Return True if a change can have a number: one deletes what is there."""
-        kind = change.sends[0].kind
-        return kind == "put" or all(self._timeline(name, number - 1) is not None for name in change.effect)
+        """Return True if a change can have a number: its key is new, and it deletes what is there."""
+        is_there = (self._timeline(name, number - 1) is not None for name in change.effect)
+        return change.name not in self._used and (change.sends[0].kind == "put" or all(is_there))
 
     def _take(self, change: Change) -> None:
         self._timeline.put(self._gaps[len(self.chosen)], change.effect)
-        self._used.add(self._name(change))
+        self._used.add(change.name)
         self.chosen.append(change)
 
     def _back(self) -> None:
         change = self.chosen.pop()
-        self._used.discard(self._name(change))
+        self._used.discard(change.name)
         self._timeline.drop(self._gaps[len(self.chosen)], change.effect)
 
 
@@ -778,9 +730,8 @@ def _ordered(operation: Operation) -> Iterator[Violation]:
         yield Violation("list", "ids are not in the order of their bytes", (operation,))
     follows = operation.good["next"]
     if len(names) > operation.sent["limit"] or (follows is not None and follows != names[-1]):
-        yield Violation(
-            "list", f"{len(names)} documents of at most {operation.sent['limit']}, next {follows}", (operation,)
-        )
+        text = f"{len(names)} documents of at most {operation.sent['limit']}, next {follows}"
+        yield Violation("list", text, (operation,))
 
 
 def worded(history: History, timeline: Timeline, ids: list[str]) -> Iterator[Violation]:
@@ -790,10 +741,8 @@ def worded(history: History, timeline: Timeline, ids: list[str]) -> Iterator[Vio
     for name, words in now.items():
         for word in words.split():
             having[word].add(name)
-    searches = [
-        operation for operation in history.operations if operation.is_read and operation.sent.get("mode") == "bm25"
-    ]
-    for operation in sorted(searches, key=lambda operation: operation.log):
+    searches = [each for each in history.operations if each.is_read and each.sent.get("mode") == "bm25"]
+    for operation in sorted(searches, key=lambda each: each.log):
         while place < len(writes) and writes[place][0] <= operation.log:
             _, name, after = writes[place]
             for word in now.pop(name, "").split():
@@ -835,9 +784,8 @@ def repeatable(history: History) -> tuple[list[Violation], int]:
             continue
         compared += 1
         if not _equal(before, operation):
-            violations.append(
-                Violation("repeated", "two answers to one question at one log number", (before, operation))
-            )
+            text = "two answers to one question at one log number"
+            violations.append(Violation("repeated", text, (before, operation)))
     return violations, compared
 
 
@@ -849,7 +797,7 @@ def _equal(first: Operation, other: Operation) -> bool:
     if len(rows) != len(others):
         return False
     scores = {row[0]: row[2] for row in (*rows, *others)}
-    near = all(abs(a[2] - b[2]) <= SCORE for a, b in zip(rows, others, strict=True))
-    return near and all(
-        a[:2] == b[:2] or abs(scores[a[0]] - scores[b[0]]) <= SCORE for a, b in zip(rows, others, strict=True)
+    return all(
+        abs(a[2] - b[2]) <= SCORE and (a[:2] == b[:2] or abs(scores[a[0]] - scores[b[0]]) <= SCORE)
+        for a, b in zip(rows, others, strict=True)
     )

@@ -13,8 +13,8 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -299,24 +299,24 @@ class Client:
         return status
 
     def _request(self, server: str, kind: str, sent: Record, key: str | None) -> httpx2.Request:
-        headers, url = {} if key is None else {"Idempotency-Key": key}, f"{server}/v1"
-        more = {name: sent[name] for name in ("min_log",) if name in sent}
         match kind:
             case "put":
-                documents = [{"id": name, "title": "", "text": text} for name, text in sent["documents"]]
-                return self._http.build_request(
-                    "PUT", f"{url}/documents", json={"documents": documents}, headers=headers
-                )
+                rows = [{"id": name, "title": "", "text": text} for name, text in sent["documents"]]
+                call = "PUT", "documents", {"json": {"documents": rows}}
             case "delete":
-                return self._http.build_request("DELETE", f"{url}/documents", json=sent, headers=headers)
+                call = "DELETE", "documents", {"json": sent}
             case "get":
-                path = f"{url}/documents/{quote(sent['id'], safe='')}"
-                return self._http.build_request("GET", path, params=more)
+                more = {name: sent[name] for name in ("min_log",) if name in sent}
+                call = "GET", f"documents/{quote(sent['id'], safe='')}", {"params": more}
             case "list":
-                return self._http.build_request("GET", f"{url}/documents", params=sent)
+                call = "GET", "documents", {"params": sent}
             case "search":
-                return self._http.build_request("POST", f"{url}/search", json=sent)
-        return self._http.build_request("GET", f"{url}/index")
+                call = "POST", "search", {"json": sent}
+            case _:
+                call = "GET", "index", {}
+        method, path, content = call
+        headers = {} if key is None else {"Idempotency-Key": key}
+        return self._http.build_request(method, f"{server}/v1/{path}", headers=headers, **content)
 
 
 def _essence(kind: str, body: Record) -> Record:
@@ -398,14 +398,6 @@ class Trouble:
     def ended(self) -> bool:
         return self._server.ended
 
-    @property
-    def _root(self) -> Path:
-        return self._work.root
-
-    @property
-    def _folder(self) -> Path:
-        return self._root / LOG
-
     async def start(self) -> None:
         """Start the server and let clients know once it answers."""
         self._server.start()
@@ -476,7 +468,7 @@ class Trouble:
 
     async def _appended(self) -> None:
         """Wait until a change becomes durable, whose answer a kill then cuts, but not for long."""
-        path = self._folder / f"{max(self._singles(), default=self._shared.newest) + 1:012d}.change"
+        path = self._work.root / LOG / f"{max(self._singles(), default=self._shared.newest) + 1:012d}.change"
         began = time.monotonic()
         while not path.exists() and time.monotonic() - began < 1:
             await asyncio.sleep(0)
@@ -614,12 +606,12 @@ class Trouble:
         """Put an object that breaks off after the last one; the server may be appending at this moment."""
         while True:
             singles = self._singles()
-            number = max([*singles, LeafMap.open(self._root).manifest.log], default=0) + 1
+            number = max([*singles, LeafMap.open(self._work.root).manifest.log], default=0) + 1
             try:
                 whole = singles[max(singles)].read_bytes() if singles else secrets.token_bytes(500)
             except FileNotFoundError:
                 continue  # it was gathered
-            path = self._folder / f"{number:012d}.change"
+            path = self._work.root / LOG / f"{number:012d}.change"
             torn = path.with_name(".torn")
             torn.write_bytes(whole[: self._draw.randrange(len(whole))])
             event = {"number": number, "restores": False, "time": time.monotonic()}
@@ -636,7 +628,7 @@ class Trouble:
         """Cut the last object of the tail; where there is none, put a torn one."""
         singles = self._singles()
         number = max(singles, default=0)
-        if number <= LeafMap.open(self._root).manifest.log:
+        if number <= LeafMap.open(self._work.root).manifest.log:
             return self._tear()
         path = singles[number]
         whole = path.read_bytes()
@@ -650,7 +642,7 @@ class Trouble:
         return number, restore
 
     def _singles(self) -> dict[int, Path]:
-        return {int(path.stem): path for path in self._folder.glob("*.change") if path.stem.isdecimal()}
+        return {int(path.stem): path for path in (self._work.root / LOG).glob("*.change") if path.stem.isdecimal()}
 
 
 @contextmanager
@@ -663,16 +655,6 @@ def a_disk(folder: Path, pid: Callable[[], int], *, mounts: bool) -> Iterator[Di
         yield disk
     finally:
         disk.close()
-
-
-@asynccontextmanager
-async def clients_of(plan: Plan, shared: Shared) -> AsyncIterator[list[Client]]:
-    clients = [Client(number, plan.seed, shared, late=plan.late) for number in range(plan.clients + 1)]
-    try:
-        yield clients
-    finally:
-        for client in clients:
-            await client.close()
 
 
 def drive(plan: Plan, folder: Path, say: Callable[[str], None]) -> Path:
@@ -716,7 +698,10 @@ def drive(plan: Plan, folder: Path, say: Callable[[str], None]) -> Path:
 async def _drive(
     plan: Plan, servers: list[ServerProcess], disk: Disk, work: Workdir, shared: Shared, say: Callable[[str], None]
 ) -> None:
-    async with clients_of(plan, shared) as clients:
+    clients = [Client(number, plan.seed, shared, late=plan.late) for number in range(plan.clients + 1)]
+    async with AsyncExitStack() as closing:
+        for client in clients:
+            closing.push_async_callback(client.close)
         trouble = Trouble(servers, disk, work, clients[-1], shared, plan)
         await trouble.start()
         said = 0

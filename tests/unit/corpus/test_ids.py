@@ -16,17 +16,6 @@ def test_a_digest_that_ends_in_zeros_is_told_apart():
     assert ids.later(found).tolist() == [2]
 
 
-def test_a_sliced_column_starts_where_the_slice_does():
-    column = pa.chunked_array([pa.array([b"a" * 16, b"b" * 16, b"c" * 16], ids.DIGEST)]).slice(1, 1)
-    assert ids.array(column).tolist() == [b"b" * 16]
-
-
-def test_no_ids():
-    none = ids.array(pa.chunked_array([], ids.DIGEST))
-    assert ids.later(none).tolist() == []
-    assert "a" not in ids.IdSet(none)
-
-
 @given(st.lists(st.text(max_size=2)), st.text(max_size=2))
 def test_like_a_set_of_strings(keys, probe):
     digests = np.array([digest(key) for key in keys], "S16")

@@ -74,14 +74,6 @@ def test_a_cut_text_counts_only_where_it_stays(source, tmp_path, monkeypatch):
     assert counts == {"read": 3, "accepted": 2, "rejected": {"duplicate id": 1}, "cut": 1}
 
 
-def test_a_range_without_a_document_has_no_part_file(source, tmp_path):
-    source.write_text("{\n\n")
-    settled = settle(source, tmp_path)
-    assert settled.documents == []
-    assert not (tmp_path / "documents").exists()
-    assert settled.counts()["rejected"] == {"not JSON": 1}
-
-
 @pytest.mark.parametrize("step", [1, 60, 10_000])
 def test_passages_of_a_repeated_document_go_with_it(source, tmp_path, monkeypatch, step):
     monkeypatch.setattr(lines, "SMALLEST_RANGE", step)

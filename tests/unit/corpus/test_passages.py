@@ -36,30 +36,12 @@ def test_a_window_is_the_text_as_it_stands(text, sizes):
     assert (found == [text]) == (len(text.split()) <= sizes[0])
 
 
-@given(TEXTS | st.text(), SIZES)
-def test_passages_can_be_counted_without_being_cut(text, sizes):
-    passages = Passages(words=sizes[0], stride=sizes[1])
-    assert len(passages.starts(len(text.split()))) == len(list(windows(text, passages)))
-
-
 @given(st.lists(st.text(alphabet="a#01", min_size=1, max_size=6), unique=True, max_size=20))
 def test_no_two_passages_have_the_same_id(keys):
     passages = Passages(words=1, stride=1)
     rows = [row for key in keys for row in cut(Entry(key, "t", "x y", cut=False), passages)]
     assert len({row[0] for row in rows}) == len(rows) == 2 * len(keys)
     assert all(row[0].rpartition("#")[0] == row[3] for row in rows)
-
-
-def test_ids_beyond_9999_stay_apart():
-    text = " ".join("x" * 10_001)
-    found = [row[0] for row in cut(Entry("d", "", text, cut=False), Passages(words=1, stride=1))]
-    assert (found[0], found[-1]) == ("d#0001", "d#10001")
-    assert len(set(found)) == 10_001
-
-
-def test_a_title_alone_is_one_passage():
-    (row,) = cut(Entry("d", "only a title", "", cut=False, values=(3,)), Passages(words=5, stride=5))
-    assert row == ["d#0001", "only a title", "", "d", 3]
 
 
 @pytest.mark.parametrize("passages", [None, {"words": 2, "stride": 1}])

@@ -72,18 +72,6 @@ def refusal(spec, held, check=requirements.check):
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("sections", "fits", "lacks"),
-    [
-        ({"train": {"objective": "supervised"}}, counts(dev=0), counts(dev=0, train=0)),
-        ({"router": {"type": "learned_ivf", "branching": 20}}, counts(), counts() | {"rows": 19}),
-    ],
-)
-def test_what_fits_passes_and_what_lacks_a_little_more_does_not(sections, fits, lacks):
-    requirements.check(job(**sections), fits)
-    refusal(job(**sections), lacks)
-
-
 def test_more_leaves_than_documents():
     message = refusal(job(router={"type": "learned_ivf", "branching": 21}), COUNTS)
     assert "router.branching" in message
@@ -120,13 +108,6 @@ def test_no_documents():
     assert "folder/corpus.jsonl" in message
     assert "10 read; rejected: empty text 7, not JSON 3" in message
     assert '"_id"' in message
-
-
-def test_leaves_are_counted_against_passages():
-    held = counts() | {"rows": 30}
-    requirements.check(job(router={"type": "learned_ivf", "branching": 30}), held)
-    with pytest.raises(InputError, match="allowed: at most as many leaves as documents \\(30\\)"):
-        requirements.check(job(router={"type": "learned_ivf", "branching": 31}), held)
 
 
 def test_a_field_that_no_document_has():

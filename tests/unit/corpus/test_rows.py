@@ -6,17 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayhier.corpus import check, lines, rows
-from rayhier.corpus.check import Judgement, Reason, Rejection, Rules
+from rayhier.corpus.check import Judgement, Reason, Rejection, RowSchema
 from rayhier.spec.corpus import Columns, Limits
 
-RULES = Rules(Limits(), Columns(), {})
+SCHEMA = RowSchema(Limits(), Columns(), {})
 VALID = st.builds(
     lambda key, text: json.dumps({"id": key, "text": text}).encode(), st.sampled_from("abc"), st.text(max_size=5)
 )
 
 
 def entries(raw):
-    parsed = rows.checked(lines.rows(raw), lambda line: check.document(check.json_row(line), RULES))
+    parsed = rows.checked(lines.rows(raw), lambda line: SCHEMA.document(check.json_row(line)))
     return rows.collect(rows.distinct(parsed, set()))
 
 
@@ -47,12 +47,6 @@ def test_six_lines():
     ]
 
 
-def test_ids_seen_in_another_file_count():
-    seen = {check.digest("a")}
-    parsed = rows.collect(rows.distinct(iter([check.Entry("a", "", "x", cut=False)]), seen))
-    assert refused(parsed) == [(1, Reason.DUPLICATE_ID, "a")]
-
-
 def test_judgements_of_seven_lines():
     one, wrong = Judgement("q", "d", 1), Rejection(Reason.WRONG_TYPE, "q d one")
     raw = [None, one, None, Judgement("q", "d", 2), Judgement("q", "e", 0), Judgement("x", "d", 1), wrong]
@@ -76,11 +70,3 @@ def test_accepted_and_rejected_are_all_that_was_read(raw):
     assert parsed.read == len(numbers)
     keys = [one.key for _, one in parsed.accepted]
     assert len(set(keys)) == len(keys)
-
-
-@given(st.lists(st.binary(max_size=30)))
-def test_every_row_of_any_judgements_is_read(raw):
-    form = lines.JUDGEMENTS
-    parsed = judgements(rows.checked(lines.rows(raw, form.header), form.parse))
-    assert parsed.read == len(parsed.accepted) + len(parsed.rejected)
-    assert parsed.lines == len(raw)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rayhier.corpus import lines, parquet, python_docs
+from rayhier.corpus import lines, parquet
 from rayhier.corpus import ray as corpus
 from rayhier.job.outline import notes
 from rayhier.job.plan import make_plan
@@ -17,7 +17,7 @@ from . import conftest as make
 from .conftest import job
 
 SOURCES = {name: getattr(make, name) for name in ("beir", "jsonl", "parquet", "msmarco", "huggingface", "ir_datasets")}
-WITH_FIELDS = [name for name in SOURCES if name not in ("msmarco", "ir_datasets")]
+WITH_FIELDS = [name for name in SOURCES if name not in ("msmarco", "ir_datasets", "huggingface")]
 
 
 @pytest.fixture(autouse=True)
@@ -60,8 +60,8 @@ def test_the_same_collection_is_the_same_corpus(name, stage, test_stage, folder)
     assert made.record.counts["rows"] == 9
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_passages_of_every_source(name, stage, test_stage, folder):
+@pytest.mark.parametrize("name", [name for name in SOURCES if name != "msmarco"])
+def test_passages_of_every_source_that_cuts(name, stage, test_stage, folder):
     section = SOURCES[name](folder) | {"passages": {"words": 5, "stride": 3}}
     made = stage(section)
     found = documents(made)
@@ -153,21 +153,3 @@ def test_every_row_of_a_query_is_in_one_of_the_two_artifacts(stage, test_stage, 
     assert counts["queries"] == {"read": 5, "accepted": 3, "rejected": rejected, "cut": 0}
     assert counts["judged"] == 2, "nobody judges the third"
     assert [row[1:3] for row in rows(test, "rejected.parquet")] == [(7, "duplicate id"), (8, "not JSON")]
-
-
-def test_queries_without_any_judgement_stay_in_the_corpus(stage, folder):
-    section = make.jsonl(folder) | {"judgements": {}}
-    assert len(rows(stage(section), "queries.parquet")) == 6
-
-
-def test_docstrings_in_passages(stage, folder, monkeypatch):
-    text = "what follows the summary of a docstring is its document"
-    code = "".join(f'def f{n}():\n    """Do {n} now.\n\n    {text} {n}"""\n' for n in range(40))
-    (folder / "module.py").write_text(code)
-    monkeypatch.setattr(python_docs.sysconfig, "get_paths", lambda: {"stdlib": str(folder)})
-    section = {"type": "python_docs", "passages": {"words": 6, "stride": 5}}
-    made = stage(section, evaluate={"split": "dev"})
-    found = documents(made)
-    assert found["text"].to_pylist()[:2] == ["what follows the summary of a", "a docstring is its document 0"]
-    assert found["parent"].unique().to_pylist() == [f"module.f{n}" for n in range(40)]
-    assert made.record.counts["rows"] == 2 * made.record.counts["documents"]["accepted"] == 80

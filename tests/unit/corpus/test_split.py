@@ -1,8 +1,6 @@
 """Splits by hash, of whole families of queries."""
 
-import json
 from collections import Counter
-from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -54,18 +52,6 @@ def test_no_text_is_in_train_and_dev_nor_an_answer_if_many_families_remain(quest
     assert 0.08 <= len(dev) / len(rows) <= 0.1
 
 
-def test_dev_of_scifact_knows_no_text_and_no_answer_of_train(data):
-    folder = data("scifact")
-    read = map(json.loads, (folder / "queries.jsonl").read_text().splitlines())
-    texts = {row["_id"]: row["text"] for row in read}
-    lines = (folder / "qrels" / "train.tsv").read_text().splitlines()[1:]
-    rows = [Judgement(query, document, int(grade)) for query, document, grade in (line.split("\t") for line in lines)]
-    train, dev, cut = cut_dev(rows, texts)
-    assert shared(train, dev, texts) == (set(), set())
-    assert cut["shared"] == "the text or an answer"
-    assert len({row.query_id for row in dev}) == 80
-
-
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=30))
 def test_whatever_the_log_equal_texts_stay_together(asked):
     rows = [Judgement(f"q{n}", f"d{answer}", 1) for n, (_, answer) in enumerate(asked)]
@@ -82,12 +68,3 @@ def test_assign_makes_80_10_10():
     places = list(assign({f"q:{n}": f"text {n}" for n in range(10_000)}).values())
     shares = {split: places.count(split) / len(places) for split in ("train", "dev", "test")}
     assert shares == pytest.approx({"train": 0.8, "dev": 0.1, "test": 0.1}, abs=0.01)
-
-
-def test_assign_keeps_equal_texts_together():
-    texts = {f"q:{n}": f"Text {n % 50}{'.' * (n % 2)}" for n in range(500)}
-    places = assign(texts)
-    assert all(
-        places[one] == places[two] for one, two in combinations(texts, 2) if normal(texts[one]) == normal(texts[two])
-    )
-    assert set(places.values()) == {"train", "dev", "test"}

@@ -9,8 +9,6 @@ from rayhier.spec import InputError
 from rayhier.spec.corpus import Limits, TextFiles
 from rayhier.storage import listing, source
 
-from .conftest import job
-
 
 def write(folder, **texts):
     for name, text in texts.items():
@@ -65,14 +63,6 @@ def test_endings_limits_and_passages(notes, stage, monkeypatch):
     assert [row["text"] for row in documents.to_pylist()] == ["Cut back to", "the seco", "not,read"]
 
 
-def test_capitals_and_longer_endings(tmp_path, stage, monkeypatch):
-    monkeypatch.setattr(listing, "SUFFIXES", (".txt", ".en.md"))
-    notes = write(tmp_path / "notes", A_dot_TXT="Oak.", b_dot_en_dot_md="Elm.", c_dot_md="Ash.")
-    made = stage({"type": "text", "path": str(notes)})
-    (documents,) = [pq.read_table(made.path(name)) for name in made.names("documents/")]
-    assert documents["doc_id"].to_pylist() == ["A.TXT", "b.en.md"]
-
-
 def test_links_are_rejected_not_followed(tmp_path, stage):
     notes = write(tmp_path / "notes", a_dot_txt="Oak.", c_dot_txt="Ash.")
     write(tmp_path / "other", secret_dot_txt="Elm.")
@@ -123,9 +113,3 @@ def test_what_is_no_folder_of_texts_is_refused(tmp_path):
         source.describe(TextFiles(type="text", path=str(tmp_path / "nothing")))
     with pytest.raises(InputError, match=r"holds no \*\.txt, \*\.md, \*\.rst; allowed: a folder"):
         source.describe(TextFiles(type="text", path=str(tmp_path)))
-
-
-def test_what_a_spec_cannot_say(tmp_path):
-    for section in ({"path": "a", "fields": {"year": "int"}}, {"path": ""}):
-        with pytest.raises(ValueError, match=r"fields|path"):
-            job({"type": "text", **section})

@@ -113,11 +113,6 @@ def test_a_tenth_is_held_out_whatever_the_order():
     assert {ids[row] for row in rows} != set(ids[:50])
 
 
-@pytest.mark.parametrize(("documents", "wanted"), [(1, 1), (15, 1), (9_990, 999), (30_000, 1000)])
-def test_how_many_are_holdout_rows(documents, wanted):
-    assert len(holdout_rows([str(row) for row in range(documents)])) == wanted
-
-
 def test_neighbours_are_the_nearest_others(vectors):
     rows = np.array([3, 0, 39])
     products = vectors @ vectors.T
@@ -131,11 +126,6 @@ def test_neighbours_among_equal_vectors_are_never_oneself(vectors):
     assert found.shape == (12, 3)
     assert all(row not in others for row, others in enumerate(found.tolist()))
     assert found.max() < 12
-
-
-def test_fewer_others_than_asked_for(vectors):
-    found = neighbours(vectors[:3], np.array([0, 2]), 5)
-    assert [sorted(row) for row in found.tolist()] == [[-1, -1, -1, 1, 2], [-1, -1, -1, 0, 1]]
 
 
 def test_a_document_asks_for_its_ten_nearest_others(vectors):

@@ -1,6 +1,5 @@
 """No two folds share an answer or half of their words; told by brute force over all pairs."""
 
-import json
 from itertools import combinations
 
 import numpy as np
@@ -9,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayhier.dataset.families import families, folds, normal
-from rayhier.dataset.words import words
 
 
 def related(first, other):
@@ -71,21 +69,6 @@ def test_folds_of_a_random_world_share_nothing(monkeypatch):
     assert np.ptp(np.bincount(fold_Q)) <= 1
 
 
-def test_folds_of_scifact_share_nothing(data):
-    folder = data("scifact")
-    texts = {row["_id"]: row["text"] for row in map(json.loads, (folder / "queries.jsonl").read_text().splitlines())}
-    answers = {}
-    for line in (folder / "qrels" / "train.tsv").read_text().splitlines()[1:]:
-        query, document, grade = line.split("\t")
-        if int(grade) > 0:
-            answers.setdefault(query, set()).add(document)
-    own_words = [set(words(texts[query])) for query in answers]
-    queries = list(zip(own_words, answers.values(), strict=True))
-    family_Q = families(own_words, list(answers.values()))
-    assert leaks(queries, folds(family_Q, 5, seed=0)) == []
-    assert np.bincount(family_Q).max() < len(queries) / 5
-
-
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=80), st.integers(2, 6), st.integers(0, 3))
 def test_folds_hold_whole_families_in_about_equal_numbers(family, count, seed):
     family_Q = np.array(family)
@@ -99,16 +82,6 @@ def test_folds_hold_whole_families_in_about_equal_numbers(family, count, seed):
     assert set(fold_Q) == set(range(count))
     assert np.ptp(np.bincount(fold_Q)) <= sizes.max()
     assert (fold_Q == folds(family_Q, count, seed)).all()
-
-
-def test_the_seed_moves_families():
-    family_Q = np.arange(40)
-    assert (folds(family_Q, 4, 0) != folds(family_Q, 4, 1)).any()
-
-
-def test_a_fold_alone_is_refused():
-    with pytest.raises(ValueError, match="got 1; allowed: 2 to 3"):
-        folds(np.arange(3), 1, seed=0)
 
 
 def test_words_and_answers_are_of_the_same_queries():

@@ -27,7 +27,7 @@ def actor(tiny_model, tmp_path, monkeypatch):
 
     def start(name, faster, *own):
         monkeypatch.setattr(precision, "_faster", lambda device: faster)
-        spec = EncoderSpec(model=str(tiny_model), max_length=16, device="cpu", precision=name).model_dump()
+        spec = EncoderSpec(model=str(tiny_model), max_length=16, precision=name).model_dump()
         root, ledger = tmp_path / "root", tmp_path / "ledger"
         return EmbedPart(str(tiny_model), spec, str(tmp_path / "corpus"), str(root), str(ledger), 1, None, *own)
 

@@ -25,7 +25,7 @@ def test_document_text(title, text, wanted):
 
 
 def tiny(tiny_model, **fields):
-    return TextEncoder(tiny_model, EncoderSpec(model="tiny", precision="float32", device="cpu", **fields))
+    return TextEncoder(tiny_model, EncoderSpec(model="tiny", precision="float32", **fields))
 
 
 @pytest.fixture
@@ -57,14 +57,15 @@ def test_texts_end_where_the_transformer_does(tiny_model):
     assert Tokeniser.open(tiny_model, 10_000).max_length == tiny(tiny_model, max_length=8192).max_length
 
 
-@pytest.mark.parametrize(("batch_size", "tokens", "most"), [(4, 10_000, 4), (64, 40, 20), (64, 1, 1)])
-def test_batches_keep_both_limits(tiny_model, texts, monkeypatch, batch_size, tokens, most):
-    encoder = tiny(tiny_model, batch_size=batch_size)
+@pytest.mark.parametrize(("most_texts", "tokens", "most"), [(4, 10_000, 4), (64, 40, 20), (64, 1, 1)])
+def test_batches_keep_both_limits(tiny_model, texts, monkeypatch, most_texts, tokens, most):
+    monkeypatch.setattr("rayhier.embed.encode.TEXTS", most_texts)
+    encoder = tiny(tiny_model)
     encoder.tokens = tokens
     shapes = []
     hidden = encoder.encoder.hidden
     monkeypatch.setattr(encoder.encoder, "hidden", lambda ids, mask: shapes.append(ids.shape) or hidden(ids, mask))
     encoder.encode(texts)
     assert sum(rows for rows, _ in shapes) == len(texts)
-    assert all(rows <= batch_size and (rows == 1 or rows * length <= tokens) for rows, length in shapes)
+    assert all(rows <= most_texts and (rows == 1 or rows * length <= tokens) for rows, length in shapes)
     assert 1 <= max(rows for rows, _ in shapes) <= most

@@ -34,7 +34,7 @@ def test_a_named_precision_measures_nothing(measuring, tmp_path, name):
 
 def test_who_shares_a_ledger_agrees(measuring, tmp_path):
     """A slower second actor, or a resumed step, does not measure again, whatever it would find."""
-    spec, ledger = EncoderSpec(model="m", device="cpu", max_length=77), Ledger(tmp_path, tmp_path)
+    spec, ledger = EncoderSpec(model="m", max_length=77), Ledger(tmp_path, tmp_path)
     assert len(measuring("bfloat16")) == 0
     assert agreed(spec, ledger) == spec.model_copy(update={"precision": "bfloat16"})
     measured = measuring("float32")

@@ -15,7 +15,7 @@ WORDS = TEXT.split()
 
 @pytest.fixture(scope="module")
 def tokenizer(tiny_model):
-    return TextEncoder(tiny_model, EncoderSpec(model=str(tiny_model), precision="float32"), "cpu").encoder.tokenizer
+    return TextEncoder(tiny_model, EncoderSpec(model=str(tiny_model), precision="float32")).encoder.tokenizer
 
 
 @pytest.fixture

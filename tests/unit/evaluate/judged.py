@@ -13,8 +13,8 @@ from rayhier.model.encoder import DENSE, ResidualHead
 from rayhier.model.router import load_router, save_router
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, files, schemas
-from rayhier.storage.artifact import Artifact, Record
-from rayhier.storage.seal import seal
+
+from ...toys import artifact
 
 N, Q, M, B = 300, 24, 8, 20
 IDS = [f"d{row:03d}" for row in range(N)]
@@ -31,13 +31,6 @@ SPEC = {
 }
 
 
-def opened(folder, kind, listed=()):
-    record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
-    made = Artifact(folder, Record(**record, files=list(listed), seconds=0))
-    files.replace(folder / "record.json", seal(made.record.model_dump(mode="json")))
-    return made
-
-
 @pytest.fixture(scope="module")
 def texts():
     """Document and query vectors, and for each query three relevant documents near it."""
@@ -48,37 +41,33 @@ def texts():
     return documents, queries, [rng.choice(rows, 3, replace=False) for rows in near]
 
 
-@pytest.fixture(scope="module")
-def corpus(texts, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("corpus")
+def corpus_of(folder, texts, documents, word):
+    """Publish documents with 16 test queries, 8 dev queries and no train queries, whose texts begin with a word."""
+    tables = {name: documents.slice(begin, end - begin) for name, (begin, end) in FILES.items()}
+    asked = [[f"q{n}" for n in range(Q)], [f"{word}{n}" for n in range(Q)]]
+    tables["queries.parquet"] = pa.table(asked, schema=schemas.QUERIES)
     for split, rows in {"test": range(16), "dev": range(16, Q), "train": ()}.items():
         judged = [(f"q{n}", IDS[row], 1) for n in rows for row in texts[2][n]]
-        table = pa.table(
-            [list(column) for column in zip(*judged, strict=True)] or [[], [], []], schema=schemas.JUDGEMENTS
-        )
-        files.write_parquet(folder / "a", f"judgements/{split}.parquet", [table], table.schema)
-    asked = pa.table([[f"q{n}" for n in range(Q)]] * 2, schema=schemas.QUERIES)
-    files.write_parquet(folder / "a", "queries.parquet", [asked], asked.schema)
-    texts = pa.table([IDS] * 3, schema=schemas.DOCUMENTS)
-    made = [
-        files.write_parquet(folder / "a", name, [texts.slice(begin, end - begin)], texts.schema)
-        for name, (begin, end) in FILES.items()
-    ]
-    return opened(folder, "corpus", made)
+        lists = [list(column) for column in zip(*judged, strict=True)] or [[]] * 3
+        tables[f"judgements/{split}.parquet"] = pa.table(lists, schema=schemas.JUDGEMENTS)
+    return artifact(folder, "corpus", tables)
+
+
+@pytest.fixture(scope="module")
+def corpus(texts, tmp_path_factory):
+    return corpus_of(tmp_path_factory.mktemp("corpus"), texts, pa.table([IDS] * 3, schema=schemas.DOCUMENTS), "q")
 
 
 @pytest.fixture(scope="module")
 def vectors(texts, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("vectors")
-    made = []
+    tables = {}
     for name, key, ids, matrix in [
         *((name, "doc_id", IDS[begin:end], texts[0][begin:end]) for name, (begin, end) in FILES.items()),
         ("queries.parquet", "query_id", [f"q{n}" for n in range(Q)], texts[1]),
     ]:
-        schema = schemas.vectors(key, M)
-        table = pa.table([ids, columns.vector_column(matrix, pa.float32())], schema=schema)
-        made.append(files.write_parquet(folder / "a", name, [table], schema))
-    return opened(folder, "vectors", made)
+        column = columns.vector_column(matrix, pa.float32())
+        tables[name] = pa.table([ids, column], schema=schemas.vectors(key, M))
+    return artifact(tmp_path_factory.mktemp("vectors"), "vectors", tables)
 
 
 @pytest.fixture(scope="module")
@@ -97,14 +86,14 @@ def trained(texts, heads, corpus, vectors, tmp_path_factory, write_map):
     """A model and an index for each seed."""
     made = {}
     for seed, head in enumerate(heads):
-        model = opened(tmp_path_factory.mktemp("model"), "model")
+        model = artifact(tmp_path_factory.mktemp("model"), "model")
         model.path(f"encoder/{DENSE}").mkdir(parents=True)
         save_file({"linear.weight": torch.eye(M) + head.weight}, model.path(f"encoder/{DENSE}/model.safetensors"))
         router = EhiRouter(M, B, 1, "relu")
         router.warm_start(head(torch.from_numpy(texts[0][:B])))
         save_router(router, model.path("router"))
         files.write_json(model.path("metrics.json"), {"joint": [{"epoch": 0.0, "dev": 0.5}]})
-        index = opened(tmp_path_factory.mktemp("index"), "index")
+        index = artifact(tmp_path_factory.mktemp("index"), "index")
         documents = pa.table([IDS, IDS, IDS], schema=schemas.DOCUMENTS)
         base = columns.read([vectors.path(name) for name in FILES], ["vector"])["vector"]
         trained_NM = head(torch.from_numpy(columns.matrix(base))).numpy()

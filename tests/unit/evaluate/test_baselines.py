@@ -14,22 +14,6 @@ from rayhier.evaluate.systems.ivf import KmeansIvf, list_choices, tuned_lists
 M, Q = 8, 60
 
 
-@pytest.mark.parametrize(
-    ("documents", "wanted"),
-    [
-        (8_000, [16, 32, 64, 128, 256, 512]),
-        (1024, [16, 32, 64, 128]),
-        (1023, [16, 32, 64]),
-        (128, [16]),
-        (127, [15]),
-        (20, [2]),
-        (7, [1]),
-    ],
-)
-def test_list_choices(documents, wanted):
-    assert list_choices(documents) == wanted
-
-
 def case(groups, documents, spread, seed):
     """Documents in groups; each query's relevant documents are its twenty nearest."""
     rng = np.random.default_rng(seed)

@@ -45,8 +45,7 @@ def leaf_map(tmp_path, write_map, vectors, placed):
     names = [f"d{document:02d}" for document in document_X]
     vector_XM = columns.vector_column(vectors[list(document_X)], pa.float32())
     table = pa.table(
-        [names, leaf_X, rank_X, leaves_X, np.zeros(len(rows), np.float32), vector_XM, names, names],
-        schema=schema,
+        [names, leaf_X, rank_X, leaves_X, np.zeros(len(rows), np.float32), vector_XM, names, names], schema=schema
     )
     write_map(tmp_path, table, L, 3, leaves_per_document=2)
     return LeafMap.open(tmp_path)

@@ -15,18 +15,7 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
 from rayhier.evaluate.alone import seconds_of, timed_rows
-from rayhier.evaluate.curve import (
-    Point,
-    System,
-    beams,
-    mean_curve,
-    mean_point,
-    measure_at,
-    measure_curve,
-    reach,
-    read,
-    read_values,
-)
+from rayhier.evaluate.curve import Point, System, beams, mean_curve, measure_at, reach, read, read_values
 from rayhier.evaluate.systems.documents import BaselineDocuments
 from rayhier.evaluate.systems.ivf import KmeansIvf
 from rayhier.search.segment.lists import LeafLists
@@ -51,23 +40,6 @@ def system(lists, ids, queries, k, probe, routing):
     return System("s", lists.documents, beams(len(lists.sizes)), rank, routing)
 
 
-@pytest.mark.parametrize(
-    ("leaves", "wanted"),
-    [
-        (1, [1]),
-        (3, [1, 2, 3]),
-        (16, list(range(1, 17))),
-        (17, list(range(1, 18))),
-        (25, [*range(1, 17), 20, 25]),
-        # 16 · 1.25^n, cut to whole leaves: 20, 25, 31.25, 39.06, 48.83, 61.04, 76.29, 95.37, 119.2
-        (100, [*range(1, 17), 20, 25, 31, 39, 48, 61, 76, 95, 100]),
-        (119, [*range(1, 17), 20, 25, 31, 39, 48, 61, 76, 95, 119]),
-    ],
-)
-def test_beams(leaves, wanted):
-    assert beams(leaves) == wanted
-
-
 @given(st.integers(1, 100_000))
 def test_beams_rise_to_all_leaves(leaves):
     found = beams(leaves)
@@ -75,35 +47,18 @@ def test_beams_rise_to_all_leaves(leaves):
     assert (found[0], found[-1]) == (1, leaves)
 
 
-def test_read_is_linear_between_points_and_flat_after_the_last():
-    curve = [point(0.1, 0.4), point(0.2, 0.6), point(0.5, 0.9)]
-    assert read(curve, 0.1, "R@10") == 0.4
-    assert read(curve, 0.15, "R@10") == pytest.approx(0.5)
-    assert read(curve, 0.3, "R@10") == pytest.approx(0.7)
-    assert read(curve, 1.0, "R@10") == 0.9
+CURVE = [point(0.2, 0.6, cost=0.4), point(0.1, 0.4, cost=0.2), point(0.1, 0.5, cost=0.2), point(0.5, 0.9, cost=0.9)]
 
 
-def test_read_says_nothing_before_the_first_point():
-    assert np.isnan(read([point(0.1, 0.4), point(1.0, 0.9)], 0.09, "R@10"))
-
-
-def test_read_takes_points_by_what_they_visit():
-    """A wider beam of a taller tree may visit less."""
-    curve = [point(0.2, 0.6), point(0.1, 0.4), point(0.5, 0.9)]
-    assert read(curve, 0.15, "R@10") == pytest.approx(0.5)
-    assert read(curve, 0.3, "R@10") == pytest.approx(0.7)
-
-
-def test_read_takes_the_last_of_points_that_visit_as_much():
-    assert read([point(0.1, 0.4), point(0.1, 0.5), point(1.0, 0.9)], 0.1, "R@10") == 0.5
-
-
-def test_every_query_is_read_as_the_mean_is():
-    curve = [point(0.1, 0.4), point(0.2, 0.6), point(0.5, 0.9)]
-    for share in (0.1, 0.17, 0.3, 1.0):
-        value = read(curve, share, "R@10")
-        assert read_values(curve, share, "R@10").tolist() == pytest.approx([value, 2 * value])
-    assert read_values(curve, 0.05, "R@10") is None
+@pytest.mark.parametrize(("share", "value"), [(0.09, None), (0.1, 0.5), (0.15, 0.55), (0.3, 0.7), (1.0, 0.9)])
+def test_a_curve_is_read_between_points_in_the_order_of_visits(share, value):
+    found, values_Q = read(CURVE, share, "R@10"), read_values(CURVE, share, "R@10")
+    if value is None:
+        assert np.isnan(found)
+        assert values_Q is None
+    else:
+        assert found == pytest.approx(value)
+        assert values_Q.tolist() == pytest.approx([value, 2 * value])
 
 
 def test_seeds_are_averaged_point_by_point():
@@ -122,29 +77,22 @@ def test_reach_reads_no_further_than_it_must():
     assert reach(curve(), "R@10", 0.5) == pytest.approx(0.15)
 
 
-def test_reach_is_linear_between_points():
-    curve = [point(0.1, 0.4, cost=0.2), point(0.2, 0.6, cost=0.4), point(0.5, 0.9, cost=0.9)]
-    assert reach(curve, "R@10", 0.75) == pytest.approx(0.65)
-    assert reach(curve, "R@10", 0.5) == pytest.approx(0.3)
-    assert reach(curve, "R@10", 0.5, "visited_mean") == pytest.approx(0.15)
-    assert reach(curve, "R@10", 0.6) == pytest.approx(0.4)
-
-
-def test_reach_of_the_last_points_own_measure_is_that_point():
-    assert reach([point(0.1, 0.4), point(0.5, 0.9, cost=0.7)], "R@10", 0.9) == pytest.approx(0.7)
-
-
-def test_reach_at_the_first_point_is_that_point():
-    assert reach([point(0.1, 0.4, cost=0.2)], "R@10", 0.3) == 0.2
-
-
-def test_reach_takes_the_first_crossing_of_a_curve_that_falls():
-    curve = [point(0.1, 0.4), point(0.2, 0.6), point(0.3, 0.5), point(0.4, 0.8)]
-    assert reach(curve, "R@10", 0.55) == pytest.approx(0.175)
-
-
-def test_reach_of_what_is_never_reached():
-    assert np.isnan(reach([point(0.1, 0.4), point(1.0, 0.9)], "R@10", 0.95))
+@pytest.mark.parametrize(
+    ("target", "axis", "wanted"),
+    [
+        (0.3, "cost_mean", 0.2),
+        (0.5, "cost_mean", 0.3),
+        (0.5, "visited_mean", 0.15),
+        (0.6, "cost_mean", 0.4),
+        (0.55, "cost_mean", 0.35),
+        (0.75, "cost_mean", 0.65),
+        (0.9, "cost_mean", 0.9),
+        (0.95, "cost_mean", np.nan),
+    ],
+)
+def test_reach(target, axis, wanted):
+    curve = [point(*row) for row in ((0.1, 0.4, 1, 0.2), (0.2, 0.6, 1, 0.4), (0.3, 0.6, 1, 0.4), (0.5, 0.9, 1, 0.9))]
+    assert reach(curve, "R@10", target, axis) == pytest.approx(wanted, nan_ok=True)
 
 
 # Leaf sizes 3, 0, 1; two queries probe leaves 0, 1, 2 in their own order.
@@ -181,7 +129,7 @@ def test_a_single_query_takes_the_median_of_those_that_were_timed(small):
     points = [measure_at(timed, judge, beam)[0] for beam in (1, 2)]
     assert [point.microseconds for point in points] == pytest.approx([2, 4])
     assert points[0].flat()["microseconds"] == pytest.approx(2)
-    assert mean_point([points[0], points[1]]).microseconds == pytest.approx(3)
+    assert mean_curve([points[:1], points[1:]])[0].microseconds == pytest.approx(3)
     # R@10 is .5 at the first and 1 at the second: half way between them.
     assert reach(points, "R@10", 0.75, "microseconds") == pytest.approx(3)
 
@@ -195,12 +143,6 @@ def test_a_query_is_timed_on_one_core():
     assert (faiss.omp_get_max_threads(), torch.get_num_threads()) == before
     assert timed_rows(1_000_000).tolist()[:2] == [0, 52631]
     assert timed_rows(3).tolist() == [0, 1, 2]
-
-
-def test_a_curve_has_a_point_for_every_beam(small):
-    curve = list(measure_curve(small[0], Judge(small[1], ["R@10"])))
-    assert [point.beam for point in curve] == [1, 2, 3]
-    assert [point.visited_mean for point in curve] == [0.5, 0.875, 1.0]
 
 
 @pytest.mark.parametrize("leaves", [1, 7, 40])

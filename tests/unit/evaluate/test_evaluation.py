@@ -1,7 +1,6 @@
 """The evaluate stage from published artifacts, against numpy scans; no Ray."""
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from rayhier.dataset.queries import load_queries
@@ -13,10 +12,11 @@ from rayhier.evaluate.workers import Holders
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router, route_all
 from rayhier.spec import InputError, JobSpec
-from rayhier.storage import columns, files, pins, schemas
+from rayhier.storage import columns, pins, schemas
 
+from ...toys import artifact
 from . import judged
-from .judged import IDS, MEASURES, SPEC, B, M, N, opened, recall, under
+from .judged import IDS, MEASURES, SPEC, B, M, N, recall, under
 
 texts, heads, vectors, corpus, trained = (
     getattr(judged, name) for name in ("texts", "heads", "vectors", "corpus", "trained")
@@ -28,26 +28,12 @@ def evaluation(corpus, vectors, trained):
     return evaluate(JobSpec.model_validate(SPEC), corpus, vectors, trained)
 
 
-def test_counts(evaluation):
-    assert (evaluation.documents, evaluation.queries) == (N, 16)
-    assert [result.seed for result in evaluation.seeds] == [0, 1]
-    assert evaluation.lists == {"faiss_ivf": 12, "faiss_ivf_same_encoder": 12}
-
-
 def test_exact_is_a_scan_of_the_base_vectors(evaluation, texts):
     documents, queries, relevant = texts
     wanted = {f"R@{k}": recall(documents, queries[:16], relevant[:16], k) for k in (10, 100)}
     assert 0.1 < wanted["R@10"] < 0.9
     for result in evaluation.seeds:
-        assert result.exact["exact"] == pytest.approx(wanted)
-
-
-def test_exact_same_encoder_is_a_scan_of_the_trained_vectors(evaluation, texts, heads):
-    documents, queries, relevant = texts
-    for result, head in zip(evaluation.seeds, heads, strict=True):
-        wanted = recall(under(head, documents), under(head, queries[:16]), relevant[:16], 10)
-        assert result.exact["exact_same_encoder"]["R@10"] == pytest.approx(wanted)
-        assert result.exact["exact_same_encoder"] != result.exact["exact"]
+        assert result.rows["exact"] == pytest.approx({**wanted, "visited": 1.0})
 
 
 def test_every_curve_ends_at_its_exact_scan(evaluation):
@@ -57,7 +43,7 @@ def test_every_curve_ends_at_its_exact_scan(evaluation):
         for name, exact in ends.items():
             last = result.curves[name][-1]
             assert (last.beam, last.visited_mean) == (B if name == "ehi" else 12, 1.0)
-            assert last.measures == pytest.approx(result.exact[exact])
+            assert {**last.measures, "visited": 1.0} == pytest.approx(result.rows[exact])
 
 
 def test_routing_is_paid_for(evaluation):
@@ -68,11 +54,11 @@ def test_routing_is_paid_for(evaluation):
 
 def test_the_router_stands_at_the_specs_beam_and_controls_where_they_first_visit_as_much(evaluation):
     for result in evaluation.seeds:
-        router = result.points["ehi"]
-        assert router == result.curves["ehi"][2]
+        router = result.curves["ehi"][2]
+        assert result.rows["ehi"] == router.row()
         for name in ("faiss_ivf", "faiss_ivf_same_encoder"):
             as_much = [point for point in result.curves[name] if point.visited_mean >= router.visited_mean]
-            assert result.points[name] == as_much[0]
+            assert result.rows[name] == as_much[0].row()
 
 
 def test_leaf_sizes_and_balance_are_the_indexs(evaluation, trained):
@@ -84,13 +70,12 @@ def test_leaf_sizes_and_balance_are_the_indexs(evaluation, trained):
 
 def test_runs_hold_the_documents_behind_the_measures(evaluation, texts):
     for result in evaluation.seeds:
-        assert set(result.runs) == {*result.curves, *result.exact}
+        assert set(result.runs) == set(result.rows)
         for name, run in result.runs.items():
             assert set(run) == {f"q{n}" for n in range(16)}
-            measured = result.exact.get(name) or result.points[name].measures
             best = {query: sorted(scores, key=lambda name: -scores[name])[:10] for query, scores in run.items()}
             found = [len({IDS[row] for row in texts[2][n]} & set(best[f"q{n}"])) / 3 for n in range(16)]
-            assert np.mean(found) == pytest.approx(measured["R@10"]), name
+            assert np.mean(found) == pytest.approx(result.rows[name]["R@10"]), name
 
 
 EVERY = ("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder", "faiss_ivf_spill", "hnsw", "bm25")
@@ -109,7 +94,7 @@ def test_parts_measure_what_the_whole_measures(corpus, vectors, trained, workers
             assert other.microseconds > 0
             for measure in MEASURES:
                 assert point.values[measure] == pytest.approx(other.values[measure], abs=1e-6)
-    assert many.seeds[0].exact["exact"] == pytest.approx(one.seeds[0].exact["exact"])
+    assert many.seeds[0].rows["exact"] == pytest.approx(one.seeds[0].rows["exact"])
     assert many.seeds[0].sizes == one.seeds[0].sizes
 
 
@@ -138,18 +123,18 @@ def test_every_baseline(corpus, vectors, trained):
     spec = JobSpec.model_validate({**SPEC, "evaluate": {**SPEC["evaluate"], "baselines": EVERY}})
     for result in evaluate(spec, corpus, vectors, trained).seeds:
         assert set(result.curves) == {"ehi", *EVERY[2:6]}
-        assert set(result.exact) == {"exact", "exact_same_encoder", "bm25"}
+        assert set(result.rows) - set(result.curves) == {"exact", "exact_same_encoder", "bm25"}
         assert set(result.seconds) == {"ehi", *EVERY}
         spill = result.curves["faiss_ivf_spill"][-1]
         assert (spill.visited_mean, spill.cost_mean) == (1.0, pytest.approx(2 + 12 / N))
-        assert spill.measures == pytest.approx(result.exact["exact_same_encoder"])
+        assert {**spill.measures, "visited": 1.0} == pytest.approx(result.rows["exact_same_encoder"])
         graph = result.curves["hnsw"]
         assert [point.beam for point in graph] == [16, 23, 32, 45, 64, 91, 128, 181, 256, 300]
         assert graph[0].visited_mean < graph[-1].visited_mean <= 1
-        assert graph[-1].measures == pytest.approx(result.exact["exact_same_encoder"])
+        assert {**graph[-1].measures, "visited": 1.0} == pytest.approx(result.rows["exact_same_encoder"])
         assert {point.leaves_mean for point in graph} == {0.0}
         # The texts are ids: no query shares a word with a document.
-        assert set(result.exact["bm25"].values()) == {0.0}
+        assert result.rows["bm25"] == {"R@10": 0.0, "R@100": 0.0, "visited": 1.0}
 
 
 def only(*names, **evaluating):
@@ -237,11 +222,7 @@ def test_two_leaves_are_measured_beside_the_control_with_two():
 
 
 def test_a_split_without_judgements_is_refused(corpus, vectors, trained, tmp_path):
-    bare = opened(tmp_path, "corpus")
-    asked = pa.table([[], []], schema=schemas.QUERIES)
-    files.write_parquet(bare.root, "queries.parquet", [asked], asked.schema)
-    for split in ("test", "dev"):
-        table = pa.table([[], [], []], schema=schemas.JUDGEMENTS)
-        files.write_parquet(bare.root, f"judgements/{split}.parquet", [table], table.schema)
+    judged = {f"judgements/{split}.parquet": schemas.JUDGEMENTS.empty_table() for split in ("test", "dev")}
+    bare = artifact(tmp_path, "corpus", {"queries.parquet": schemas.QUERIES.empty_table(), **judged})
     with pytest.raises(InputError, match=r"evaluate\.split: got 'test', which has no judgements"):
         evaluate(JobSpec.model_validate(SPEC), bare, vectors, trained)

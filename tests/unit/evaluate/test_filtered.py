@@ -17,10 +17,11 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router, route_all
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import Bound
-from rayhier.storage import columns, files, schemas
+from rayhier.storage import columns, schemas
 
+from ...toys import artifact
 from . import judged
-from .judged import FILES, IDS, MEASURES, SPEC, B, N, opened, recall, under
+from .judged import IDS, MEASURES, SPEC, B, N, corpus_of, recall, under
 
 texts, heads, vectors, corpus_without, trained_without = (
     getattr(judged, name) for name in ("texts", "heads", "vectors", "corpus", "trained")
@@ -35,20 +36,9 @@ DECLARED = {**SPEC, "corpus": {"type": "jsonl", "documents": "d", "fields": FIEL
 @pytest.fixture(scope="module")
 def corpus(texts, tmp_path_factory):
     """As in judged, and a year of most documents."""
-    folder = tmp_path_factory.mktemp("corpus")
-    for split, rows in {"test": range(16), "dev": range(16, 24), "train": ()}.items():
-        judged = [(f"q{n}", IDS[row], 1) for n in rows for row in texts[2][n]]
-        table = pa.table([list(column) for column in zip(*judged, strict=True)] or [[]] * 3, schema=schemas.JUDGEMENTS)
-        files.write_parquet(folder / "a", f"judgements/{split}.parquet", [table], table.schema)
-    asked = pa.table([[f"q{n}" for n in range(24)], [f"word{n}" for n in range(24)]], schema=schemas.QUERIES)
-    files.write_parquet(folder / "a", "queries.parquet", [asked], asked.schema)
     schema = schemas.documents(FIELDS, passages=False)
-    table = pa.table([IDS, IDS, [f"word{n % 24} common" for n in range(N)], YEARS], schema=schema)
-    made = [
-        files.write_parquet(folder / "a", name, [table.slice(begin, end - begin)], schema)
-        for name, (begin, end) in FILES.items()
-    ]
-    return opened(folder, "corpus", made)
+    documents = pa.table([IDS, IDS, [f"word{n % 24} common" for n in range(N)], YEARS], schema=schema)
+    return corpus_of(tmp_path_factory.mktemp("corpus"), texts, documents, "word")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +47,7 @@ def trained(trained_without, texts, heads, tmp_path_factory, write_map):
     made = {}
     documents = pa.table([IDS, IDS, IDS, YEARS], schema=schemas.documents(FIELDS, passages=False))
     for seed, (model, _) in trained_without.items():
-        index = opened(tmp_path_factory.mktemp("index"), "index")
+        index = artifact(tmp_path_factory.mktemp("index"), "index")
         assign = Assigner(load_router(model.path("router")), JobSpec.model_validate(SPEC))
         write_map(index.root, assign(documents, Encoded.of(under(heads[seed], texts[0]))), B, 5, model="f")
         made[seed] = (model, index)
@@ -89,7 +79,7 @@ def test_every_system_sees_only_what_matches(corpus, vectors, trained, texts, he
     for name, under_ in {"exact": lambda x: x, "exact_same_encoder": lambda x: under(heads[0], x)}.items():
         documents, queries = under_(texts[0][KEPT]), under_(texts[1][asked])
         expected = {f"R@{k}": recall(documents, queries, places, k) for k in (10, 100)}
-        assert result.exact[name] == pytest.approx(expected)
+        assert result.rows[name] == pytest.approx({**expected, "visited": 1.0})
     kept = {IDS[row] for row in KEPT}
     for run in result.runs.values():
         assert set(run) == {f"q{n}" for n in asked}
@@ -98,7 +88,7 @@ def test_every_system_sees_only_what_matches(corpus, vectors, trained, texts, he
     for name, exact in ends.items():
         last = result.curves[name][-1]
         assert last.visited_mean == 1
-        assert last.measures == pytest.approx(result.exact[exact])
+        assert {**last.measures, "visited": 1.0} == pytest.approx(result.rows[exact])
     assert result.curves["faiss_ivf_spill"][-1].visited_mean == 1
     assert sum(result.sizes) == N
 
@@ -123,8 +113,8 @@ def test_the_routers_curve_and_point_by_hand(corpus, vectors, trained, texts, he
         while visited(row, beam) < least and beam < B:
             beam = min(2 * beam, B)
         widened.append(beam)
-    assert result.points["ehi"].leaves_mean == pytest.approx(np.mean(widened))
-    assert result.points["ehi"].visited_mean > result.curves["ehi"][2].visited_mean
+    assert result.rows["ehi"]["leaves"] == pytest.approx(np.mean(widened))
+    assert result.rows["ehi"]["visited"] > result.curves["ehi"][2].visited_mean
 
 
 def test_bm25_finds_only_what_matches(corpus):

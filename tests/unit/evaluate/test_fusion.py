@@ -6,15 +6,15 @@ import pytest
 
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
-from rayhier.evaluate import fusion
-from rayhier.evaluate.fusion import MEASURE, choose_weight
+from rayhier.evaluate import calibrate
+from rayhier.evaluate.calibrate import MEASURE, choose_weight
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
 from rayhier.search.segment.scan import LeafScan
 from rayhier.search.words.fusion_weight import WEIGHTS, FusionWeight, best
 from rayhier.search.words.hybrid import WordScan, fused
 from rayhier.spec import JobSpec
-from rayhier.spec.search import TAUGHT_WEIGHT, UNTAUGHT_WEIGHT, HybridSpec
+from rayhier.spec.search import FUSED, TAUGHT_WEIGHT, UNTAUGHT_WEIGHT, HybridSpec
 from rayhier.storage import columns, schemas
 from rayhier.storage.leaf_map import LeafMap
 
@@ -89,12 +89,12 @@ def test_words_that_are_always_right_get_a_weight(world):
 def test_measured_is_what_searches_find(world):
     leaf_map, queries = world
     dev = queries(right=0.5, noise=0.6)
-    choice = chosen(world, dev, hybrid={"depth": 30})
+    choice = chosen(world, dev)
     leaves = LeafScan.mapped(leaf_map)
-    dense = leaves.scan(dev.vector_QM, np.tile(np.arange(LEAVES), (Q, 1)), 30)
-    parts = [WordScan.mapped(leaf_map, leaves).scan(dev.texts, dev.vector_QM, 30)]
+    dense = leaves.scan(dev.vector_QM, np.tile(np.arange(LEAVES), (Q, 1)), FUSED)
+    parts = [WordScan.mapped(leaf_map, leaves).scan(dev.texts, dev.vector_QM, FUSED)]
     for weight in WEIGHTS:
-        both = fused(dense, parts, 10, HybridSpec(weight=weight), 30)
+        both = fused(dense, parts, 10, HybridSpec(weight=weight), FUSED)
         assert Judge(dev, [MEASURE]).mean(both)[MEASURE] == pytest.approx(choice.measured[f"{weight:g}"], abs=1e-6)
 
 
@@ -123,8 +123,6 @@ def test_other_queries_that_decided_do_not_choose_again(world):
         assert chosen(world, dev, told(best=0.4, source=source)) == chosen(world, dev)
     dense = told(best=0.4).model_copy(update={"measured": {}})
     assert chosen(world, dev, dense) == chosen(world, dev)
-    depth = {"hybrid": {"depth": 30}}  # in folds it was 100
-    assert chosen(world, dev, told(best=0.4), **depth) == chosen(world, dev, **depth)
 
 
 def test_one_dev_query_moves_little(world):
@@ -134,13 +132,8 @@ def test_one_dev_query_moves_little(world):
 
 
 def test_at_most_so_many_are_asked(world, monkeypatch):
-    monkeypatch.setattr(fusion, "MOST", 30)
+    monkeypatch.setattr(calibrate, "MOST_FUSED", 30)
     assert chosen(world, world[1](right=0.5, noise=0.5)).queries == 30
-
-
-@pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
-def test_a_constant_measure_leaves_the_usual_weight(value):
-    assert best(np.full((len(WEIGHTS), 50), value)) == TAUGHT_WEIGHT
 
 
 def test_the_more_queries_the_less_a_weight_has_to_win():

@@ -24,10 +24,9 @@ from rayhier.model.retreever import RetreeverRouter, at_level
 from rayhier.model.router import route_all, save_router
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, files, schemas
-from rayhier.storage.artifact import Artifact, Record
-from rayhier.storage.seal import seal
 
 from ...draws import unit
+from ...toys import artifact
 
 PARENTS, EACH, Q, M, L = 100, 3, 20, 8, 12
 N = PARENTS * EACH
@@ -53,50 +52,33 @@ NEAR = [list(dict.fromkeys(PARENT[row] for row in rows)) for rows in np.argsort(
 RELEVANT = [set(np.random.default_rng(number).choice(near[:20], 4, replace=False)) for number, near in enumerate(NEAR)]
 
 
-class Files:
-    """An artifact as it grows."""
-
-    def __init__(self, folder):
-        self.folder, self.listed = folder, []
-
-    def add(self, name, table):
-        self.listed.append(files.write_parquet(self.folder / "a", name, [table], table.schema))
-
-    def open(self, kind):
-        record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
-        made = Artifact(self.folder, Record(**record, files=self.listed, seconds=0))
-        files.replace(self.folder / "record.json", seal(made.record.model_dump(mode="json")))
-        return made
-
-
 @pytest.fixture(scope="module")
 def published(tmp_path_factory, write_map):
     """Corpus and vectors in three files whose borders cut through documents; model and index."""
-    corpus, vectors, model, index = (Files(tmp_path_factory.mktemp(name)) for name in "cvmi")
+    folders = {name: tmp_path_factory.mktemp(name) for name in ("corpus", "vectors", "model", "index")}
     texts = [f"{name} word{row}" for row, name in enumerate(PARENT)]
     documents = pa.table([IDS, IDS, texts], schema=schemas.DOCUMENTS).append_column("parent", pa.array(PARENT))
-    for number, rows in enumerate(np.array_split(np.arange(N), [100, 200])):
-        name, part = f"documents/{number}.parquet", slice(rows[0], rows[-1] + 1)
-        corpus.add(name, documents.slice(rows[0], len(rows)))
-        column = columns.vector_column(VECTORS[part], pa.float32())
-        vectors.add(name, pa.table([IDS[part], column], schema=schemas.vectors("doc_id", M)))
     asked = [f"q{n}" for n in range(Q)]
     # A question about the last passage of document n, by its own word.
-    corpus.add("queries.parquet", pa.table([asked, [f"word{3 * n + 2}" for n in range(Q)]], schema=schemas.QUERIES))
-    column = columns.vector_column(QUERIES, pa.float32())
-    vectors.add("queries.parquet", pa.table([asked, column], schema=schemas.vectors("query_id", M)))
+    corpus = {"queries.parquet": pa.table([asked, [f"word{3 * n + 2}" for n in range(Q)]], schema=schemas.QUERIES)}
+    vectors = {"queries.parquet": embedded("query_id", asked, QUERIES)}
+    for number, rows in enumerate(np.array_split(np.arange(N), [100, 200])):
+        name, part = f"documents/{number}.parquet", slice(rows[0], rows[-1] + 1)
+        corpus[name], vectors[name] = documents[part], embedded("doc_id", IDS[part], VECTORS[part])
     judged = [(f"q{n}", parent, 1) for n in range(Q) for parent in sorted(RELEVANT[n])]
     for split, rows in {"test": judged, "dev": [], "train": []}.items():
         lists = [list(values) for values in zip(*rows, strict=True)] or [[], [], []]
-        corpus.add(f"judgements/{split}.parquet", pa.table(lists, schema=schemas.JUDGEMENTS))
+        corpus[f"judgements/{split}.parquet"] = pa.table(lists, schema=schemas.JUDGEMENTS)
     router = EhiRouter(M, L, 1, "none")
     router.warm_start(torch.from_numpy(unit(2, L, M)))
-    _write_model(model.folder / "a", router)
-    _write_index(index.folder / "a", router, texts, write_map)
-    return {
-        name: made.open(name)
-        for name, made in zip(("corpus", "vectors", "model", "index"), (corpus, vectors, model, index), strict=True)
-    }
+    _write_model(folders["model"] / "a", router)
+    _write_index(folders["index"] / "a", router, texts, write_map)
+    tables = {"corpus": corpus, "vectors": vectors}
+    return {name: artifact(folder, name, tables.get(name)) for name, folder in folders.items()}
+
+
+def embedded(key, ids, matrix):
+    return pa.table([ids, columns.vector_column(matrix, pa.float32())], schema=schemas.vectors(key, M))
 
 
 def _write_model(root, router):
@@ -137,13 +119,13 @@ def test_exact_search_ranks_documents_by_their_best_passage(evaluation):
         for number, near in enumerate(NEAR):
             assert sorted(result.runs[name][f"q{number}"], key=lambda d: -result.runs[name][f"q{number}"][d]) == near
         recall = np.mean([len(set(near[:10]) & right) / 4 for near, right in zip(NEAR, RELEVANT, strict=True)])
-        assert result.exact[name]["R@10"] == pytest.approx(recall)
+        assert result.rows[name]["R@10"] == pytest.approx(recall)
 
 
 @pytest.mark.parametrize("name", ["ehi", "faiss_ivf", "faiss_ivf_spill", "hnsw"])
 def test_every_curve_ends_at_its_exact_search(evaluation, name):
     result = evaluation.seeds[0]
-    assert result.curves[name][-1].measures == pytest.approx(result.exact["exact"])
+    assert {**result.curves[name][-1].measures, "visited": 1.0} == pytest.approx(result.rows["exact"])
     assert result.curves[name][0].visited_mean < result.curves[name][-1].visited_mean
 
 
@@ -185,36 +167,29 @@ def tree(tmp_path_factory, write_map):
     router = RetreeverRouter(M, 4, "linear", "ancestors", "product", 0.0, "tv")
     router.splits.scale(torch.from_numpy(VECTORS))
     router.eval().requires_grad_(requires_grad=False)
-    model, index = (Files(tmp_path_factory.mktemp(name)) for name in "mi")
-    _write_model(model.folder / "a", router)
+    model, index = (tmp_path_factory.mktemp(name) for name in ("model", "index"))
+    _write_model(model / "a", router)
     texts = pa.table([IDS, IDS, IDS, PARENT], schema=schemas.documents({}, passages=True))
-    write_map(index.folder / "a", Assigner(router, by_level("none"), "f")(texts, Encoded.of(VECTORS)), 16, 5, model="f")
-    return model.open("model"), index.open("index"), router
+    write_map(index / "a", Assigner(router, by_level(), "f")(texts, Encoded.of(VECTORS)), 16, 5, model="f")
+    return artifact(model, "model"), artifact(index, "index"), router
 
 
-def by_level(finish):
-    listed = {} if finish == "none" else {"shortlist": LISTED}
-    search = {"k": 10, "mode": "dense", "how": "level", "level": LEVEL, "finish": finish, **listed}
+def by_level():
+    search = {"k": 10, "mode": "dense", "how": "level", "level": LEVEL, "shortlist": LISTED}
     measures = {"measures": ["R@10"], "baselines": []}
     router = {"type": "retreever", "depth": 4}
     index = {"vectors": "float32"}
     return JobSpec.model_validate({**SPEC, "router": router, "search": search, "evaluate": measures, "index": index})
 
 
-@pytest.mark.parametrize("finish", ["level", "vectors"])
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_a_level_finds_and_costs_the_same_with_any_number_of_workers(published, tree, finish, workers):
+def test_a_level_finds_and_costs_the_same_with_any_number_of_workers(published, tree, workers):
     model, index, router = tree
-    found = evaluate(
-        by_level(finish), published["corpus"], published["vectors"], {0: (model, index)}, Holders.here(workers)
-    )
+    found = evaluate(by_level(), published["corpus"], published["vectors"], {0: (model, index)}, Holders.here(workers))
     (result,), scored = found.seeds, []
     query_QL, document_NL = (router.leaves(Encoded.of(x)) for x in (QUERIES, VECTORS))
-    coarse, finest = (
-        -0.5 * np.abs(at_level(query_QL, level)[:, None] - at_level(document_NL, level)).sum(axis=2)
-        for level in (LEVEL, 4)
-    )
-    last = finest if finish == "level" else QUERIES @ VECTORS.T
+    coarse = -0.5 * np.abs(at_level(query_QL, LEVEL)[:, None] - at_level(document_NL, LEVEL)).sum(axis=2)
+    last = QUERIES @ VECTORS.T
     for number in range(Q):
         rows = np.argsort(-coarse[number], kind="stable")
         parents = [PARENT[row] for row in rows]
@@ -227,15 +202,13 @@ def test_a_level_finds_and_costs_the_same_with_any_number_of_workers(published, 
         assert list(run.values()) == pytest.approx(sorted(best.values(), reverse=True)[:10], abs=1e-6)
         scored.append(end)
     (point,) = result.curves["retreever"]
-    row = 2.0 if finish == "level" else 1.0  # the deepest level has twice the numbers of a vector
-    assert point.cost_mean * N == pytest.approx(15 + N * 2**LEVEL / M + row * np.mean(scored))
+    assert point.cost_mean * N == pytest.approx(15 + N * 2**LEVEL / M + np.mean(scored))
     assert (point.beam, point.visited_mean) == (LISTED, 1.0)
 
 
-@pytest.mark.parametrize(("finish", "said"), [("level", ", shortlist 20"), ("none", "")])
-def test_the_report_says_level_and_shortlist(published, tree, finish, said):
-    spec = by_level(finish)
+def test_the_report_says_level_and_shortlist(published, tree):
+    spec = by_level()
     found = evaluate(spec, published["corpus"], published["vectors"], {0: tree[:2]})
     report = Report.of(spec, found)
     assert report.level == LEVEL
-    assert f"## All measures at level 2{said}\n" in as_markdown(spec, report)
+    assert "## All measures at level 2, shortlist 20\n" in as_markdown(spec, report)

@@ -7,7 +7,7 @@ import pytest
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import ID, Ranking
-from rayhier.evaluate.reranking import MEASURE, WEIGHTS, best, mean_slope
+from rayhier.evaluate.calibrate import BESIDES, MEASURE, best_beside, mean_slope
 from rayhier.search.rerank import RerankWeight
 from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt, Output
@@ -30,24 +30,24 @@ def judge(*answers):
 def test_the_least_of_the_best_weights_is_taken():
     """The answer c is first as long as its score of 1 is more than the search's .4 times the weight."""
     found = ranking([[0.9, 0.8, 0.5], [0.7, -np.inf, -np.inf]])
-    chosen = best(judge("c", "a"), found, scores([0, 0, 1], [0]), found.score_QK)
+    chosen = best_beside(judge("c", "a"), found, scores([0, 0, 1], [0]), found.score_QK)
     assert (chosen.beside, chosen.queries, chosen.depth) == (0, 2, 3)
     assert chosen.measured["2"] == pytest.approx(1)
     assert chosen.measured["5"] < 1
-    assert len(chosen.measured) == len(WEIGHTS)
+    assert len(chosen.measured) == len(BESIDES)
 
 
 def test_the_search_helps_where_the_cross_encoder_errs():
     """It puts the search's second document, which is wrong, first by .5 more; the search is sure by .3."""
     found = ranking([[0.9, 0.6, 0.1]])
-    chosen = best(judge("a"), found, scores([0.0, 0.5, 0.0]), found.score_QK)
+    chosen = best_beside(judge("a"), found, scores([0.0, 0.5, 0.0]), found.score_QK)
     assert chosen.beside == 2
     assert chosen.measured["1"] < chosen.measured["2"] == chosen.measured["200"] == chosen.searched == 1
 
 
 def test_base_scores_may_be_others_than_those_that_order_the_search():
     """Where BM25 orders the search, inner products are added, not BM25's scores, which would need no weight of 2."""
-    chosen = best(judge("a"), ranking([[9.0, 6.0, 1.0]]), scores([0.0, 0.5, 0.0]), np.array([[0.9, 0.6, 0.1]]))
+    chosen = best_beside(judge("a"), ranking([[9.0, 6.0, 1.0]]), scores([0.0, 0.5, 0.0]), np.array([[0.9, 0.6, 0.1]]))
     assert (chosen.beside, chosen.searched) == (2, 1)
 
 
@@ -70,7 +70,7 @@ def test_a_query_without_or_with_one_document_has_no_slope(count):
 
 def test_what_was_chosen_is_what_is_read(tmp_path):
     found = ranking([[0.9, 0.6, 0.1]])
-    chosen = best(judge("a"), found, scores([0.0, 0.5, 0.0]), found.score_QK)
+    chosen = best_beside(judge("a"), found, scores([0.0, 0.5, 0.0]), found.score_QK)
     with Attempt.start(Place(tmp_path / "calibration" / "012345678901")) as attempt:
         chosen.write(attempt.root)
         published = attempt.publish("calibration", {}, Output({}))

@@ -52,25 +52,31 @@ def test_where_the_index_equals_exact_search(spec, report):
     ]
 
 
-def test_few_documents_need_no_index(spec, report):
-    lines = verdict(spec, report.model_copy(update={"documents": 500}))
-    assert lines[-1].startswith("Instead: 500 documents are few: exact search compares all within a millisecond")
+HNSW, DEAR, NEVER = (
+    {"hnsw": [row(1, 0.05, 0.01, 0.77)]},
+    {"ehi": [row(9, 0.9, 0.95, 0.8)]},
+    {"ehi": [row(1, 0.05, 0.06, 0.7)]},
+)
+CHEAPER = "hnsw reaches 95% of exact R@100 at 1.0% of its cost, this index at 12.0%: use the encoder with it."
 
 
-def test_up_to_a_hundred_thousand_documents_exact_search_is_named_beside_other_controls(spec, report):
-    curves = report.curves | {"hnsw": [row(1, 0.05, 0.01, 0.77)]}
-    lines = verdict(spec, report.model_copy(update={"curves": curves, "documents": MIDDLING}))
-    assert lines[-2].startswith("Instead: exact search compares 100,000 documents within some milliseconds")
-    assert lines[-1].startswith("Instead: hnsw reaches 95%")
-
-
-def test_a_control_that_costs_less_is_named(spec, report):
-    cheap = [row(1, 0.05, 0.01, 0.77)]
-    curves = report.curves | {"hnsw": cheap}
-    lines = verdict(spec, report.model_copy(update={"curves": curves}))
-    assert lines[-1] == (
-        "Instead: hnsw reaches 95% of exact R@100 at 1.0% of its cost, this index at 12.0%: use the encoder with it."
-    )
+@pytest.mark.parametrize(
+    ("documents", "curves", "said"),
+    [
+        (500, {}, ["500 documents are few: exact search compares all within a millisecond"]),
+        (MIDDLING, HNSW, ["exact search compares 100,000 documents within some milliseconds", CHEAPER]),
+        (MIDDLING + 1, HNSW, [CHEAPER]),
+        (MIDDLING + 1, DEAR, ["95% of exact R@100 costs 95% of exact search: search exactly with the"]),
+        (MIDDLING + 1, NEVER, ["this index never reaches 95% of exact R@100: search exactly with the encoder."]),
+        (MIDDLING + 1, {}, []),
+    ],
+)
+def test_a_better_choice_is_named(documents, curves, said, spec, report):
+    kept = {} if curves in (DEAR, NEVER) else report.curves
+    lines = verdict(spec, report.model_copy(update={"documents": documents, "curves": kept | curves}))
+    found = [line.removeprefix("Instead: ") for line in lines if line.startswith("Instead: ")]
+    assert len(found) == len(said)
+    assert all(line.startswith(start) for line, start in zip(found, said, strict=True))
 
 
 @pytest.mark.parametrize(("adopted", "encoder"), [(True, "trained"), (False, "base")])
@@ -83,18 +89,6 @@ def test_advice_names_the_encoder_that_was_kept(adopted, encoder, spec, trained,
     assert verdict(spec, shown)[-1].endswith(f"use the {encoder} encoder with it.")
     few = verdict(spec, shown.model_copy(update={"documents": 500}))[-1]
     assert few.endswith("keep the encoder.") == adopted
-
-
-def test_an_index_that_costs_as_much_as_exact_search(spec, report):
-    curves = {"ehi": [row(9, 0.9, 0.95, 0.8)]}
-    lines = verdict(spec, report.model_copy(update={"curves": curves}))
-    assert lines[-1].startswith("Instead: 95% of exact R@100 costs 95% of exact search: search exactly with the")
-
-
-def test_a_router_that_never_equals_exact_search_says_what_it_finds(spec, report):
-    curves = {"ehi": [row(1, 0.05, 0.06, 0.7)]}
-    lines = verdict(spec, report.model_copy(update={"curves": curves}))
-    assert [line.partition(":")[0] for line in lines] == ["Training", "Index", "Instead"]
 
 
 def test_a_training_without_a_better_epoch_says_so(spec, trained):
@@ -144,11 +138,20 @@ def test_an_encoder_that_was_not_trained_says_why(train, objective, why, spec, r
     assert told[0] == f"Training: the encoder was not trained, {why}."
 
 
-def test_training_that_may_be_chance_says_so(spec, trained):
-    report = Report.of(spec, trained)
-    rows = [row.model_copy(update={"low": -0.1, "high": 0.5}) for row in report.significance]
+@pytest.mark.parametrize(
+    ("difference", "low", "high", "said"),
+    [
+        (0.2, -0.1, 0.5, "; this may be chance."),
+        (-0.02, -0.03, -0.01, "; training made it worse: keep the base encoder."),
+        (-0.02, -0.03, 0.01, "; this may be chance."),
+        (0.2, 0.1, 0.3, ")."),
+    ],
+)
+def test_what_training_gained_is_said_with_its_doubt(difference, low, high, said, spec, trained):
+    report, change = Report.of(spec, trained), {"difference": difference, "low": low, "high": high}
+    rows = [row.model_copy(update=change) for row in report.significance]
     lines = verdict(spec, report.model_copy(update={"significance": rows}))
-    assert all(line.endswith("; this may be chance.") for line in lines if line.startswith("Training"))
+    assert [line.endswith(said) for line in lines if line.startswith("Training")] == [True] * len(report.encoders)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def generate(make_corpus, tiny_writer, tmp_path, monkeypatch):
                 yield one(item)
 
         monkeypatch.setattr(stage, "stream", stream)
-        generated = {"type": "model", "model": str(tiny_writer), "new_tokens": 6, "per_document": 2, **own}
+        generated = {"type": "model", "model": str(tiny_writer), "per_document": 2, **own}
         tree = {"name": "test", "workdir": "unused", "corpus": {"type": "python_docs"}, "encoder": {"model": "unused"}}
         spec = JobSpec.model_validate({**tree, "train": {"type": "hce", "generated": generated}})
         with Attempt.start(Place(tmp_path / "generated" / name)) as attempt:

@@ -20,9 +20,10 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def writer(tiny_writer):
+def writer(tiny_writer, monkeypatch):
     """`writer(key=value, …)`: a generator of the tiny model with these settings."""
-    return lambda **own: Generator(tiny_writer, QueryModel(type="model", model="tiny", new_tokens=6, **own), CPU)
+    monkeypatch.setattr(generator, "MOST_WRITTEN", 6)
+    return lambda **own: Generator(tiny_writer, QueryModel(type="model", model="tiny", **own), CPU)
 
 
 def test_a_documents_queries_follow_from_its_id_and_the_seed(writer, monkeypatch):
@@ -49,8 +50,9 @@ def test_the_likeliest_of_one_is_what_the_model_itself_decodes(writer, tiny_writ
         written = model.generate(**ids, do_sample=False, max_new_tokens=6)
         wanted.append([tokenizer.decode(written[0], skip_special_tokens=True)])
     monkeypatch.setattr(generator, "LIKELIEST", 1)
-    assert writer(prompt="leaf root ", max_length=5)(IDS, TEXTS) == wanted
-    assert writer(max_length=5)(IDS, TEXTS) != wanted
+    monkeypatch.setattr(generator, "MOST_READ", 5)
+    assert writer(prompt="leaf root ")(IDS, TEXTS) == wanted
+    assert writer()(IDS, TEXTS) != wanted
 
 
 def test_tokens_are_drawn_as_likely_as_the_model_finds_them():

@@ -1,14 +1,11 @@
 """Documents in leaves, by hand: every document once in its leaf, or once in each of its two."""
 
-import json
-
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
 
-from rayhier.cluster.kmeans import leaf_means
-from rayhier.index.assign import Assigner, leaf_counts, read_part
+from rayhier.index.assign import Assigner, read_part
 from rayhier.index.shards import write_rows
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
@@ -47,28 +44,23 @@ def by_hand(router, vectors):
     return z - np.log(np.exp(z).sum(axis=1, keepdims=True))
 
 
+@pytest.mark.parametrize("leaves", [1, 2])
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-6), ("float16", 1e-3)])
-def test_a_document_gets_its_most_probable_leaf(router, vectors, documents, precision, tolerance):
-    table = Assigner(router, job(vectors=precision))(documents, Encoded.of(vectors))
+def test_a_document_gets_its_most_probable_leaf(router, vectors, documents, precision, tolerance, leaves):
+    table = Assigner(router, job(vectors=precision, leaves_per_document=leaves))(documents, Encoded.of(vectors))
     logp = by_hand(router, vectors)
     place = {name: row for row, name in enumerate(documents["doc_id"].to_pylist())}
     assert table.schema == schemas.leaf_map(M, precision)
-    assert sorted(table["doc_id"].to_pylist()) == sorted(place)
-    for row in table.to_pylist():
-        own = place[row["doc_id"]]
-        assert row["leaf"] == logp[own].argmax()
-        assert (row["rank"], row["leaves"]) == (0, [row["leaf"]])
-        assert row["log_prob"] == pytest.approx(logp[own].max(), abs=1e-5)
+    rows = {(row["doc_id"], row["rank"]): row for row in table.to_pylist()}
+    assert rows.keys() == {(name, rank) for name in place for rank in range(leaves)}
+    assert len(rows) == table.num_rows
+    for (name, rank), row in rows.items():
+        own = place[name]
+        assert row["leaves"][0] == logp[own].argmax()
+        assert (row["leaf"], len(set(row["leaves"]))) == (row["leaves"][rank], leaves)
+        assert row["log_prob"] == pytest.approx(logp[own, row["leaf"]], abs=1e-5)
         np.testing.assert_allclose(row["vector"], vectors[own], atol=tolerance)
-        assert (row["title"], row["text"]) == (f"title {row['doc_id']}", f"text {row['doc_id']}")
-
-
-@pytest.mark.parametrize("leaves", [1, 2])
-def test_rows_are_sorted_by_leaf_then_id(router, vectors, documents, leaves):
-    table = Assigner(router, job(leaves_per_document=leaves))(documents, Encoded.of(vectors))
-    keys = list(zip(table["leaf"].to_pylist(), table["doc_id"].to_pylist(), strict=True))
-    assert keys == sorted(keys)
-    assert len({leaf for leaf, _ in keys}) > 2
+        assert (row["title"], row["text"]) == (f"title {name}", f"text {name}")
 
 
 def test_what_documents_carry_goes_along(router, vectors, documents, tmp_path):
@@ -87,46 +79,14 @@ def test_what_documents_carry_goes_along(router, vectors, documents, tmp_path):
         assert all([row[name] for name in carried] == wanted[row["doc_id"]] for row in rows.to_pylist())
 
 
-def test_two_leaves_a_document(router, vectors, documents):
-    table = Assigner(router, job(leaves_per_document=2, vectors="float32"))(documents, Encoded.of(vectors))
-    logp = by_hand(router, vectors)
-    order = np.argsort(-logp, axis=1)
-    rows = {(row["doc_id"], row["rank"]): row for row in table.to_pylist()}
-    assert len(rows) == table.num_rows == 2 * N
-    for n, name in enumerate(documents["doc_id"].to_pylist()):
-        for rank in (0, 1):
-            row = rows[name, rank]
-            assert row["leaves"][0] == order[n, 0] != row["leaves"][1]
-            assert row["leaf"] == row["leaves"][rank]
-            assert row["log_prob"] == pytest.approx(logp[n, row["leaf"]], abs=1e-5)
-            assert row["title"] == rows[name, 0]["title"]
-            assert row["vector"] == rows[name, 0]["vector"]
-
-
-def test_no_documents(router, vectors, documents):
-    table = Assigner(router, job())(documents.slice(0, 0), Encoded.of(vectors[:0]))
-    assert (table.num_rows, table.schema) == (0, schemas.leaf_map(M, "float16"))
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_vectors_that_are_no_numbers_are_named(router, vectors, documents, value):
+@pytest.mark.parametrize(
+    ("value", "precision"), [(np.nan, "float32"), (np.inf, "float32"), (1e5, "float16")], ids=["nan", "inf", "large"]
+)
+def test_vectors_that_are_no_numbers_are_named(router, vectors, documents, value, precision):
     vectors[7, 3] = value
-    name = documents["doc_id"][7].as_py()
-    with pytest.raises(
-        InputError,
-        match=f"vectors: 1 of 40 hold NaN, infinity or too large a number: '{name}'; allowed: numbers of at most ",
-    ):
-        Assigner(router, job())(documents, Encoded.of(vectors))
-
-
-def test_what_float16_cannot_hold_is_refused(router, vectors, documents):
-    vectors[7, 3] = 1e5
-    assert Assigner(router, job(vectors="float32"))(documents, Encoded.of(vectors)).num_rows >= len(vectors)
-    with pytest.raises(
-        InputError,
-        match=r"1 of 40 hold NaN, infinity or too large .*; allowed: numbers of at most 65504, the limit of float16",
-    ):
-        Assigner(router, job(vectors="float16"))(documents, Encoded.of(vectors))
+    said = f"1 of 40 hold NaN, infinity or too large a number: '{documents['doc_id'][7]}'; allowed: numbers of at most"
+    with pytest.raises(InputError, match=f"vectors: {said} .*, the limit of {precision}"):
+        Assigner(router, job(vectors=precision))(documents, Encoded.of(vectors))
 
 
 def stored(documents, vectors):
@@ -150,16 +110,3 @@ def test_other_documents_or_another_order_are_refused(tmp_path, documents, vecto
         files.write_parquet(tmp_path, "vectors.parquet", [other], other.schema)
         with pytest.raises(ValueError, match="do not have the same ids in the same order"):
             read_part(tmp_path / "documents.parquet", tmp_path / "vectors.parquet")
-
-
-def test_leaf_counts_name_empty_leaves_too():
-    assert json.dumps(leaf_counts(np.array([0, 2, 2], np.int32), 4)) == "[1, 0, 2, 0]"
-
-
-def test_leaf_means_are_unit_means(vectors):
-    leaf = np.random.default_rng(3).integers(0, B, N)
-    found = leaf_means(vectors, leaf, B + 1)
-    for number in range(B + 1):
-        own = vectors[leaf == number]
-        wanted = own.mean(axis=0) / np.linalg.norm(own.mean(axis=0)) if len(own) else np.zeros(M)
-        np.testing.assert_allclose(found[number], wanted, atol=1e-5)

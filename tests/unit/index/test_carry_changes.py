@@ -157,16 +157,6 @@ def test_what_the_other_index_got_by_itself_stays(two):
     assert two.texts(OTHER_INDEX) == BUILT | {"a": "oak a", "mine": "elm mine"}
 
 
-def test_twice_is_once(two):
-    two.put(INDEX, 1, a="oak a")
-    two.carry(INDEX, OTHER_INDEX)
-    before = LeafMap.open(two.root(OTHER_INDEX)).manifest
-    again = two.carry(INDEX, OTHER_INDEX)
-    assert (again.written, again.removed, again.log) == (0, 0, 1)
-    assert LeafMap.open(two.root(OTHER_INDEX)).manifest == before
-    assert two.texts(OTHER_INDEX) == BUILT | {"a": "oak a"}
-
-
 def test_a_rollback_afterwards_keeps_the_logs_number(two):
     two.put(INDEX, 1, a="oak a")
     two.carry(INDEX, OTHER_INDEX)

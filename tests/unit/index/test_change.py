@@ -13,14 +13,8 @@ from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map
 from rayhier.storage.leaf_map import LeafMap
 
-from .changes import FACTOR, batch, content, vectors_of
+from .changes import FACTOR, batch, content
 from .conftest import L, M, N, documents, unit
-
-
-@pytest.fixture(params=[1, find.FEWEST], ids=["hashed", "read"], autouse=True)
-def _ids_are(request, monkeypatch):
-    """Ids are looked up by hashes, as in shards of very many rows, or read."""
-    monkeypatch.setattr(find, "FEWEST", request.param)
 
 
 def test_shards_that_have_none_of_the_ids_are_not_read(made, monkeypatch):
@@ -33,29 +27,12 @@ def test_shards_that_have_none_of_the_ids_are_not_read(made, monkeypatch):
     assert not reads
 
 
-def test_added_documents_are_found_and_the_old_stay(made):
-    before = content(LeafMap.open(made.root))
-    after = change.add(made.root, made.assign, batch(["new1", "new2"]), FACTOR)
-    assert (after.manifest.version, after.manifest.parent, after.manifest.change) == (2, 1, "add")
-    assert after.manifest.documents == N + 2
-    rows = content(after)
-    assert {key: rows[key] for key in before} == before
-    assert {name for name, _ in rows} - {name for name, _ in before} == {"new1", "new2"}
-    assert rows["new1", 0]["text"] == "text new1"
-    assert verify(made.root) == [1, 2]
-
-
 def test_an_added_document_lies_where_a_build_would_put_it(made, folder):
     ids = ["new1", "new2", "new3"]
     (one,) = batch(ids)
     after = content(change.add(made.root, made.assign, [one], FACTOR))
     wanted = {(row["doc_id"], row["rank"]): row for row in made.assign(*one).to_pylist()}
     assert {key: row for key, row in after.items() if key[0] in ids} == wanted
-
-
-def test_several_batches_are_one_version(made):
-    after = change.add(made.root, made.assign, batch(["a", "b"]) + batch(["c"], 4), FACTOR)
-    assert (after.manifest.version, after.manifest.documents, len(after.manifest.shards)) == (2, N + 3, 5)
 
 
 @pytest.mark.parametrize("batches", [batch(["new", "d007"]), batch(["x"]) + batch(["x"], 3), batch(["x", "y", "x"])])
@@ -83,28 +60,9 @@ def test_vectors_of_another_dimension_are_refused(made):
     assert leaf_map.versions(made.root) == [1]
 
 
-def test_vectors_that_are_no_numbers_are_refused(made):
-    vectors = unit(0, 2, M)
-    vectors[1, 1] = np.nan
-    with pytest.raises(InputError, match="vectors: 1 of 2 hold NaN, infinity or too large a number: 'b'"):
-        change.add(made.root, made.assign, [(documents(["a", "b"]), Encoded.of(vectors))], FACTOR)
-    assert leaf_map.versions(made.root) == [1]
-
-
 def test_nothing_to_add_is_refused(made):
     with pytest.raises(InputError, match="documents: got none"):
         change.add(made.root, made.assign, [], FACTOR)
-
-
-def test_delete(made):
-    after = change.delete(made.root, ["d003", "d150"])
-    assert after.manifest.documents == N - 2
-    rows = content(after)
-    assert {name for name, _ in rows} == set(made.ids) - {"d003", "d150"}
-    assert sum(after.manifest.counts) == len(rows)
-    verify(made.root)
-    older = LeafMap.open(made.root, 1)
-    assert {name for name, _ in content(older)} == set(made.ids)
 
 
 @pytest.mark.parametrize(
@@ -115,17 +73,6 @@ def test_unknown_ids_are_refused(made, ids, said):
     with pytest.raises(InputError, match=said):
         change.delete(made.root, ids)
     assert files.below(made.root) == before
-
-
-def test_upsert_replaces_and_adds(made):
-    after = change.upsert(made.root, made.assign, batch(["d003", "new"]), FACTOR)
-    fresh = unit(9, 2, M)
-    found = vectors_of(after)
-    assert (found["d003"], found["new"]) == tuple(tuple(row) for row in fresh.tolist())
-    assert after.manifest.documents == N + 1
-    again = change.upsert(made.root, made.assign, batch(["d003"], 4), FACTOR)
-    assert vectors_of(again)["d003"] == tuple(unit(4, 1, M)[0].tolist())
-    verify(made.root)
 
 
 def test_a_leaf_that_is_full_takes_no_more(made):

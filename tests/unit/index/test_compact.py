@@ -10,28 +10,7 @@ from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map
 from rayhier.storage.leaf_map import LeafMap, ranges
 
-from .changes import FACTOR, batch, compacted, content
-
-
-def test_compaction_changes_nothing_a_reader_sees(made):
-    change.add(made.root, made.assign, batch([f"n{n}" for n in range(30)]), FACTOR)
-    change.delete(made.root, ["d001", "n4"])
-    before = change.upsert(made.root, made.assign, batch(["d002"], 4), FACTOR)
-    after = compacted(made.root)
-    assert content(after) == content(before)
-    assert (after.manifest.documents, after.manifest.counts) == (before.manifest.documents, before.manifest.counts)
-    assert (len(after.manifest.shards), after.manifest.removed) == (2, [])
-    verify(made.root)
-
-
-def test_compacting_twice_gives_the_same_bytes(made):
-    change.add(made.root, made.assign, batch(["n1", "n2"]), FACTOR)
-    first = compacted(made.root)
-    change.rollback(made.root, 2)
-    second = compacted(made.root)
-    assert [shard.file.sha256 for shard in first.manifest.shards] == [
-        shard.file.sha256 for shard in second.manifest.shards
-    ]
+from .changes import FACTOR, batch, content
 
 
 @pytest.mark.parametrize("first", ["add", "delete"])
@@ -70,18 +49,3 @@ def test_a_damaged_file_is_named_by_whoever_reads_it(made):
             with pytest.raises(InputError, match=f"{shard.file.name}: cannot be read: .*rebuild"):
                 work()
     assert leaf_map.versions(made.root) == [1]
-
-
-def test_rollback(made):
-    before = content(LeafMap.open(made.root))
-    change.delete(made.root, ["d001"])
-    after = change.rollback(made.root, 1)
-    assert (after.manifest.version, after.manifest.parent, after.manifest.change) == (3, 2, "rollback")
-    assert content(after) == before
-    change.add(made.root, made.assign, batch(["new"]), FACTOR)
-    (new,) = batch(["new"])
-    rows = {("new", rank) for rank in made.assign(*new)["rank"].to_pylist()}
-    assert content(LeafMap.open(made.root)).keys() == before.keys() | rows
-    with pytest.raises(InputError, match="holds no version 9; allowed: 1, 2, 3, 4"):
-        change.rollback(made.root, 9)
-    verify(made.root)

@@ -41,7 +41,7 @@ def test_what_a_writer_wrote_days_ago_stays_until_it_is_published(made):
     assert verify(made.root) == [1, 2]
     aged(made.root)
     assert vacuum(made.root).files == 0
-    assert not pins.writing(made.root)
+    assert not pins.written(made.root)
 
 
 def test_a_writer_reads_on_beside_a_compaction_and_a_vacuum(made):
@@ -92,17 +92,6 @@ def test_what_was_refused_leaves_no_files(made):
     with pytest.raises(InputError, match="more than once"):
         change.add(made.root, made.assign, batch(["a"]) + batch(["b"]) + batch(["a"], 3), FACTOR)
     assert files.below(made.root) == before
-
-
-def test_a_version_that_is_read_stays(made):
-    change.delete(made.root, ["d001"])
-    with pins.reading(made.root, 1) as old:
-        before = content(old)
-        assert vacuum(made.root).versions == []
-        assert content(LeafMap.open(made.root, 1)) == before
-    assert vacuum(made.root).versions == [1]
-    with pytest.raises(InputError, match="no version 1"), pins.reading(made.root, 1):
-        pass
 
 
 def test_a_reader_that_was_too_late_reads_the_next_version(made, monkeypatch):
@@ -172,14 +161,6 @@ def test_upserts_keep_the_cap(made):
     assert after.manifest.moved > 0
     assert after.manifest.documents == N
     verify(made.root)
-
-
-def test_an_upsert_that_fits_reads_no_ids_on_the_way(made, monkeypatch):
-    looked = []
-    monkeypatch.setattr("rayhier.index.leaf_limit.find", lambda *_: looked.append(1))
-    change.upsert(made.root, made.assign, batch(["d001", "new"]), FACTOR)
-    assert not looked
-    assert leaf_map.versions(made.root) == [1, 2]
 
 
 def test_files_stay_where_an_error_may_hide_that_they_were_published(made, monkeypatch):

@@ -8,8 +8,8 @@ import torch
 from rayhier.index import change, vacuum
 from rayhier.index.assign import Assigner
 from rayhier.index.compact import compact_here
-from rayhier.index.due import Due, largest
 from rayhier.index.maintain import maintain, two_means
+from rayhier.index.stats import Due, largest
 from rayhier.index.verify import verify
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
@@ -88,16 +88,6 @@ def test_moved_documents_lie_where_the_versions_router_puts_them(made):
     sizes = np.bincount([row["leaf"] for row in rows.values()], minlength=router.n_leaves)
     assert sizes.tolist() == after.manifest.counts
     torch.testing.assert_close(router.log_size_L, torch.from_numpy(np.log(sizes + 0.5)).float())
-
-
-def test_a_document_is_found_in_few_leaves(made):
-    """By the new router: its own vector leads to its leaf."""
-    after = maintained(made)
-    router = router_of(after, made)
-    leaves = route_all(router, Encoded.of(made.vectors), 3)[0].numpy()
-    rows = content(after)
-    there = [rows[name, 0]["leaf"] in leaves[number] for number, name in enumerate(made.ids)]
-    assert np.mean(there) > 0.95
 
 
 def test_maintained_once_is_enough(made):
@@ -183,43 +173,6 @@ def test_a_change_meanwhile_is_not_lost(made, monkeypatch):
     ):
         maintained(made)
     assert LeafMap.open(made.root).manifest.version == 2
-
-
-def test_a_document_replaced_meanwhile_in_its_leaves_stays_replaced(made, monkeypatch):
-    """All leaves have as many rows as before."""
-    from rayhier.index import maintain as module
-
-    replaced = documents(made.ids).set_column(2, "text", [["new"] * N])
-
-    def late(root, named):
-        monkeypatch.undo()
-        change.upsert(made.root, made.assign, [(replaced, Encoded.of(made.vectors))], FACTOR)
-        return module.write_ids(root, named)
-
-    monkeypatch.setattr(module, "write_ids", late)
-    with pytest.raises(InputError, match=r"version 2 \(upsert\) was published meanwhile"):
-        maintained(made)
-    assert {row["text"] for row in content(LeafMap.open(made.root)).values()} == {"new"}
-
-
-def test_a_document_added_again_after_a_rollback_stays(made, monkeypatch):
-    """All leaves have as many rows as before, and nothing was removed."""
-    from rayhier.index import maintain as module
-
-    ids, vectors = [f"e{n:03d}" for n in range(N)], Encoded.of(made.vectors)
-    change.add(made.root, made.assign, [(documents(ids), vectors)], FACTOR)
-
-    def late(root, named):
-        monkeypatch.undo()
-        change.rollback(made.root, 1)
-        again = documents(ids).set_column(2, "text", [["new"] * N])
-        change.add(made.root, made.assign, [(again, vectors)], FACTOR)
-        return module.write_ids(root, named)
-
-    monkeypatch.setattr(module, "write_ids", late)
-    with pytest.raises(InputError, match=r"version 4 \(add\) was published meanwhile"):
-        maintained(made)
-    assert content(LeafMap.open(made.root))["e000", 0]["text"] == "new"
 
 
 def test_an_addition_placed_before_maintenance_is_refused(made):

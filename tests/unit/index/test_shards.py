@@ -116,12 +116,6 @@ def test_a_miscount_is_refused(tmp_path, parts, change):
     assert not (tmp_path / "data").exists()
 
 
-def test_a_missing_part_is_a_miscount(tmp_path, parts):
-    paths, _, counts = parts
-    with pytest.raises(RuntimeError, match="do not hold the rows counted"):
-        write_shard(tmp_path, "data/0.parquet", read(paths[:2], 0, 10), range(10), counts)
-
-
 @given(st.lists(st.integers(0, 2 * GROUP_ROWS) | st.integers(0, 20), min_size=1, max_size=12))
 def test_no_row_group_ends_inside_a_leaf(counts):
     leaf_N = np.repeat(np.arange(len(counts)), counts)

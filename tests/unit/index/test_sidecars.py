@@ -104,13 +104,6 @@ def test_every_change_carries_sidecars(root, assign):
     verify(root)
 
 
-def test_a_change_that_fails_leaves_no_sidecar(root, assign):
-    before = files.below(root)
-    with pytest.raises(InputError, match="in the index already"):
-        change.add(root, beside(assign), [*batch(["n1"]), *batch(["d001"])], FACTOR)
-    assert files.below(root) == before
-
-
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
 def test_a_damaged_sidecar_is_named(root, damage):
     there = LeafMap.open(root)

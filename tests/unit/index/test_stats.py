@@ -1,6 +1,5 @@
 """Drift is a number, and the advice follows from it."""
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +13,7 @@ from rayhier.model.encoded import Encoded
 from rayhier.spec import JobSpec
 from rayhier.storage.leaf_map import LeafMap
 
-from .changes import FACTOR, batch, compacted, content
+from .changes import FACTOR, content
 from .conftest import LEAST, L, M, N, documents, unit
 
 WIDTH = 128
@@ -29,19 +28,6 @@ def test_a_fresh_index_is_well(made):
         np.mean([row["log_prob"] for (_, rank), row in content(LeafMap.open(made.root)).items() if rank == 0]), abs=1e-5
     )
     assert found.advice() == []
-
-
-def test_many_deleted_and_many_added_want_a_compaction(made):
-    change.delete(made.root, made.ids[:80])
-    change.add(made.root, made.assign, batch([f"n{n}" for n in range(120)]), FACTOR)
-    there = LeafMap.open(made.root)
-    found = Stats.of(there.manifest)
-    stored = sum(shard.rows for shard in there.manifest.shards)
-    assert found.void == pytest.approx(1 - len(content(there)) / stored)
-    said = "\n".join(found.advice())
-    assert "of the stored rows are of removed documents" in said
-    assert "outside the sorted shards" in said
-    assert Stats.of(compacted(made.root).manifest).advice() == []
 
 
 def test_few_documents_tell_nothing(made):
@@ -64,16 +50,6 @@ def test_crowding_wants_maintenance_where_leaves_can_be_split(made):
 def of_leaves(leaves):
     """A spec that makes so many leaves, of however many documents, or `auto` of them."""
     return JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf", "branching": leaves}})
-
-
-def test_growth_wants_more_leaves_where_the_spec_counts_them_by_documents(made):
-    """200 documents have 12 leaves here; by themselves they would have 50, one for four."""
-    manifest = LeafMap.open(made.root).manifest
-    (line,) = Stats.of(manifest, of_leaves("auto")).advice()
-    assert re.match(
-        r"maintain: searches compare \d\.\d\d times the rows of an index made anew \(above 1\.25\); \d+", line
-    )
-    assert Stats.of(manifest, of_leaves(L)).advice() == []
 
 
 def test_empty_leaves_want_maintenance(made):

@@ -121,8 +121,6 @@ def test_a_weight_is_chosen_where_dev_queries_may_be(tiny_spec: Callable[..., Pa
     for overrides in (("search.mode=dense",), ("search.mode=hybrid",), ("search.beam=3",)):
         other = fingerprints(spec, *overrides)
         assert {name for name in first if first[name] != other[name]} == {"evaluate"}
-    deeper = fingerprints(spec, "search.hybrid.depth=50")
-    assert {name for name in first if first[name] != deeper[name]} == {"calibrate seed 0", "evaluate"}
     for overrides in (("search.hybrid.weight=0.2",), ("search.hybrid.fuse=rank",), ("index.words=false",)):
         assert "calibrate seed 0" not in fingerprints(spec, *overrides)
 
@@ -164,7 +162,7 @@ def test_check_looks_at_no_data(tiny_spec: Callable[..., Path], capsys: pytest.C
 
 @pytest.mark.parametrize(
     "override",
-    ["name=other", "workdir=WORK", "cluster.embed.workers=1", "cluster.train.cpus=2", "encoder.batch_size=8"],
+    ["name=other", "workdir=WORK", "cluster.embed.workers=1", "cluster.train.cpus=2"],
 )
 def test_what_is_no_part_of_a_fingerprint(override: str, tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
     spec = tiny_spec()

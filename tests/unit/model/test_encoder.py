@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (
-    RobertaConfig,
-    RobertaModel,
-)
+from transformers import RobertaConfig, RobertaModel
 
 from rayhier.embed.encode import TextEncoder
 from rayhier.model.encoder import POOL, Encoder, ResidualHead, load_transformer, save_encoder

@@ -90,16 +90,6 @@ def test_a_tree_leaves_out_what_its_nodes_say_and_scores_the_rest_as_a_flat_rout
         np.testing.assert_allclose(log_prob, log_p[kept] - np.log(np.exp(log_p[children]).sum()), atol=1e-4)
 
 
-@pytest.mark.parametrize("scale", [SCALE, 3.0])
-def test_it_begins_as_nearest_centroid(scale, texts):
-    router = LearnedIvfRouter(M, 12, 1, 5)
-    router.begin(unit(12, M, seed=1), scale)
-    products = texts @ unit(12, M, seed=1).T
-    found, log_probs = route_all(router, Encoded(texts), 12)
-    assert found.tolist() == products.argsort(dim=1, descending=True).tolist()
-    torch.testing.assert_close(log_probs, (scale * products).log_softmax(dim=1).gather(1, found))
-
-
 def test_a_trees_inner_nodes_begin_as_means_of_their_children(texts):
     router, centroids = begun(4, 2), unit(16, M, seed=1)
     assert torch.equal(router.W[1], SCALE * centroids)

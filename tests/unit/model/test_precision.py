@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from rayhier.model import precision
-from rayhier.model.precision import resolve, resolve_device
-from rayhier.spec import InputError
+from rayhier.model.precision import best_device, resolve
 
 CPU = torch.device("cpu")
 BFLOAT16, FLOAT32 = torch.bfloat16, torch.float32
@@ -27,8 +26,7 @@ def clocked(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("times", "wanted"),
-    [({BFLOAT16: 0.002, FLOAT32: 0.001}, FLOAT32), ({BFLOAT16: 0.001, FLOAT32: 0.002}, BFLOAT16)],
+    ("times", "wanted"), [({BFLOAT16: 0.002, FLOAT32: 0.001}, FLOAT32), ({BFLOAT16: 0.001, FLOAT32: 0.002}, BFLOAT16)]
 )
 @pytest.mark.parametrize("capability", ["avx512_bf16", "amx_bf16", "bf16"])
 def test_auto_is_the_faster_measured_once(clocked, capability, times, wanted):
@@ -50,16 +48,7 @@ def test_a_named_precision_is_kept_and_measures_nothing(clocked, name):
     assert not measured
 
 
-@pytest.mark.parametrize(
-    ("asked", "has_cuda", "wanted"),
-    [("auto", True, "cuda"), ("auto", False, "cpu"), ("cpu", True, "cpu"), ("cuda", True, "cuda")],
-)
-def test_device(monkeypatch, asked, has_cuda, wanted):
+@pytest.mark.parametrize(("has_cuda", "device"), [(True, "cuda"), (False, "cpu")])
+def test_the_best_device(monkeypatch, has_cuda, device):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_cuda)
-    assert resolve_device(asked) == torch.device(wanted)
-
-
-def test_a_device_that_is_not_there_is_refused(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match=r"encoder\.device: got 'cuda', .*allowed: auto or cpu"):
-        resolve_device("cuda")
+    assert best_device() == torch.device(device)

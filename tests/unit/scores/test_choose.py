@@ -9,8 +9,9 @@ import pytest
 from rayhier.scores.ray import SPAN_WORDS, choose_pairs, choose_queries
 from rayhier.spec import InputError
 from rayhier.spec.cross_encoder import ScoresSpec
-from rayhier.storage import columns, files, schemas
-from rayhier.storage.artifact import Artifact, Record
+from rayhier.storage import columns, schemas
+
+from ...toys import artifact
 
 N, Q, M = 40, 12, 6
 
@@ -30,43 +31,22 @@ def published(tmp_path, unit, parts):
         for n in range(N)
     ]
 
-    def corpus(root):
-        for number, own in enumerate(np.array_split(np.arange(N), parts)):
-            named = zip(*(rows[n] for n in own), strict=True)
-            table = pa.table([list(column) for column in named], schema=schemas.DOCUMENTS)
-            files.write_parquet(root, f"documents/{number}.parquet", [table], schemas.DOCUMENTS)
-        queries = pa.table([[f"q{n}" for n in range(Q)], [f"asks {n}" for n in range(Q)]], schema=schemas.QUERIES)
-        files.write_parquet(root, "queries.parquet", [queries], schemas.QUERIES)
-        judged = pa.table(
-            [[f"q{n}" for n in range(Q)], [f"d{n}" for n in range(Q)], [1] * Q], schema=schemas.JUDGEMENTS
-        )
-        files.write_parquet(root, "judgements/train.parquet", [judged], schemas.JUDGEMENTS)
-
-    def vectors(root):
-        for number, own in enumerate(np.array_split(np.arange(N), parts)):
-            schema = schemas.vectors("doc_id", M)
-            held = columns.vector_column(vector_NM[own], pa.float32())
-            table = pa.table([[f"d{n}" for n in own], held], schema=schema)
-            files.write_parquet(root, f"documents/{number}.parquet", [table], schema)
-        schema = schemas.vectors("query_id", M)
-        held = columns.vector_column(query_QM, pa.float32())
-        files.write_parquet(
-            root, "queries.parquet", [pa.table([[f"q{n}" for n in range(Q)], held], schema=schema)], schema
-        )
-
-    made = [artifact(tmp_path, kind, write) for kind, write in (("corpus", corpus), ("vectors", vectors))]
+    corpus, vectors = {}, {}
+    for number, own in enumerate(np.array_split(np.arange(N), parts)):
+        named = [list(column) for column in zip(*(rows[n] for n in own), strict=True)]
+        corpus[f"documents/{number}.parquet"] = pa.table(named, schema=schemas.DOCUMENTS)
+        vectors[f"documents/{number}.parquet"] = embedded("doc_id", named[0], vector_NM[own])
+    ids = [f"q{n}" for n in range(Q)]
+    corpus["queries.parquet"] = pa.table([ids, [f"asks {n}" for n in range(Q)]], schema=schemas.QUERIES)
+    judged = [ids, [f"d{n}" for n in range(Q)], [1] * Q]
+    corpus["judgements/train.parquet"] = pa.table(judged, schema=schemas.JUDGEMENTS)
+    vectors["queries.parquet"] = embedded("query_id", ids, query_QM)
+    made = [artifact(tmp_path / kind, kind, own) for kind, own in {"corpus": corpus, "vectors": vectors}.items()]
     return *made, vector_NM, query_QM
 
 
-def artifact(folder, kind, write):
-    root = folder / kind / "f" / "attempt"
-    root.mkdir(parents=True)
-    write(root)
-    entries = [files.describe(root, name) for name in files.below(root)]
-    record = Record(
-        kind=kind, fingerprint="f", attempt="attempt", inputs={}, files=entries, counts={}, versions={}, seconds=0
-    )
-    return Artifact(folder / kind / "f", record)
+def embedded(key, ids, matrix):
+    return pa.table([ids, columns.vector_column(matrix, pa.float32())], schema=schemas.vectors(key, M))
 
 
 def chosen(spec, published):
@@ -99,16 +79,14 @@ def test_all_pairs(published):
 
 def test_queries_of_each_kind(published):
     corpus, vectors, _, _ = published
-    table = choose_queries(ScoresSpec(judged=5, titles=6, spans=4), corpus, vectors)
+    table = choose_queries(ScoresSpec(judged=5, spans=4), corpus, vectors)
     kinds = table["kind"].to_pylist()
-    assert [kinds.count(kind) for kind in ("judged", "title", "span")] == [5, 6, 4]
-    assert len(set(table["query_id"].to_pylist())) == 15
+    assert [kinds.count(kind) for kind in ("judged", "span")] == [5, 4]
+    assert len(set(table["query_id"].to_pylist())) == 9
     for row in table.to_pylist():
         match row["kind"]:
             case "judged":
                 assert row["text"].startswith("asks ")
-            case "title":
-                assert row["query_id"] == f"title:d{row['text'].split()[1]}"
             case "span":
                 words = row["text"].split()
                 assert len(words) == SPAN_WORDS
@@ -119,7 +97,6 @@ def test_queries_of_each_kind(published):
     ("given", "said"),
     [
         ({"judged": 13}, "scores.judged: got 13, but the corpus has only 12 judged train queries"),
-        ({"judged": 0, "titles": 31}, "scores.titles: got 31, but the corpus has only 30 documents with a title"),
         ({"judged": 0, "spans": 11}, "scores.spans: got 11, but the corpus has only 10 documents with a span"),
     ],
 )
@@ -131,7 +108,7 @@ def test_fewer_queries_than_asked_are_refused(given, said, published):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"judged": 0}, "judged, titles or spans above 0"),
+        ({"judged": 0}, "judged or spans above 0"),
         ({"judged": 5, "per": "item", "count": 6}, r"count at most the number of queries \(5\) with per item"),
         ({"count": "all", "per": "item"}, "per"),
     ],
@@ -141,12 +118,11 @@ def test_what_cannot_be_chosen_is_refused(given, said):
         ScoresSpec(**given)
 
 
-@pytest.mark.parametrize(("kind", "documents"), [("title", [n for n in range(N) if n % 4]), ("span", range(0, N, 4))])
-def test_titles_and_spans_are_the_first_by_hash_whatever_the_files(kind, documents, published):
+def test_spans_are_of_the_first_documents_by_hash_whatever_the_files(published):
     corpus, vectors, _, _ = published
-    table = choose_queries(ScoresSpec(judged=1, **{f"{kind}s": 7}), corpus, vectors)
-    order = sorted((f"d{n}" for n in documents), key=lambda name: by_hand(f"{kind}\0{name}"))
-    assert table["query_id"].to_pylist()[1:] == [f"{kind}:{name}" for name in order[:7]]
+    table = choose_queries(ScoresSpec(judged=1, spans=7), corpus, vectors)
+    order = sorted((f"d{n}" for n in range(0, N, 4)), key=lambda name: by_hand(f"span\0{name}"))
+    assert table["query_id"].to_pylist()[1:] == [f"span:{name}" for name in order[:7]]
 
 
 def by_hand(key):

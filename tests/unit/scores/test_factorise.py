@@ -15,7 +15,7 @@ from rayhier.scores.factorise import (
     residual_bias,
     transductive,
 )
-from rayhier.spec.cross_encoder import FactorsSpec
+from rayhier.spec.cross_encoder import factor_passes
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def error(matrix, query_QM, item_NM):
 
 def test_transductive_vectors_explain_scores_better_and_spare_documents_without(world):
     matrix, query_QM, item_NM = world
-    spec = FactorsSpec(vectors="transductive")
+    spec = "transductive"
     learned_NM = transductive(matrix, matrix.score_X, query_QM, item_NM, spec, 0)
     np.testing.assert_array_equal(learned_NM[50:], item_NM[50:])
     assert (learned_NM[:50] != item_NM[:50]).any(axis=1).all()
@@ -46,7 +46,7 @@ def test_an_inductive_map_starts_near_the_identity_and_maps_what_is_added(world)
     matrix, query_QM, item_NM = world
     torch.manual_seed(0)
     np.testing.assert_allclose(mapped(Inductive(8).eval(), item_NM), item_NM, atol=0.02)
-    spec = FactorsSpec(vectors="inductive")
+    spec = "inductive"
     both, again = (inductive(matrix, matrix.score_X, query_QM, item_NM, spec, 0) for _ in range(2))
     mapped_QM, mapped_NM = (mapped(one, own) for one, own in zip(both, (query_QM, item_NM), strict=True))
     assert (mapped_NM[50:] != item_NM[50:]).any(axis=1).all()
@@ -98,13 +98,13 @@ def test_scores_are_matched_by_a_hundred_queries():
 
 
 @pytest.mark.parametrize(
-    ("spec", "scores", "passes", "rate"),
+    ("kind", "scores", "passes"),
     [
-        (FactorsSpec(vectors="transductive"), 10**6, 10, 5e-3),
-        (FactorsSpec(vectors="transductive"), 10**7, 4, 1e-3),
-        (FactorsSpec(vectors="inductive"), 10**6, 20, 5e-3),
-        (FactorsSpec(vectors="inductive"), 10**7, 10, 1e-3),
+        ("transductive", 10**6, 10),
+        ("transductive", 10**7, 4),
+        ("inductive", 10**6, 20),
+        ("inductive", 10**7, 10),
     ],
 )
-def test_passes_and_rates_are_the_paper_s(spec, scores, passes, rate):
-    assert (spec.passes(scores), spec.rate(scores)) == (passes, rate)
+def test_passes_are_the_paper_s(kind, scores, passes):
+    assert factor_passes(kind, scores) == passes

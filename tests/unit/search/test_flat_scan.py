@@ -78,12 +78,11 @@ def ids(ranking):
     return [[str(ranking.ids[row]) for row in rows if row >= 0] for rows in ranking.row_QK]
 
 
-@pytest.mark.parametrize("finish", ["none", "level", "vectors"])
 @pytest.mark.parametrize("level", [2, 4])
-def test_level_search_is_brute_force(there, router, level, finish):
-    level_similarity = LevelSimilarity.of(spec(level=level, finish=finish).search, router)
+def test_level_search_is_brute_force(there, router, level):
+    level_similarity = LevelSimilarity.of(spec(level=level).search, router)
     leaves, queries = LeafScan.mapped(there), unit(1, Q)
-    listed = K if finish == "none" else 40
+    listed = 40
     found = ranked(
         FlatScan.mapped(level_similarity, there, leaves, 1e9),
         level_similarity.query(router, Encoded.of(queries)),
@@ -91,8 +90,7 @@ def test_level_search_is_brute_force(there, router, level, finish):
         listed,
     )
     coarse = similarity(router, level, queries, unit(0, N))
-    finer = {"level": lambda: similarity(router, D, queries, unit(0, N)), "vectors": lambda: queries @ unit(0, N).T}
-    last = coarse if finish == "none" else finer[finish]()
+    last = queries @ unit(0, N).T
     for row in range(Q):
         short = np.argsort(-coarse[row])[:listed]
         wanted = short[np.argsort(-last[row, short])][:K]
@@ -102,7 +100,7 @@ def test_level_search_is_brute_force(there, router, level, finish):
         gap = [name for name in ids(found)[row] if name not in {f"d{n:03d}" for n in wanted}]
         assert len(gap) <= 1
     assert (found.visited_Q == N).all()
-    assert (found.scanned_Q == (0 if finish == "none" else listed)).all()
+    assert (found.scanned_Q == listed).all()
 
 
 def test_without_sidecars_or_with_those_of_another_model(tmp_path, there, router, write_map):
@@ -146,11 +144,7 @@ def by_hand(level_similarity, router, vectors, queries, listed):
 
     tv = level_similarity.comparison == "tv"
     coarse = compare(query.query_QK, level_similarity.level_of(stored_NL, level_similarity.level), tv)
-    last = coarse
-    if level_similarity.again == "vectors":
-        last = queries @ vectors.T
-    elif level_similarity.again == "level":
-        last = compare(query.again_QX, level_similarity.level_of(stored_NL, D), tv)
+    last = queries @ vectors.T
     for own, scores in zip(coarse, last, strict=True):
         found, rows = {}, 0
         for row in np.argsort(-own, kind="stable"):
@@ -161,40 +155,34 @@ def by_hand(level_similarity, router, vectors, queries, listed):
         yield found, rows
 
 
-@pytest.mark.parametrize("finish", ["none", "level", "vectors"])
 @pytest.mark.parametrize("listed", [4, 12])
-def test_documents_in_passages_are_found_by_their_best(passages, router, finish, listed):
+def test_documents_in_passages_are_found_by_their_best(passages, router, listed):
     there, vectors = passages
-    level_similarity, queries = LevelSimilarity.of(spec(level=3, finish=finish).search, router), unit(1, Q)
-    k = listed if finish == "none" else 4
+    level_similarity, queries = LevelSimilarity.of(spec(level=3).search, router), unit(1, Q)
+    k = 4
     query = level_similarity.query(router, Encoded.of(queries))
     found = ranked(FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9), query, k, listed)
     wanted = list(by_hand(level_similarity, router, vectors, queries, listed))
     for own, scores, (documents, _) in zip(ids(found), found.score_QK, wanted, strict=True):
         assert own == sorted(documents, key=lambda name: -documents[name])[:k]
         np.testing.assert_allclose(scores, [documents[name] for name in own], atol=1e-5)
-    assert found.scanned_Q.tolist() == [0 if finish == "none" else rows for _, rows in wanted]
+    assert found.scanned_Q.tolist() == [rows for _, rows in wanted]
     assert (found.visited_Q == len(vectors)).all()
 
 
-@pytest.mark.parametrize("finish", ["none", "level", "vectors"])
 @pytest.mark.parametrize("share", [0.5, 0.1, 0.01, 0])
-def test_a_filtered_level_is_brute_force_over_what_matches(there, router, finish, share):
+def test_a_filtered_level_is_brute_force_over_what_matches(there, router, share):
     """The filter is over ids, which lie beside the declared fields."""
-    level_similarity = LevelSimilarity.of(spec(level=3, finish=finish).search, router)
+    level_similarity = LevelSimilarity.of(spec(level=3).search, router)
     queries, rows = unit(1, Q), np.random.default_rng(5).permutation(N)[: int(share * N)]
     where = OneOf("doc_id", tuple(f"d{n:03d}" for n in rows))
-    listed = K if finish == "none" else 40
+    listed = 40
     scan = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
     found = ranked(scan, level_similarity.query(router, Encoded.of(queries)), K, listed, where)
     assert found.visited_Q.tolist() == [len(rows)] * Q
-    assert found.scanned_Q.tolist() == [0 if finish == "none" else min(len(rows), 40)] * Q
+    assert found.scanned_Q.tolist() == [min(len(rows), 40)] * Q
     coarse = similarity(router, 3, queries, unit(0, N))[:, rows]
-    finer = {
-        "level": lambda: similarity(router, D, queries, unit(0, N))[:, rows],
-        "vectors": lambda: queries @ unit(0, N)[rows].T,
-    }
-    last = coarse if finish == "none" else finer[finish]()
+    last = queries @ unit(0, N)[rows].T
     for row in range(Q):
         short = np.argsort(-coarse[row])[:listed]
         best = short[np.argsort(-last[row, short])][:K]
@@ -203,10 +191,9 @@ def test_a_filtered_level_is_brute_force_over_what_matches(there, router, finish
         np.testing.assert_allclose(found.score_QK[row, : len(best)], last[row, best], atol=3e-3)
 
 
-@pytest.mark.parametrize("finish", ["none", "level", "vectors"])
-def test_what_is_deleted_between_searches_is_not_found(there, router, finish):
+def test_what_is_deleted_between_searches_is_not_found(there, router):
     """The shard's files are as they were; rows after a deleted one have moved up."""
-    level_similarity, queries = LevelSimilarity.of(spec(level=4, finish=finish).search, router), unit(1, Q)
+    level_similarity, queries = LevelSimilarity.of(spec(level=4).search, router), unit(1, Q)
     query = level_similarity.query(router, Encoded.of(queries))
 
     def search():
@@ -218,8 +205,7 @@ def test_what_is_deleted_between_searches_is_not_found(there, router, finish):
     assert 3 < len(gone) < N / 2
     delete(there.root, sorted(gone))
     after = search()
-    last = {"none": 4, "level": D}.get(finish)
-    wanted = queries @ unit(0, N).T if last is None else similarity(router, last, queries, unit(0, N))
+    wanted = queries @ unit(0, N).T
     wanted[:, [int(name[1:]) for name in gone]] = -np.inf
     assert not gone & {name for own in ids(after) for name in own}
     np.testing.assert_allclose(after.score_QK, -np.sort(-wanted)[:, :3], atol=3e-3)

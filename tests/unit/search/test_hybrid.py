@@ -87,9 +87,7 @@ def test_words_are_those_of_all_documents(world, passages, codec, where):
     assert not len(lexical.ranking.row_QK) or (lexical.ranking.row_QK[-1] < 0).all()  # a word of no document
 
 
-@pytest.mark.parametrize(
-    "fusion", [HybridSpec(weight=0.3, depth=N), HybridSpec(depth=N, fuse="rank")], ids=["sum", "rank"]
-)
+@pytest.mark.parametrize("fusion", [HybridSpec(weight=0.3), HybridSpec(fuse="rank")], ids=["sum", "rank"])
 def test_fused_is_a_loop_over_all_documents(world, passages, fusion):
     leaf_map, vector_NM, texts, query_QM, queries = world
     leaves = LeafScan.mapped(leaf_map, "flat")
@@ -190,7 +188,6 @@ def test_a_weight_of_other_scores_is_a_share_of_their_spread(world, passages):
         ({"mode": "hybrid"}, 0.0, True, "hybrid", 0.0),
         ({"hybrid": {"weight": 0.4}}, 0.05, True, "hybrid", 0.4),
         ({"hybrid": {"fuse": "rank"}}, 0.0, True, "hybrid", UNTAUGHT_WEIGHT),
-        ({"how": "level", "finish": "level"}, 0.05, True, "dense", 0.05),
         ({"beam": {"recall": 0.9}}, 0.05, True, "hybrid", 0.05),
         ({"rerank": {"type": "rnr"}}, 0.05, True, "hybrid", 0.05),
         ({"rerank": {"type": "rnr"}, "mode": "dense"}, 0.05, True, "dense", 0.05),

@@ -6,26 +6,31 @@ import numpy as np
 import pytest
 
 from rayhier.search.request.calibration import Calibration
-from rayhier.search.request.request import NO_WORDS, Limits, Request, Rules
+from rayhier.search.request.request import NO_WORDS, Request, Rules, SearchLimits
 from rayhier.spec import InputError
 from rayhier.spec.filter import Bound
 from rayhier.spec.query import check_text
 from rayhier.spec.search import SearchSpec
 
 LEAVES, ROWS = 9, 90
-LIMITS = Limits(max_k=50, max_beam=8, max_budget=40, max_calls=60, max_pool=100, max_batch=3, max_query=20)
+LIMITS = SearchLimits(max_k=50, max_beam=8, max_budget=40, max_calls=60, max_pool=100, max_batch=3, max_query=20)
 RNR = {"type": "rnr", "budget": 30, "pool": 40}
 UNIT = np.eye(3, dtype=np.float32)
 
 
-def rules_of(limits=LIMITS, groups=1, **search):
-    """Rules of an index of nine leaves whose spec has some keys of `search`; words are counted where it names any."""
-    spec, words = SearchSpec.model_validate({"k": 7, **search}), bool({"mode", "hybrid"} & search.keys())
+@pytest.fixture(autouse=True)
+def ten_fused(monkeypatch):
+    monkeypatch.setattr("rayhier.spec.search.FUSED", 10)
+
+
+def rules_of(limits=LIMITS, groups=1, *, words=False, **search):
+    """Rules of an index of nine leaves whose spec has some keys of `search`; a mode among them counts words."""
+    spec, words = SearchSpec.model_validate({"k": 7, **search}), words or "mode" in search
     return Rules(spec, LEAVES, ROWS, {"year": "int"}, 3, is_cosine=True, words=words, groups=groups, limits=limits)
 
 
 DENSE = rules_of(beam=2)
-WORDS = rules_of(beam=2, hybrid={"depth": 10})
+WORDS = rules_of(beam=2, words=True)
 LEVEL = rules_of(how="level")
 RERANKS = rules_of(beam=2, rerank=RNR)
 ALL = rules_of(rerank={**RNR, "pool": "all"})
@@ -113,7 +118,7 @@ def test_what_is_at_its_limit_is_allowed():
 
 
 def test_without_limits_any_number_is_allowed():
-    endless = rules_of(Limits(), beam=2, rerank=RNR)
+    endless = rules_of(SearchLimits(), beam=2, rerank=RNR)
     request = endless.request(["x" * 10_000] * 1_000, k=10**6, beam=10**6, budget=10**6)
     assert (request.k, request.beam, request.budget) == (10**6, 10**6, 10**6)
 
@@ -152,10 +157,10 @@ def test_queries_that_may_read_all_documents_visit_all_leaves():
 POOLS = {
     # What may be read of two queries that visit leaves of 10 and of 60 rows.
     "dense": (rules_of(beam=2, rerank=RNR), {}, 10 + 40),
-    "bm25": (rules_of(beam=2, hybrid={"depth": 10}, rerank=RNR), {"mode": "bm25"}, 40 + 40),
-    "hybrid": (rules_of(groups=3, beam=2, hybrid={"depth": 10}, rerank=RNR), {"mode": "hybrid"}, 10 + 40 + 2 * 30),
+    "bm25": (rules_of(words=True, beam=2, rerank=RNR), {"mode": "bm25"}, 40 + 40),
+    "hybrid": (rules_of(words=True, groups=3, beam=2, rerank=RNR), {"mode": "hybrid"}, 10 + 40 + 2 * 30),
     "hybrid, no more than all rows": (
-        rules_of(groups=30, beam=2, hybrid={"depth": 10}, rerank=RNR),
+        rules_of(words=True, groups=30, beam=2, rerank=RNR),
         {"mode": "hybrid"},
         10 + 40 + 2 * ROWS,
     ),
@@ -182,7 +187,7 @@ TOO_LOW = {
     "budget": (RERANKS, "max_budget", 30),
     "calls": (RERANKS, "max_calls", 30),
     "pool": (RERANKS, "max_pool", 40),
-    "pool with words": (rules_of(groups=2, beam=2, mode="hybrid", hybrid={"depth": 10}, rerank=RNR), "max_pool", 60),
+    "pool with words": (rules_of(groups=2, beam=2, mode="hybrid", rerank=RNR), "max_pool", 60),
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from rayhier.dataset.ranking import Ranking
 from rayhier.model.encoded import Encoded
-from rayhier.search.request.request import Limits, Rules
+from rayhier.search.request.request import Rules, SearchLimits
 from rayhier.search.request.routes import Routes
 from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import RERANKER, Reply, Retriever, Scan
@@ -94,7 +94,7 @@ def test_no_query_visits_more_leaves_than_were_named(search, beam):
 
 
 def test_where_no_number_is_named_queries_that_lack_results_visit_more_leaves():
-    rules, further = rules_of(how="leaves", widest=8), Further()
+    rules, further = rules_of(how="leaves"), Further()
     request = rules.request(TEXTS)
     assert request.beam == 4
     rounds, found = driven(
@@ -133,7 +133,7 @@ def test_without_the_cross_encoder_results_stay_as_they_were_found(scored):
 
 def test_a_pool_beyond_its_limit_is_refused_before_anything_is_read():
     rules, retriever = reranked(RNR)
-    rules = Rules(rules.search, LEAVES, ROWS, limits=Limits(max_pool=5))
+    rules = Rules(rules.search, LEAVES, ROWS, limits=SearchLimits(max_pool=5))
     retriever = Retriever(rules, unwidened, retriever.reranker)
     with pytest.raises(InputError, match=r"^rerank: got 2 queries, which may read some of 6 documents together; "):
         next(retriever(rules.request(TEXTS), routes(), np.array([2, 9])))

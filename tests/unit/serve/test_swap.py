@@ -18,7 +18,7 @@ from rayhier.spec import InputError
 from rayhier.storage import current, leaf_map, pins
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.change_log import ChangeLog
-from rayhier.storage.writer_lease import Lease
+from rayhier.storage.writer_lease import LeaseRecord
 
 from ...draws import unit
 from .conftest import INDEX, MODEL, OTHER_INDEX, OTHER_MODEL, TEXTS, N, make_published
@@ -399,7 +399,7 @@ def holder_and_standby(open_server, monkeypatch):
     standby = open_server()
     standby.put(doc("a"))
     with monkeypatch.context() as patch:
-        patch.setattr(Lease, "holds", property(lambda _: False))
+        patch.setattr(LeaseRecord, "holds", property(lambda _: False))
         holder = open_server()
     holder.put(doc("b"))
     standby.writer._lease.lose()

@@ -33,7 +33,7 @@ from rayhier.spec import InputError
 from rayhier.storage import columns, current, files
 from rayhier.storage.change_log import LOG, Change, ChangeLog
 from rayhier.storage.leaf_map import LeafMap
-from rayhier.storage.writer_lease import Lease, leased
+from rayhier.storage.writer_lease import LeaseRecord, leased
 
 from .conftest import N
 
@@ -748,7 +748,7 @@ def test_a_rollback_that_a_lost_group_does_not_serve_is_served_later(server, mon
 
 
 def test_two_servers_that_take_the_lease_from_each_other_lose_nothing(open_server, published, monkeypatch):
-    monkeypatch.setattr(Lease, "holds", property(lambda _: False))  # as if the holder had slept for long
+    monkeypatch.setattr(LeaseRecord, "holds", property(lambda _: False))  # as if the holder had slept for long
     limits = {"writes": {"max_tail_documents": 6}}
     first = open_server(**limits)
     first.put(doc("a"))

@@ -27,10 +27,10 @@ def test_refused(section, message):
 
 
 @pytest.mark.parametrize("source", [{"type": "msmarco", "path": "p"}, {"type": "python_docs"}])
-def test_a_source_without_other_columns_takes_no_fields(source):
-    assert CORPUS.validate_python(source | {"passages": {"words": 2, "stride": 2}})
-    with pytest.raises(ValidationError, match="fields"):
-        CORPUS.validate_python(source | {"fields": {"year": "int"}})
+def test_a_source_of_short_texts_takes_neither_fields_nor_passages(source):
+    for key, value in {"fields": {"year": "int"}, "passages": {"words": 2, "stride": 2}}.items():
+        with pytest.raises(ValidationError, match=key):
+            CORPUS.validate_python(source | {key: value})
 
 
 def test_judgements_of_a_hub_data_set_lie_beside_it():

@@ -24,8 +24,6 @@ def test_a_file_or_a_model(tiny_spec: Callable[..., Path]) -> None:
         model="nobody/nothing",
         prompt="",
         per_document=1,
-        max_length=512,
-        new_tokens=64,
         most=100_000,
     )
     assert read(tiny_spec, "null") is None
@@ -39,8 +37,8 @@ REFUSED = {
     "a file's unknown key": ("{type: file, path: p, most: 3}", "train.generated.most: got 3; allowed: type, path"),
     "a model's unknown key": ("{type: model, model: m, topk: 3}", "train.generated.topk: got 3; allowed: type, model,"),
     "a model's mistyped value": (
-        "{type: model, model: m, new_tokens: many}",
-        "train.generated.new_tokens: got 'many'; allowed: a whole number",
+        "{type: model, model: m, most: many}",
+        "train.generated.most: got 'many'; allowed: a whole number",
     ),
     "a model that is no text": ("{type: model, model: 3}", "train.generated.model: got 3; allowed: text"),
     "a model that is missing": ("{type: model}", "train.generated.model: missing"),

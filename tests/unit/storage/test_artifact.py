@@ -6,7 +6,7 @@ from rayhier.spec import InputError
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt, Output
-from rayhier.storage.seal import seal, unseal
+from rayhier.storage.files import seal, unseal
 
 
 @pytest.fixture
@@ -82,10 +82,3 @@ def test_the_record_goes_before_its_files(artifact, monkeypatch):
     monkeypatch.setattr(files, "remove", lambda folder: published.append((folder / "record.json").exists()))
     Place(artifact.folder).remove()
     assert published == [False]
-
-
-def test_remove(artifact):
-    place = Place(artifact.folder)
-    place.remove()
-    assert place.published() is None
-    assert not artifact.folder.exists()

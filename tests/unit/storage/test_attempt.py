@@ -1,5 +1,6 @@
 """Unpublished work is adopted from the dead, never from the living, by one run; racing runs publish one result."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -69,34 +70,21 @@ def attempts(place):
 # Taking over
 
 
-def test_the_attempt_of_a_killed_owner_is_adopted_with_its_work(place, owner):
+@pytest.mark.parametrize("zombie", [False, True])
+def test_the_attempt_of_a_killed_owner_is_adopted_with_its_work(place, owner, zombie):
     name = owner.stdout.readline().strip()
     owner.kill()
-    owner.wait()
+    os.waitid(os.P_PID, owner.pid, os.WEXITED | (os.WNOWAIT if zombie else 0))
     with Attempt.start(place) as attempt:
         assert attempt.root.name == name
         assert (attempt.scratch / "half").read_text() == "done"
 
 
-def test_a_zombie_is_dead(place, owner):
+@pytest.mark.parametrize(("silence", "adopted"), [(SILENT_SECONDS - 10, False), (SILENT_SECONDS + 10, True)])
+def test_a_living_owner_keeps_its_attempt_unless_it_is_silent(place, owner, silence, adopted):
     name = owner.stdout.readline().strip()
-    owner.kill()
-    os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has taken its exit code
-    with Attempt.start(place) as attempt:
-        assert attempt.root.name == name
-
-
-def test_a_living_owner_keeps_its_attempt(place, owner):
-    name = owner.stdout.readline().strip()
-    with Attempt.start(place, clock=later(SILENT_SECONDS - 10)) as attempt:
-        assert attempt.root.name != name
-    assert len(attempts(place)) == 2
-
-
-def test_a_silent_owner_loses_its_attempt(place, owner):
-    name = owner.stdout.readline().strip()
-    with Attempt.start(place, clock=later(SILENT_SECONDS + 10)) as attempt:
-        assert attempt.root.name == name
+    with Attempt.start(place, clock=later(silence)) as attempt:
+        assert (attempt.root.name == name) is adopted
 
 
 @pytest.mark.parametrize(("host", "adopted"), [({}, True), ({"host": "another"}, False)])
@@ -108,14 +96,11 @@ def test_a_pid_that_another_process_has_now_is_dead_on_its_own_host_alone(place,
         assert (next_one.root == attempt.root) is adopted
 
 
-def test_a_heartbeat_goes_on_until_the_attempt_is_claimed(place):
+def test_a_heartbeat_goes_on_until_the_attempt_is_claimed(place, monkeypatch):
+    assert HEARTBEAT_SECONDS < SILENT_SECONDS / 2
+    monkeypatch.setattr("rayhier.storage.attempt.HEARTBEAT_SECONDS", 0.001)
     attempt, beats = Attempt.start(place), threading.Semaphore(0)
-    until = attempt._stop.wait
-
-    def wait(seconds):
-        assert seconds == HEARTBEAT_SECONDS < SILENT_SECONDS / 2
-        beats.release()
-        return until(0.001)
+    beat = attempt._beat
 
     def heard():
         """Once all that had begun is done."""
@@ -125,7 +110,7 @@ def test_a_heartbeat_goes_on_until_the_attempt_is_claimed(place):
             assert beats.acquire(timeout=20)
         return files.read_json(attempt.root / "owner.json")["heartbeat"]
 
-    attempt._stop.wait = wait
+    attempt._beat = lambda: (beat(), beats.release())
     with attempt:
         assert heard() < heard()
         files.create(attempt.root / "claims" / "1", b"of another run")
@@ -192,19 +177,6 @@ def test_two_processes_adopt_each_dead_attempt_once(folder):
         assert [first, second].count(name) == 1
 
 
-def test_an_exception_releases_the_attempt(place):
-    def fail():
-        with Attempt.start(place) as attempt:
-            roots.append(attempt.root)
-            raise RuntimeError("shard lost")
-
-    roots = []
-    with pytest.raises(RuntimeError, match="shard lost"):
-        fail()
-    with Attempt.start(place) as attempt:
-        assert attempt.root == roots[0]
-
-
 # Publishing
 
 
@@ -240,27 +212,18 @@ def test_scratch_that_cannot_be_removed_is_not_published(place, monkeypatch):
         assert attempt.publish("index", {}, Output({})).names("") == ["a"]
 
 
-def test_the_second_of_two_racing_publishes_returns_the_winners(place):
-    with Attempt.start(place) as first, Attempt.start(place) as second:
+@pytest.mark.parametrize("left", [False, True])
+def test_the_second_of_two_racing_publishes_returns_the_winners(place, left):
+    with contextlib.ExitStack() as stack, Attempt.start(place) as second:
+        first = stack.enter_context(Attempt.start(place))
         write(first, "a", "first")
-        write(second, "a", "second")
         won = first.publish("index", {}, Output({}))
-        found = second.publish("index", {}, Output({}))
-        assert found == won
-        assert not second._thread.is_alive()  # a heartbeat would bring the folder back
-    assert attempts(place) == [first.root.name]
-    assert won.path("a").read_text() == "first"
-    won.verify()
-
-
-def test_a_loser_leaves_a_winner_that_has_left(place):
-    with Attempt.start(place) as second:
-        with Attempt.start(place) as first:
-            write(first, "a", "first")
-            won = first.publish("index", {}, Output({}))
+        if left:
+            stack.close()
         write(second, "a", "second")
         assert second.publish("index", {}, Output({})) == won
     assert attempts(place) == [first.root.name]
+    assert won.path("a").read_text() == "first"
     won.verify()
 
 
@@ -274,22 +237,16 @@ def test_a_published_attempt_is_nobodys_to_adopt(place):
     won.verify()
 
 
-def test_publishing_sweeps_attempts_of_the_dead(place, owner):
+@pytest.mark.parametrize("lives", [False, True])
+def test_publishing_sweeps_attempts_of_the_dead(place, owner, lives):
     name = owner.stdout.readline().strip()
     with Attempt.start(place) as attempt:
-        owner.kill()
-        owner.wait()
+        if not lives:
+            owner.kill()
+            owner.wait()
         write(attempt, "a", "x")
         attempt.publish("index", {}, Output({}))
-    assert name not in attempts(place)
-
-
-def test_publishing_spares_attempts_of_the_living(place, owner):
-    name = owner.stdout.readline().strip()
-    with Attempt.start(place) as attempt:
-        write(attempt, "a", "x")
-        attempt.publish("index", {}, Output({}))
-    assert name in attempts(place)
+    assert (name in attempts(place)) is lives
 
 
 # What a dead or removed owner leaves

@@ -65,12 +65,6 @@ def test_a_damaged_original_is_refused_and_not_kept(model, home):
     assert list(home.iterdir()) == []
 
 
-def test_nothing_is_copied_of_what_is_here(tmp_path, home):
-    model = publish(tmp_path)
-    assert model.local("encoder") == model.root / "encoder"
-    assert not home.exists()
-
-
 BYTES = 1_000
 """Bytes of a cached folder's one file; beside it lies the list of files."""
 ROOM = BYTES + 250
@@ -115,14 +109,6 @@ def test_a_file_that_was_overwritten_is_made_again(held):
     assert (again.folder / "data").read_bytes() == b"a" * BYTES
     assert again.intact()
     assert not lease.intact()
-
-
-@pytest.mark.parametrize("data", [b"", b"a" * 10, b"a" * BYTES * 2])
-def test_a_file_of_another_length_is_made_again(data):
-    lease = make("a")
-    (lease.folder / "data").write_bytes(data)
-    assert not lease.intact()
-    assert (make("a").folder / "data").read_bytes() == b"a" * BYTES
 
 
 @pytest.mark.parametrize("listed", [b"", b"{", b"[]", b'{"data": 1000}', b'{"data": [[1000], 3]}'])
@@ -243,15 +229,6 @@ def test_folders_of_older_versions_and_of_the_dead_count_and_go(home):
     assert names(home) == set("b")
 
 
-def test_a_folder_of_an_older_version_is_used(home):
-    folder = make("a").folder
-    (folder / cache.LOCK).unlink()
-    lease = cache.get_or_build("kind", "a", pytest.fail)
-    make("b", 1)
-    assert names(home) == set("ab")
-    lease.release()
-
-
 def test_a_folder_that_cannot_be_filled_leaves_nothing(home):
     def fail(folder):
         (folder / "data").write_bytes(b"x")
@@ -283,28 +260,6 @@ def test_of_two_that_make_the_same_the_first_counts(home):
     second = cache.get_or_build("kind", "a", fill)
     assert second.folder == first[0].folder
     assert len(list((home / "kind").iterdir())) == 1
-
-
-HOLD = """
-import sys
-from rayhier.storage import cache
-lease = cache.get_or_build("kind", "a", lambda folder: (folder / "data").write_bytes(b"a" * 1000))
-print(lease.folder, flush=True)
-sys.stdin.read()
-print((lease.folder / "data").read_text() == "a" * 1000)
-"""
-
-
-def test_another_process_holds_what_it_has_open(home):
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as one:
-        assert Path(one.stdout.readline().strip()).parent == home / "kind"
-        make("b", 1).release()
-        assert names(home) == set("ab")
-        assert one.communicate()[0] == "True\n"
-    make("c", 1)
-    assert names(home) == set("c"), "its lease ended with it"
 
 
 RACE = """

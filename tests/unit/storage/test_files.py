@@ -19,13 +19,6 @@ from rayhier.storage.files import File
 from rayhier.storage.paths import locate
 
 
-def test_create_is_put_if_absent(folder):
-    path = folder / "deep" / "record.json"
-    assert files.create(path, b"first")
-    assert not files.create(path, b"second")
-    assert path.read_bytes() == b"first"
-
-
 def test_one_of_many_writers_creates(folder):
     with ThreadPoolExecutor(16) as pool:
         won = list(pool.map(lambda writer: files.create(folder / "record.json", b"%d" % writer), range(64)))
@@ -37,13 +30,6 @@ def test_create_takes_a_relative_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert files.create(Path("runs/a/record.json"), b"x")
     assert (tmp_path / "runs/a/record.json").read_bytes() == b"x"
-
-
-def test_write_replaces(folder):
-    files.replace(folder / "a", b"old")
-    files.replace(folder / "a", b"new")
-    assert files.below(folder) == ["a"]
-    assert (folder / "a").read_bytes() == b"new"
 
 
 def test_failed_write_leaves_what_was_there(folder):
@@ -140,25 +126,6 @@ def test_parquet_has_a_row_group_for_each_table(folder):
     assert [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)] == [2, 1]
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert entry == File(name="data/x.parquet", bytes=path.stat().st_size, sha256=digest)
-
-
-def test_failed_parquet_leaves_nothing(folder):
-    def groups():
-        yield pa.table({"x": [1]})
-        raise RuntimeError("shard lost")
-
-    with pytest.raises(RuntimeError, match="shard lost"):
-        files.write_parquet(folder, "x.parquet", groups(), pa.schema([("x", pa.int64())]))
-    assert files.below(folder) == []
-
-
-def test_a_table_reads_back_by_columns_and_rows(folder):
-    table = pa.table({"x": range(50_000), "y": [str(number) for number in range(50_000)]})
-    groups = [table.slice(begin, 5_000) for begin in range(0, 50_000, 5_000)]
-    files.write_parquet(folder, "x.parquet", groups, table.schema)
-    assert files.read_table(folder / "x.parquet").equals(table)
-    some = files.read_table(folder / "x.parquet", ["y"], [("x", ">=", 49_998)])
-    assert some.to_pydict() == {"y": ["49998", "49999"]}
 
 
 def test_a_filled_folder_lies_where_it_should(folder):

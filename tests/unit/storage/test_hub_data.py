@@ -41,30 +41,24 @@ def served(monkeypatch):
     server.server_close()
 
 
-@pytest.mark.parametrize("revision", [None, "main"])
-def test_the_hub_says_which_commit_a_branch_is(served, revision):
-    assert hub_data.commit("corpus.path", "team/set", revision) == COMMIT
+@pytest.mark.parametrize("path", ["team/set", "team/set@main"])
+def test_the_hub_says_which_commit_a_branch_is(served, path):
+    assert hub_data.commit("corpus.path", path) == COMMIT
 
 
-@pytest.mark.parametrize(("path", "revision"), [("team/other", None), ("team/set", "v2")])
-def test_what_the_hub_does_not_know_is_refused(served, path, revision):
+@pytest.mark.parametrize("path", ["team/other", "team/set@v2"])
+def test_what_the_hub_does_not_know_is_refused(served, path):
     with pytest.raises(
         InputError, match=f"corpus.path: got '{path}': no such folder, and http://127.* allowed: a fold"
     ):
-        hub_data.commit("corpus.path", path, revision)
+        hub_data.commit("corpus.path", path)
 
 
 def test_a_commit_is_not_asked_for(monkeypatch):
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
-    assert hub_data.commit("corpus.path", "team/set", COMMIT) == COMMIT
+    assert hub_data.commit("corpus.path", f"team/set@{COMMIT}") == COMMIT
     with pytest.raises(InputError, match="did not provide"):
-        hub_data.ask("corpus.path", "team/set", COMMIT)
-
-
-def test_a_hub_that_refuses(monkeypatch):
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
-    with pytest.raises(InputError, match=r"http://127.0.0.1:1 did not provide a data set"):
-        hub_data.commit("corpus.path", "team/set", None)
+        hub_data.ask("corpus.path", f"team/set@{COMMIT}")
 
 
 def test_a_hub_that_never_answers(monkeypatch):
@@ -72,12 +66,13 @@ def test_a_hub_that_never_answers(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(InputError, match="Timeout"):
-            hub_data.commit("corpus.path", "team/set", None)
+            hub_data.commit("corpus.path", "team/set")
 
 
 def test_a_folder_is_no_hub_id(tmp_path):
     assert hub_data.folder("corpus.path", str(tmp_path)) == tmp_path
     assert hub_data.folder("corpus.path", "team/set") is None
+    assert hub_data.folder("corpus.path", "team/set@refs/pr/1") is None
     for path in ("/absent/folder", "./absent", "a/b/c", "a b", "../x"):
         with pytest.raises(InputError, match="no such folder; allowed: a folder, or a hub id"):
             hub_data.folder("corpus.path", path)

@@ -28,11 +28,6 @@ def test_makes_again_what_is_not(folder, ledger, entry, damage):
     assert ledger.done("shard-0") is None
 
 
-def test_entering_again_is_harmless(ledger, entry):
-    ledger.enter("shard-0", entry)
-    assert ledger.done("shard-0") == entry
-
-
 @pytest.mark.parametrize("bytes_", [b"", b"{", b"[]", b'{"files": [{}], "counts": {}}', b'{"files": []}', b"\xff"])
 def test_a_damaged_entry_is_none(folder, ledger, entry, bytes_):
     files.replace(folder / "scratch" / "ledger" / "shard-0.json", bytes_)

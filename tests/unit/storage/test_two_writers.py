@@ -160,7 +160,7 @@ def interleaved(root, scripts, draw) -> tuple[dict[int, tuple[str, str]], list[C
 
     turns = Turns([lambda each=each: work(*each) for each in zip(writers, scripts, strict=True)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writer_lease.Lease, "holds", property(lambda _: False))  # it may be taken at any time
+        patch.setattr(writer_lease.LeaseRecord, "holds", property(lambda _: False))  # it may be taken at any time
         for owner, name in OPERATIONS:
             plain = getattr(owner, name)
 

@@ -7,7 +7,8 @@ import pytest
 from rayhier.spec import InputError
 from rayhier.storage import files, writer_lease
 from rayhier.storage.leaf_map import now
-from rayhier.storage.writer_lease import Lease, Process, leased, newest
+from rayhier.storage.liveness import Process
+from rayhier.storage.writer_lease import LeaseRecord, leased, newest
 
 HERE = Process.here()
 
@@ -26,7 +27,7 @@ HERE = Process.here()
     ids=["living", "over", "process id used again", "dead", "container of one host name", "other machine", "clock"],
 )
 def test_a_lease_holds_while_its_process_may_live_and_its_time_is_not_over(process, until, holds):
-    assert Lease(1, process, now() + until).holds is holds
+    assert LeaseRecord(1, process, now() + until).holds is holds
 
 
 def test_of_two_that_take_a_lease_at_once_one_has_it(folder, monkeypatch):
@@ -46,7 +47,7 @@ def test_of_two_that_take_a_lease_at_once_one_has_it(folder, monkeypatch):
 
 
 def test_a_number_that_is_free_again_is_no_lease(folder, monkeypatch):
-    monkeypatch.setattr(Lease, "holds", property(lambda _: False))
+    monkeypatch.setattr(LeaseRecord, "holds", property(lambda _: False))
     with leased(folder), leased(folder) as third:
         monkeypatch.setattr(writer_lease, "newest", lambda _: None)  # as read long ago
         assert third.epoch == 2

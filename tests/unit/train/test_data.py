@@ -9,9 +9,10 @@ from rayhier.dataset.generated import load_generated, split_generated
 from rayhier.dataset.holdout import holdout_rows
 from rayhier.dataset.queries import Queries
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
-from rayhier.storage import columns, files, schemas
-from rayhier.storage.artifact import Artifact, Record
+from rayhier.storage import columns, schemas
 from rayhier.train.data import POSITIVES, count_pairs, document_pairs, judged_pairs, load_examples, sampled
+
+from ...toys import artifact
 
 N, M = 60, 6
 
@@ -78,24 +79,20 @@ def test_fewer_others_than_positives(documents):
     ]
 
 
-def published(tmp_path, documents, grade, dev=1):
-    """A corpus with one train judgement, and the vectors of its query; its counts have so many dev judgements."""
-    opened = []
-    for kind, name, schema, values in [
-        ("corpus", "queries.parquet", schemas.QUERIES, [["a"], ["text of a"]]),
-        ("corpus", "judgements/train.parquet", schemas.JUDGEMENTS, [["a"], ["d3"], [grade]]),
-        (
-            "vectors",
-            "queries.parquet",
-            schemas.vectors("query_id", M),
-            [["a"], columns.vector_column(documents.vector_NM[:1], pa.float32())],
-        ),
-    ]:
-        files.write_parquet(tmp_path / kind / "a", name, [pa.table(values, schema=schema)], schema)
-        counts = {"splits": {"train": {"relevant": int(grade > 0)}, "dev": {"relevant": dev}}}
-        record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": counts, "versions": {}}
-        opened.append(Artifact(tmp_path / kind, Record(**record, files=[], seconds=0)))
-    return opened[1:]
+def embedded(ids, vectors):
+    return pa.table([ids, columns.vector_column(vectors, pa.float32())], schema=schemas.vectors("query_id", M))
+
+
+def published(tmp_path, documents, grade, dev=1, generated=False):
+    """Corpus and vectors: a train query that is judged, and the vectors of two generated queries."""
+    judged = pa.table([["a"], ["d3"], [grade]], schema=schemas.JUDGEMENTS)
+    texts = {"queries.parquet": pa.table([["a"], ["text of a"]], schema=schemas.QUERIES)}
+    tables = {"queries.parquet": embedded(["a"], documents.vector_NM[:1])}
+    if generated:
+        tables["generated.parquet"] = embedded(["g1", "a"], documents.vector_NM[[4, 6]])
+    splits = {"train": {"relevant": int(grade > 0)}, "dev": {"relevant": dev}}
+    corpus = artifact(tmp_path / "corpus", "corpus", {**texts, "judgements/train.parquet": judged}, splits=splits)
+    return corpus, artifact(tmp_path / "vectors", "vectors", tables)
 
 
 @pytest.mark.parametrize(
@@ -113,27 +110,20 @@ def test_what_is_trained_on(tmp_path, documents, objective, grade, supervised):
     assert (taught.same, taught.pair_P2.tolist()) == (not supervised, wanted if supervised else [])
 
 
-def with_generated(tmp_path, vectors, documents):
-    """Three generated pairs of two queries, one of which has the judged query's id, and their vectors."""
-    for name, schema, values in [
-        ("queries.parquet", schemas.QUERIES, [["a", "g1"], ["generated a", "generated b"]]),
-        ("pairs.parquet", schemas.PAIRS, [["g1", "a", "g1"], ["d7", "d5", "d9"]]),
-    ]:
-        files.write_parquet(tmp_path / "generated" / "a", name, [pa.table(values, schema=schema)], schema)
-    schema = schemas.vectors("query_id", M)
-    column = columns.vector_column(documents.vector_NM[[4, 6]], pa.float32())
-    files.write_parquet(vectors.root, "generated.parquet", [pa.table([["g1", "a"], column], schema=schema)], schema)
-    counts = {"pairs": {"accepted": 3}}
-    record = {"kind": "generated", "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": counts, "versions": {}}
-    return Artifact(tmp_path / "generated", Record(**record, files=[], seconds=0))
+def generated_pairs(tmp_path):
+    """Three generated pairs of two queries, one of which has the judged query's id."""
+    queries = pa.table([["a", "g1"], ["generated a", "generated b"]], schema=schemas.QUERIES)
+    pairs = pa.table([["g1", "a", "g1"], ["d7", "d5", "d9"]], schema=schemas.PAIRS)
+    tables = {"queries.parquet": queries, "pairs.parquet": pairs}
+    return artifact(tmp_path / "generated", "generated", tables, pairs={"accepted": 3})
 
 
 @pytest.mark.parametrize("grade", [1, 0])
 @pytest.mark.parametrize("objective", ["auto", "supervised", "joint"])
 def test_generated_pairs_come_after_the_judged_ones(tmp_path, documents, objective, grade):
     """Each document that a query was written for is a known positive of it; alone they are enough."""
-    corpus, vectors = published(tmp_path, documents, grade)
-    generated = with_generated(tmp_path, vectors, documents)
+    corpus, vectors = published(tmp_path, documents, grade, generated=True)
+    generated = generated_pairs(tmp_path)
     spec = HceTraining(type="hce", objective=objective, generated={"type": "file", "path": "p"})
     found = load_examples(spec, corpus, vectors, documents, generated)
     judged = [[0, 3]] * grade
@@ -147,8 +137,8 @@ def test_generated_pairs_come_after_the_judged_ones(tmp_path, documents, objecti
 
 
 def test_generated_pairs_that_stand_for_dev_are_not_learned(tmp_path, documents):
-    corpus, vectors = published(tmp_path, documents, 1, dev=0)
-    generated = with_generated(tmp_path, vectors, documents)
+    corpus, vectors = published(tmp_path, documents, 1, dev=0, generated=True)
+    generated = generated_pairs(tmp_path)
     found = load_examples(HceTraining(type="hce"), corpus, vectors, documents, generated)
     dev, learned = split_generated(load_generated(generated, vectors))
     assert (len(dev), len(learned)) == (1, 1)
@@ -156,8 +146,8 @@ def test_generated_pairs_that_stand_for_dev_are_not_learned(tmp_path, documents)
 
 
 def test_other_passages_of_a_generated_answer_are_no_negatives(tmp_path, documents):
-    corpus, vectors = published(tmp_path, documents, 1)
-    generated = with_generated(tmp_path, vectors, documents)
+    corpus, vectors = published(tmp_path, documents, 1, generated=True)
+    generated = generated_pairs(tmp_path)
     parents = [f"d{row // 2}" for row in range(N)]
     passages = Documents(documents.ids, documents.vector_NM, parents)
     found = load_examples(HceTraining(type="hce"), corpus, vectors, passages, generated)
@@ -174,13 +164,11 @@ def test_a_document_is_no_negative_of_itself(documents):
 
 @pytest.mark.parametrize("most", [1_000, 4_000])
 def test_of_a_large_corpus_training_keeps_judged_documents_and_a_sample(tmp_path, most):
-    ids = [f"d{row}" for row in range(10_000)]
+    ids, tables = [f"d{row}" for row in range(10_000)], {}
     for split, judged in {"train": ["d7", "d8", "d7"], "dev": ["d9"]}.items():
         rows = [[f"q{n}" for n in range(len(judged))], judged, [1] * len(judged)]
-        table = pa.table(rows, schema=schemas.JUDGEMENTS)
-        files.write_parquet(tmp_path / "a", f"judgements/{split}.parquet", [table], table.schema)
-    record = {"kind": "corpus", "fingerprint": "f", "attempt": "a", "inputs": {}, "versions": {}, "seconds": 0}
-    corpus = Artifact(tmp_path, Record(**record, files=[], counts={"rows": 10_000}))
+        tables[f"judgements/{split}.parquet"] = pa.table(rows, schema=schemas.JUDGEMENTS)
+    corpus = artifact(tmp_path, "corpus", tables, rows=10_000)
     kept = sampled(corpus, most)
     mask = kept(pa.chunked_array([pa.array(ids)])).to_numpy(zero_copy_only=False)
     assert mask[[7, 8, 9]].all()
@@ -190,19 +178,10 @@ def test_of_a_large_corpus_training_keeps_judged_documents_and_a_sample(tmp_path
     assert sampled(corpus, 10_000) is None
 
 
-def test_of_a_large_corpus_training_keeps_documents_of_generated_pairs(tmp_path, documents):
-    for split in ("train", "dev"):
-        none = schemas.JUDGEMENTS.empty_table()
-        files.write_parquet(tmp_path / "a", f"judgements/{split}.parquet", [none], none.schema)
-    record = {"kind": "corpus", "fingerprint": "f", "attempt": "a", "inputs": {}, "versions": {}, "seconds": 0}
-    corpus = Artifact(tmp_path, Record(**record, files=[], counts={"rows": 1_000_000}))
+def test_of_a_large_corpus_training_keeps_documents_of_generated_pairs(tmp_path):
+    none = {f"judgements/{split}.parquet": schemas.JUDGEMENTS.empty_table() for split in ("train", "dev")}
+    corpus = artifact(tmp_path / "corpus", "corpus", none, rows=1_000_000)
     ids = pa.chunked_array([pa.array([f"d{row}" for row in range(12)])])
-    kept = [
-        sampled(corpus, 1, generated)(ids).to_pylist()
-        for generated in (None, with_generated(tmp_path, corpus, documents))
-    ]
-    assert [name for name, was, now in zip(ids.to_pylist(), *kept, strict=True) if now and not was] == [
-        "d5",
-        "d7",
-        "d9",
-    ]
+    before, after = (sampled(corpus, 1, pairs)(ids).to_pylist() for pairs in (None, generated_pairs(tmp_path)))
+    added = [name for name, was, now in zip(ids.to_pylist(), before, after, strict=True) if now and not was]
+    assert added == ["d5", "d7", "d9"]

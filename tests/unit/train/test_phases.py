@@ -5,20 +5,12 @@ import pyarrow as pa
 import pytest
 
 from rayhier.dataset.documents import Documents
-from rayhier.storage import columns, files, schemas
-from rayhier.storage.artifact import Artifact, Record
+from rayhier.storage import columns, schemas
 from rayhier.train.phases import dev_and_spans
 
+from ...toys import artifact
+
 N, M = 40, 4
-
-
-def artifact(folder, kind, tables):
-    made = tuple(
-        files.write_parquet(folder / kind / "a", name, [pa.table(values, schema=schema)], schema)
-        for name, schema, values in tables
-    )
-    record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
-    return Artifact(folder / kind, Record(**record, files=made, seconds=0))
 
 
 @pytest.fixture
@@ -27,42 +19,34 @@ def material(tmp_path):
     rng = np.random.default_rng(0)
     documents = Documents([f"d{row}" for row in range(N)], rng.normal(size=(N, M)).astype(np.float32))
 
-    def column(n):
-        return columns.vector_column(rng.normal(size=(n, M)).astype(np.float32), pa.float32())
+    def embedded(schema, *ids):
+        column = columns.vector_column(rng.normal(size=(len(ids[0]), M)).astype(np.float32), pa.float32())
+        return pa.table([*ids, column], schema=schema)
 
     def make(judged, spans):
-        grade = 1 if judged else 0
         texts = [documents.ids, [""] * N, [f"text of {name}" for name in documents.ids]]
-        corpus = artifact(
-            tmp_path,
-            "corpus",
-            [
-                ("documents/part-00000.parquet", schemas.DOCUMENTS, texts),
-                ("queries.parquet", schemas.QUERIES, [["a"], ["text of a"]]),
-                ("judgements/dev.parquet", schemas.JUDGEMENTS, [["a"], ["d3"], [grade]]),
-            ],
-        )
-        drawn = [name for name in documents.ids for _ in range(2)] if spans else []
-        own = [("spans/part-00000.parquet", schemas.spans(M), [drawn, [f"of {name}" for name in drawn], column(2 * N)])]
+        corpus = {
+            "documents/part-00000.parquet": pa.table(texts, schema=schemas.DOCUMENTS),
+            "queries.parquet": pa.table([["a"], ["text of a"]], schema=schemas.QUERIES),
+            "judgements/dev.parquet": pa.table([["a"], ["d3"], [int(judged)]], schema=schemas.JUDGEMENTS),
+        }
         asked = schemas.vectors("query_id", M)
-        vectors = artifact(
-            tmp_path,
-            "vectors",
-            [
-                ("queries.parquet", asked, [["a"], column(1)]),
-                ("generated.parquet", asked, [["g0", "g1"], column(2)]),
-                *(own if spans else []),
-            ],
+        vectors = {
+            "queries.parquet": embedded(asked, ["a"]),
+            "generated.parquet": embedded(asked, ["g0", "g1"]),
+        }
+        if spans:
+            drawn = [name for name in documents.ids for _ in range(2)]
+            vectors["spans/part-00000.parquet"] = embedded(schemas.spans(M), drawn, [f"of {name}" for name in drawn])
+        generated = {
+            "queries.parquet": pa.table([["g0", "g1"], ["generated a", "generated b"]], schema=schemas.QUERIES),
+            "pairs.parquet": pa.table([["g0", "g1"], ["d5", "d9"]], schema=schemas.PAIRS),
+        }
+        first, second, third = (
+            artifact(tmp_path / kind, kind, tables)
+            for kind, tables in {"corpus": corpus, "vectors": vectors, "generated": generated}.items()
         )
-        generated = artifact(
-            tmp_path,
-            "generated",
-            [
-                ("queries.parquet", schemas.QUERIES, [["g0", "g1"], ["generated a", "generated b"]]),
-                ("pairs.parquet", schemas.PAIRS, [["g0", "g1"], ["d5", "d9"]]),
-            ],
-        )
-        return corpus, vectors, documents, generated
+        return first, second, documents, third
 
     return make
 

@@ -37,11 +37,12 @@ def build(tiny_model, texts):
 
     def make(which, similarity="cosine", dtype=torch.float32, micro_batch=None):
         spec = EncoderSpec(model=str(tiny_model), max_length=32, precision="float32", similarity=similarity)
-        encoder = TextEncoder(tiny_model, spec, "cpu")
+        encoder = TextEncoder(tiny_model, spec)
         stored = {side: encoder.encode(found) for side, found in texts.items()}
         tower = TextTower(encoder, which, {side: pa.chunked_array([found]) for side, found in texts.items()}, dtype)
+        tower.micro_batch = micro_batch
         examples = Examples(stored["query"], stored["document"], np.stack([np.arange(Q)] * 2, axis=1))
-        train = EhiTraining(type="ehi", batch_size=16, epochs=1, micro_batch=micro_batch)
+        train = EhiTraining(type="ehi", batch_size=16, epochs=1)
         router = EhiRouting(type="ehi", branching=4)
         return tower, Driver(Joint(tower, examples, router, train, 0, lambda now: one_query(float(now.lists.sizes[0]))))
 
@@ -91,7 +92,7 @@ def test_the_tower_computes_in_the_precision_that_it_is_given(tiny_model, texts,
     monkeypatch.setattr(towers, "load_texts", lambda corpus, ids: pa.chunked_array([texts["document"]]))
     examples = SimpleNamespace(same=True, query_texts=[])
     for precision in ("bfloat16", "float32"):
-        spec = EncoderSpec(model=str(tiny_model), max_length=32, device="cpu", train="all", precision=precision)
+        spec = EncoderSpec(model=str(tiny_model), max_length=32, train="all", precision=precision)
         tower = towers.build_tower(
             spec, tiny_model, None, SimpleNamespace(ids=[]), examples, SimpleNamespace(texts=["oak"])
         )

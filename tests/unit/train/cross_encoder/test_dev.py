@@ -6,7 +6,7 @@ import pytest
 
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import ID, Ranking
-from rayhier.train.cross_encoder.phase import Rerank
+from rayhier.train.cross_encoder.phase import DevReranking
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def rerank():
     base = Ranking(score_QK, np.array([[0, 1, 2], [1, -1, -1]]), documents, zero_Q, zero_Q, zero_Q)
     grades = {"x": {"c": 1}, "y": {"b": 1}}
     queries = Queries(["x", "y"], np.zeros((2, 4), np.float32), grades, ["text x", "text y"])
-    return Rerank(queries, base, lambda row_U: [f"document {row}" for row in row_U])
+    return DevReranking(queries, base, lambda row_U: [f"document {row}" for row in row_U])
 
 
 def third(score):

@@ -25,26 +25,25 @@ class Pairs:
 
 @pytest.fixture
 def orders(tiny_model):
-    """`orders(seed, sizes=…, most_pairs=…)`: the pairs of each corpus in the order of each of two epochs."""
+    """`orders(seed, size=…, most_pairs=…)`: the pairs in the order of each of two epochs."""
 
-    def read(seed, sizes=(12,), **own):
-        corpora = [Pairs(count) for count in sizes]
+    def read(seed, size=12, **own):
+        pairs = Pairs(size)
         training = Recipe(epochs=2, batch_size=12, seed=seed, **own)
         model = load_cross_encoder(tiny_model, "cls", seed=0)
-        phase = Reading(model, corpora, CrossEncoderSpec(model="tiny", max_length=8), training, lambda _: {})
+        phase = Reading(model, pairs, CrossEncoderSpec(model="tiny", max_length=8), training, lambda _: {})
         epochs = []
         for epoch in range(2):
             phase.run_pass(epoch)
-            epochs.append([corpus.drawn for corpus in corpora])
-            for corpus in corpora:
-                corpus.drawn = []
+            epochs.append(pairs.drawn)
+            pairs.drawn = []
         return epochs
 
     return read
 
 
 def test_an_epoch_reads_every_pair_once_in_an_order_of_its_own(orders):
-    (first,), (second,) = orders(seed=0)
+    first, second = orders(seed=0)
     assert sorted(first) == sorted(second) == list(range(12))
     assert first != second
 
@@ -55,7 +54,6 @@ def test_the_order_follows_from_the_seed(orders):
 
 
 def test_an_epoch_reads_its_own_part_of_a_large_corpus(orders):
-    (first, few), (second, again) = orders(seed=0, sizes=(12, 3), most_pairs=5)
+    first, second = orders(seed=0, size=12, most_pairs=5)
     assert len(set(first)) == len(set(second)) == 5
     assert set(first) != set(second)
-    assert sorted(few) == sorted(again) == [0, 1, 2]

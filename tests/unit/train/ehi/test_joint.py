@@ -1,6 +1,7 @@
 """The training loop on a small problem: what it learns, what it keeps, and how it goes on."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from rayhier.train.ehi import MINING_BEAM, Joint
 from rayhier.train.tower import HeadTower
 
 from ..conftest import told
-from ..driver import Driver, run
+from ..driver import Driver, ends_as_if_it_had_not_been_cut_off, run, same, weights
 
 N, M, SIGNAL = 240, 16, 8
 ROUTER = EhiRouting(type="ehi", branching=12)
@@ -37,15 +38,6 @@ def build(problem, train=None, router=ROUTER, seed=0, measure=None):
 
 def head(trainer):
     return trainer.tower.module
-
-
-def weights(trainer):
-    return {name: value.detach().clone() for name, value in trainer.learned().items()}
-
-
-def same(first, second):
-    assert first.keys() == second.keys()
-    return all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_it_learns(problem):
@@ -79,18 +71,8 @@ def test_noted_cells_are_the_means_of_the_leaves_as_trained(problem):
 )
 @pytest.mark.parametrize("stop", [0, 2])
 def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, train, router, stop):
-    whole = run(build(problem, train, router))
-    run(build(problem, train, router), epochs=stop).save(tmp_path / "joint.safetensors")
-    resumed = build(problem, train, router)
-    resumed.load(tmp_path / "joint.safetensors")
-    assert resumed.epoch == stop
-    torch.rand(3)
-    run(resumed)
-    assert resumed.history == whole.history
-    assert same(weights(resumed), weights(whole))
-    resumed.restore_best()
-    whole.restore_best()
-    assert same(weights(resumed), weights(whole))
+    made = partial(build, problem, train, router)
+    ends_as_if_it_had_not_been_cut_off(made, stop, tmp_path / "joint.safetensors")
 
 
 def test_seeds_differ_and_a_seed_says_it_all(problem):
@@ -120,7 +102,7 @@ def test_a_known_positive_is_never_a_negative(problem):
 
 @pytest.mark.parametrize("source", ["query_leaves", "positive_leaf"])
 def test_where_hard_negatives_come_from(problem, source):
-    trainer = build(problem, spec(source=source, top=5))
+    trainer = build(problem, spec(source=source))
     trainer.mine(trainer.search())
     now = trainer.snapshot()
     leaf_of = now.leaves(now.document_NM, 1)[:, 0]
@@ -132,22 +114,6 @@ def test_where_hard_negatives_come_from(problem, source):
         for row in mined[mined >= 0]:
             assert leaf_of[row] in allowed
             assert (query, row) not in positives
-
-
-def mining_epochs(problem, monkeypatch, train):
-    """Epochs and steps at which a run mines."""
-    trainer = build(problem, train, measure=told([0.0] * 9))
-    noted, steps = [], []
-    step = trainer.phase.step
-    monkeypatch.setattr(trainer.pairs, "mine", lambda _: noted.append((trainer.epoch, len(steps))))
-    monkeypatch.setattr(trainer.phase, "step", lambda *given: steps.append(0) or step(*given))
-    run(trainer)
-    return noted, len(steps) // train.epochs
-
-
-def test_mining_is_refreshed_every_few_epochs(problem, monkeypatch):
-    noted, _ = mining_epochs(problem, monkeypatch, spec(epochs=5, refresh=2))
-    assert [epoch for epoch, _ in noted] == [0, 2, 4]
 
 
 def test_a_snapshot_is_what_head_and_router_make(problem):
@@ -167,30 +133,6 @@ def test_encoding_in_stretches_is_encoding(problem, monkeypatch):
     assert np.allclose(trainer.side("document"), whole, atol=1e-6)
 
 
-@pytest.mark.parametrize(("measurements", "every"), [(3, 2), (2, 3)])
-def test_measuring_every_few_epochs_ends_with_the_last(problem, measurements, every, monkeypatch):
-    monkeypatch.setattr("rayhier.spec.train.common.MEASUREMENTS", measurements)
-    trainer = run(build(problem, spec(epochs=5)))
-    assert [row["epoch"] for row in trainer.history] == [*range(0, 5, every), 5]
-
-
-@pytest.mark.parametrize("router", [ROUTER, TALL])
-@pytest.mark.parametrize("micro_batch", [1, 5, 16])
-def test_cached_gradients_are_the_gradients(problem, micro_batch, router):
-    """Half of the batch has hard negatives; gradients pass through head and router."""
-    found = []
-    for size in (None, micro_batch):
-        trainer = build(problem, spec().model_copy(update={"micro_batch": size}), router)
-        hard = np.where(np.arange(16) % 2, problem.dev[:16], -1)
-        losses = trainer.step(np.arange(16), hard)
-        found.append((losses.total.item(), [p.grad.clone() for p in trainer.parameters]))
-    (whole, wanted), (cached, gradients) = found
-    assert cached == pytest.approx(whole, abs=1e-6)
-    for gradient, other in zip(gradients, wanted, strict=True):
-        assert other.abs().max() > 0
-        torch.testing.assert_close(gradient, other, atol=1e-5, rtol=1e-5)
-
-
 def test_passages_of_one_document_are_one_result_of_a_snapshot(problem):
     trainer = build(problem)
     n = len(trainer.examples.document_NM)
@@ -198,3 +140,10 @@ def test_passages_of_one_document_are_one_result_of_a_snapshot(problem):
     now = trainer.snapshot()
     _, rows = now.lists.scan(now.dev_QM, now.leaves(now.dev_QM, now.router.n_leaves), 10)
     assert all(len(set((found // 2).tolist())) == 10 for found in rows)
+
+
+def test_mining_is_refreshed_every_few_epochs(problem, monkeypatch):
+    trainer, noted = build(problem, spec(epochs=5, refresh=2), measure=told([0.0] * 9)), []
+    monkeypatch.setattr(trainer.pairs, "mine", lambda _: noted.append(trainer.epoch))
+    run(trainer)
+    assert noted == [0, 2, 4]

@@ -5,12 +5,7 @@ import pytest
 import torch
 
 from rayhier.model.retreever import Splits, Trunk, deviations
-from rayhier.train.retreever.grow import (
-    principal,
-    start_at_directions,
-    start_at_random,
-    start_between_halves,
-)
+from rayhier.train.retreever.grow import principal, start_at_directions, start_at_random, start_between_halves
 
 N, M, D = 400, 12, 6
 

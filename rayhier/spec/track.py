@@ -1,4 +1,4 @@
-"""`run:` trackers that a run reports its measures to. Never part of a fingerprint: no result depends on it."""
+"""`track:` trackers that a run reports its measures to. Never part of a fingerprint: no result depends on it."""
 
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -32,21 +32,12 @@ class MlflowTracker(Section):
 
 
 class WandbTracker(Section):
-    """Weights & Biases: a project, with a run for each training and each evaluation. The key is in $WANDB_API_KEY."""
+    """Weights & Biases: a project named as the job, with a run for each training and each evaluation.
+
+    The key is in $WANDB_API_KEY. $WANDB_MODE=offline writes runs to `wandb/` in $WANDB_DIR and sends nothing.
+    """
 
     type: Literal["wandb"]
-    project: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] | None = None
-    """Name of the project; null: the name of the job."""
-    mode: Literal["online", "offline"] = "online"
-    """`offline`: runs are written to `folder` alone, for `wandb sync` later; nothing is sent."""
-    folder: Annotated[str, Field(min_length=1)] = "."
-    """Folder where `wandb/` with the runs' files is made, on the machine where a run's process is, relative to the
-    current directory."""
 
 
-class RunSpec(Section):
-    """What a run does beside its results."""
-
-    track: Annotated[MlflowTracker | WandbTracker, Field(discriminator="type")] | None = None
-    """Tracker that gets the measures of training and evaluation, beside TensorBoard's files in every model; null:
-    none."""
+TrackSpec = Annotated[MlflowTracker | WandbTracker, Field(discriminator="type")]
