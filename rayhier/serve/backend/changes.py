@@ -308,10 +308,7 @@ class ChangeQueue:
             raise unanswered(f"{lost} did not answer; nothing was changed; retry later") from None
 
     async def catch_up(self) -> None:
-        """Let requests see changes of the log that another process made; ApiError 503 where a shard group is lost.
-
-        The caller holds the follower's lock.
-        """
+        """Let requests see changes of another process; ApiError 503 if a shard group is lost. Needs the lock."""
         try:
             await self._follower.catch_up()
         except LostError as lost:
@@ -320,10 +317,7 @@ class ChangeQueue:
             log.error("%s", self._follower.damage)
 
     async def beyond(self, other: Location) -> list[Change]:
-        """Read the changes that the log of another index has beyond this one's newest.
-
-        InputError where one cannot be read, or where the other index was rolled back since this one took its changes.
-        """
+        """Read the other log's changes after this one's newest; InputError after a rollback of the other index."""
         return await run_in(self._append_thread, self._beyond, other)
 
     def _beyond(self, other: Location) -> list[Change]:

@@ -100,10 +100,7 @@ class Placement:
         return [table for table in rows if not isinstance(table, InputError)]
 
     def _rows(self, requests: Sequence[GivenDocuments]) -> list[pa.Table | InputError]:
-        """Encode documents of requests where they have no vectors, and route them: rows of the leaf map for each.
-
-        Of a request that is refused the error: others are not refused with it.
-        """
+        """Encode documents without vectors, and route all: rows of the leaf map for each request, or its error."""
         vectors = [made.vector_NM for made in requests if made.vector_NM is not None]
         if vectors:
             encoded = Encoded.of(np.concatenate(vectors))
