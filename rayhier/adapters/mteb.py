@@ -62,10 +62,7 @@ class RayhierSearch(_Named):
         self._options: dict[str, Any] = {"mode": mode, "rerank": rerank}
 
     def index(self, corpus: Any, **_: Any) -> None:
-        """Write the documents of a task's corpus that the index lacks, but for blank ones.
-
-        InputError where it holds other documents, or other texts.
-        """
+        """Write the task's documents that the index lacks; InputError if it holds other documents or texts."""
         wanted = {row["id"]: (row.get("title") or "", row["text"]) for row in corpus}
         there = {document.id: (document.title, document.text) for document in self._store.all()}
         if others := [id_ for id_, texts in there.items() if wanted.get(id_) != texts]:

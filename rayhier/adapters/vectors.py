@@ -115,10 +115,7 @@ class VectorIndex:
         """Since `search_as`: queries, documents visited for them, and rows and leaves compared."""
 
     def put(self, numbers: Iterable[int], vector_NM: npt.NDArray[Any], *, replaces: bool = False) -> None:
-        """Add vectors [n, m] under numbers [n], which are new or, if it `replaces`, may have other vectors.
-
-        The first call makes the leaves. InputError where a number is there already.
-        """
+        """Add vectors [n, m] under new numbers [n]; InputError if one is there already, unless it `replaces`."""
         table = pa.table([_ids(numbers), *[pa.repeat("", len(vector_NM))] * 2], schema=schemas.DOCUMENTS)
         with self._own_cache():
             if self._space is None or self._router is None:

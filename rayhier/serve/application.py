@@ -34,11 +34,7 @@ from rayhier.storage.paths import locate
 
 
 def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, Manifest, list[ShardRange]]:
-    """Return the version of the index to serve, its manifest, and its shard groups.
-
-    The index is that of `now`; None: that which current.json names. InputError if the index cannot be served, or a
-    limit is wrong.
-    """
+    """Return the version of the index of `now` (None: current.json), its manifest and shard groups; or InputError."""
     version, manifest = Version.newest(args.workdir, now)
     ranges = split(manifest.counts, args.shard_groups)
     groups = [ShardRange(f"shards-{number}", leaves) for number, leaves in enumerate(ranges)]
@@ -63,10 +59,7 @@ class Application:
         scores: PairScores | None,
         instruments: Instruments,
     ) -> None:
-        """Open a version's model, with its shard groups, and the cross-encoder if the spec has one.
-
-        InputError if a file is not as published, or the token's file holds none.
-        """
+        """Open a version's model; InputError if a file is not as published, or the token's file holds none."""
         torch.set_num_threads(args.encoder_threads)
         self._args, self.metrics = args, Metrics(instruments)
         self._tokens = Tokens(args.token_file, args.write_token_file)
@@ -87,10 +80,7 @@ class Application:
     def open(
         self, version: Version, parts: Sequence[ShardRange], shards: Sequence[Shards], scores: PairScores | None
     ) -> Follower:
-        """Open a version to be followed, which no request sees until it is shown; vacuum keeps it until `close`.
-
-        InputError if a file is not as published.
-        """
+        """Open a version, which no request sees until it is shown; InputError if a file is not as published."""
         args = self._args
         at_once = AT_ONCE if args.together > 1 else args.limits.max_requests
         groups = [
@@ -105,10 +95,7 @@ class Application:
             return Follower(Engine(view), shards, self.metrics, pins.pop_all())
 
     def writer(self, follower: Follower | None = None) -> Writer:
-        """Make the Writer of an index that is followed, by default the served one; the caller closes it.
-
-        InputError where another server writes.
-        """
+        """Make the Writer of a followed index, which the caller closes; InputError if another server writes."""
         return Writer(follower or self.follower, self._args.writes, self.metrics)
 
     def see_tail(self, follower: Follower | None = None) -> None:

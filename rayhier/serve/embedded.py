@@ -53,10 +53,7 @@ log = logging.getLogger("ray.serve")
 
 
 def serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None]) -> None:
-    """Serve an index until SIGINT or SIGTERM; `ready` is called once requests are answered.
-
-    InputError where the index cannot be served, or nothing can listen on the port.
-    """
+    """Serve an index until SIGINT or SIGTERM, and call `ready` once requests are answered; or InputError."""
     # uvicorn raises the signal again once all requests are answered; background jobs of a script start without SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _end)
@@ -141,10 +138,7 @@ class Embedded:
         self._draining = set[asyncio.Task[None]]()
 
     async def begin(self) -> None:
-        """Let the Writer begin, where there is one; to be called before the first request.
-
-        InputError where it would leave changes of the index before this one behind.
-        """
+        """Let the Writer begin before the first request; InputError if it would leave changes behind."""
         if self._writers is None:
             return
         try:

@@ -92,10 +92,7 @@ class Metrics:
     def searched(
         self, ms: Mapping[str, float], visited: Sequence[int], lost: Sequence[Sequence[str]], calls: int
     ) -> None:
-        """Record a search: milliseconds by step, documents that each query visited, and calls of the cross-encoder.
-
-        `lost` names for each query the shard groups that did not answer.
-        """
+        """Record a search: milliseconds by step, documents visited and groups lost by query, and calls."""
         for stage, value in ms.items():
             self._instruments.observe("rayhier_stage_seconds", value / 1e3, {"stage": stage})
         for documents in visited:

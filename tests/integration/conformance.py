@@ -276,19 +276,13 @@ def _sent(
 
 
 def _raw(url: str, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
-    connection.request(method, path, body, headers)
-    answer = connection.getresponse()
-    code = json.loads(answer.read())["error"]["code"]
-    connection.close()
-    return answer.status, code
+    """Status and code of a refusal."""
+    status, _, answer = _sent(url, method, path, headers, body)
+    return status, json.loads(answer)["error"]["code"]
 
 
 def _is_healthy(url: str) -> None:
     """Health needs no token, and answers HEAD too."""
     for path in ("/healthz", "/readyz"):
         for method in ("GET", "HEAD"):
-            connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
-            connection.request(method, path)
-            assert connection.getresponse().status == 200
-            connection.close()
+            assert _sent(url, method, path, {})[0] == 200

@@ -57,10 +57,7 @@ class Admission:
     """Counts queries that wait, and refuses queries that would wait too long behind them."""
 
     def __init__(self, most: float, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Refuse a query that would wait for longer than `most` seconds, and behind more than 8 others.
-
-        Queries are refused only where the queue has been long for a while. `clock` returns seconds.
-        """
+        """Refuse a query that would wait for more than `most` seconds, and behind 8 others, once the queue is long."""
         self._most, self._clock = most, clock
         self._there: list[int] = []
         self._each = 0.0
@@ -69,28 +66,19 @@ class Admission:
 
     @property
     def wait(self) -> float:
-        """Seconds that a further query would wait, for the queries of all counted requests but the largest.
-
-        The largest request is being worked on: every query waits for the batch at work, which is no sign of a queue.
-        """
+        """Seconds that a further query would wait; the largest request is being worked on, and does not count."""
         return self._each * (sum(self._there) - max(self._there, default=0))
 
     @contextmanager
     def __call__(self, size: int) -> Iterator[None]:
-        """Count a request of `size` queries as waiting while the block runs, and as answered at its end.
-
-        ApiError 503 where the request is refused.
-        """
+        """Count a request of `size` queries as waiting, and as answered at the end; ApiError 503 if it is refused."""
         with self.counting(size) as answered:
             yield
             answered()
 
     @contextmanager
     def counting(self, size: int) -> Iterator[Callable[[], None]]:
-        """Count a request of `size` queries while the block runs; yields a function to call when it is answered.
-
-        ApiError 503 where the request is refused.
-        """
+        """Count a request of `size` queries; yields a function to call at its answer. ApiError 503 if refused."""
         self.check()
         if not self._there:
             self._left = self._clock()

@@ -65,10 +65,7 @@ class Audit:
         return ServedRecall.of([share for _, share in self._window], self._window[0][0])
 
     def draw(self, request: Request, routes: Routes, found: Found, view: View) -> None:
-        """Draw some queries of a search that was answered, and audit one of them, by the view that it read.
-
-        Queries that words alone, or a tree's level, order are not drawn, nor those whose answer is partial.
-        """
+        """Draw some queries of an answered search, unless only words or a level order them, and audit one of them."""
         if found.near is None:
             return
         k = min(request.k, DEPTH)

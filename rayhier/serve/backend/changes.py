@@ -119,21 +119,17 @@ class ChangeQueue:
 
     async def remember_folded(self, there: ChangeLog) -> None:
         """Remember the keys of the newest changes that leaf files hold, as far as a log has them."""
-        for key, body, written in await run_in(
-            self._append_thread, self._folded_keys, there, self._follower.manifest.log
-        ):
-            self.keys.remember(key, body, written)
+        for made in await run_in(self._append_thread, self._folded, there, self._follower.manifest.log):
+            self._note(made)
 
-    def _folded_keys(self, there: ChangeLog, last: int) -> list[tuple[str, str, Written]]:
-        keys, manifest = list[tuple[str, str, Written]](), self._follower.manifest
+    def _folded(self, there: ChangeLog, last: int) -> list[Change]:
+        changes = list[Change]()
         try:
             for made in there.there(max(0, last - KEPT), last, with_table=False):
-                if made.key is not None:
-                    seen = Seen(manifest.model, manifest.version, made.number)
-                    keys.append((made.key, made.body, Written(seen, made.documents, made.replaced)))
+                changes.append(made)
         except InputError as error:  # leaf files hold these changes
             log.warning("%s; later changes in leaf files run again if they are sent again", error)
-        return keys
+        return changes
 
     async def make(self, waiting: WaitingChange) -> Written:
         """Make a change after those that wait; once it has begun, it goes on where the request ends before.
@@ -312,10 +308,7 @@ class ChangeQueue:
             raise unanswered(f"{lost} did not answer; nothing was changed; retry later") from None
 
     async def catch_up(self) -> None:
-        """Let requests see changes of the log that another process made; ApiError 503 where a shard group is lost.
-
-        The caller holds the follower's lock.
-        """
+        """Let requests see changes of another process; ApiError 503 if a shard group is lost. Needs the lock."""
         try:
             await self._follower.catch_up()
         except LostError as lost:
@@ -324,10 +317,7 @@ class ChangeQueue:
             log.error("%s", self._follower.damage)
 
     async def beyond(self, other: Location) -> list[Change]:
-        """Read the changes that the log of another index has beyond this one's newest.
-
-        InputError where one cannot be read, or where the other index was rolled back since this one took its changes.
-        """
+        """Read the other log's changes after this one's newest; InputError after a rollback of the other index."""
         return await run_in(self._append_thread, self._beyond, other)
 
     def _beyond(self, other: Location) -> list[Change]:

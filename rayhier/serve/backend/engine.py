@@ -109,10 +109,7 @@ class View:
         limits: SearchLimits,
         reranking: Reranking | None,
     ) -> Self:
-        """Open what requests read of a version besides its rows, without a tail.
-
-        InputError if a file is not as published.
-        """
+        """Open what requests read of a version besides its rows; InputError if a file is not as published."""
         manifest = leaf_map.manifest
         rules = rules_of(version.now.spec, manifest, model.calibration)
         return cls(
@@ -175,10 +172,7 @@ class Engine:
         await self._changed.wait()
 
     async def search(self, request: Request) -> Answers:
-        """Answer each query of a request; an answer names the groups, or the cross-encoder, that did not answer.
-
-        ApiError 503 where too many queries wait; InputError where the request is not allowed.
-        """
+        """Answer each query of a request; ApiError 503 if too many queries wait, InputError if it is not allowed."""
         began = perf_counter()
         calls = len(request.queries) * request.budget
         view = self.view
@@ -220,10 +214,7 @@ class Engine:
             return await self._routes(request, self.view.model)
 
     async def encode(self, texts: Sequence[str]) -> tuple[Floats, int]:
-        """Encode n texts together with those of other requests: vectors [n, m], and the number of tokens read.
-
-        ApiError 503 where too many queries wait.
-        """
+        """Encode n texts: vectors [n, m], and the number of tokens read; ApiError 503 if too many queries wait."""
         model, encoded = self.view.model, list[tuple[Floats, int]]()
         with self.admission(_size(texts)):
             each = max(1, PART // max(_size([text]) for text in texts))
@@ -233,10 +224,7 @@ class Engine:
         return np.concatenate([vector_NM for vector_NM, _ in encoded]), sum(tokens for _, tokens in encoded)
 
     async def score(self, query: str, texts: Sequence[str]) -> Floats:
-        """Score n texts for a query by the cross-encoder: [n].
-
-        ApiError 404 where there is none, 503 where it does not answer or too many pairs wait.
-        """
+        """Score n texts for a query: [n]; ApiError 404 without a cross-encoder, 503 if it does not answer in time."""
         reranking = self.view.reranking
         if reranking is None:
             raise ApiError(404, "model_not_found", f"rerank: this index has no cross-encoder; {NO_CROSS_ENCODER}")
@@ -249,10 +237,7 @@ class Engine:
         return score_N
 
     async def documents(self, work: Lookup | Listing) -> tuple[list[Stored], list[str]]:
-        """Read some documents by their ids; returns them, and the names of the groups that did not answer.
-
-        ApiError 503 where too many requests wait.
-        """
+        """Read documents by their ids, and name the groups that did not answer; ApiError 503 if too many wait."""
         view = self.view
         with self.admission(1):
             tables = await asyncio.gather(*(_or_lost(group, work, view.seen) for group in view.groups))

@@ -60,10 +60,7 @@ class Follower:
         metrics: Metrics | None,
         pins: contextlib.ExitStack,
     ) -> None:
-        """Follow the version that an engine's view has opened; its tail is not seen before `begin`.
-
-        `pins` keep that version from vacuum until another is served.
-        """
+        """Follow the version that an engine's view has opened; `pins` keep it from vacuum until another is served."""
         self.root, self.engine = engine.view.leaf_map.root, engine
         self.log, self.lock = ChangeLog(self.root), asyncio.Lock()
         self.damage: str | None = None
@@ -120,10 +117,7 @@ class Follower:
         self._tail.append((made.number, made.documents, made.table.nbytes, time.monotonic()))
 
     def begin(self) -> list[Change]:
-        """Let requests see the version that was opened, with its tail; returns the tail's changes.
-
-        InputError where there is a tail, but the index is searched by a tree's levels, which have none.
-        """
+        """Let requests see the opened version's tail, and return its changes; InputError if it can have none."""
         manifest = self.manifest
         changes, self.damage = self._after(manifest.log)
         if changes and self.spec.search.how == "level":
@@ -149,10 +143,7 @@ class Follower:
         self.applied(made)
 
     async def catch_up(self) -> None:
-        """Let requests see changes of the log that they do not see yet; those before a damaged object, where one is.
-
-        LostError where a shard group does not answer.
-        """
+        """Let requests see later changes, up to a damaged object; LostError if a shard group does not answer."""
         changes, self.damage = await self._in(self._after, self.seen.log)
         for made in changes:
             self.apply(made, await self.engine.present(made.ids.to_pylist(), self.seen))
@@ -161,11 +152,7 @@ class Follower:
         await asyncio.gather(*(group.open(number) for group in self._groups))
 
     async def move(self, number: int) -> None:
-        """Let requests see another version, once all groups have opened it.
-
-        Changes nothing if requests already see a newer version. Takes the lock. LostError if a shard group
-        does not answer.
-        """
+        """Let requests see a newer version, once all groups have opened it; LostError if one does not answer."""
         while True:
             groups, view = self._groups, self.engine.view
             await self.open(number)
@@ -226,10 +213,7 @@ class Follower:
             self._serve(opened, pins, newest)
 
     async def look(self) -> None:
-        """Let requests see the newest version on storage that can be opened, and the newest change of the log.
-
-        LostError where a shard group does not answer.
-        """
+        """Let requests see the newest version and change on storage; LostError if a shard group does not answer."""
         newest = (await self._in(versions, self.root))[-1]
         if newest > self.seen.version:
             try:

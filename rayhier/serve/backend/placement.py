@@ -38,7 +38,9 @@ class Placement:
         self._check_thread, self._encode_thread = (
             ThreadPoolExecutor(1, name, yield_to_others) for name in ("check", "encode")
         )
-        self._batches: Batches[GivenDocuments, pa.Table | InputError] = Batches(self._encoded, TOGETHER, "put", metrics)
+        self._batches: Batches[GivenDocuments, pa.Table | InputError] = Batches(
+            lambda requests: run_in(self._encode_thread, self._rows, requests), TOGETHER, "put", metrics
+        )
 
     @cached_property
     def encoder(self) -> TextEncoder:
@@ -97,15 +99,8 @@ class Placement:
                 raise table
         return [table for table in rows if not isinstance(table, InputError)]
 
-    async def _encoded(self, requests: Sequence[GivenDocuments]) -> list[pa.Table | InputError]:
-        """Make rows of the leaf map of several requests, all with vectors or all without."""
-        return await run_in(self._encode_thread, self._rows, requests)
-
     def _rows(self, requests: Sequence[GivenDocuments]) -> list[pa.Table | InputError]:
-        """Encode documents of requests where they have no vectors, and route them: rows of the leaf map for each.
-
-        Of a request that is refused the error: others are not refused with it.
-        """
+        """Encode documents without vectors, and route all: rows of the leaf map for each request, or its error."""
         vectors = [made.vector_NM for made in requests if made.vector_NM is not None]
         if vectors:
             encoded = Encoded.of(np.concatenate(vectors))

@@ -162,10 +162,7 @@ class Publisher:
                 log.exception("the log's tail cannot be folded; it is tried again")
 
     async def _go_on(self) -> None:
-        """Take the lease again, and let requests see what another Writer did. Does nothing while it still writes.
-
-        Changes are accepted only after this.
-        """
+        """Take the lease again, and let requests see what another Writer did, unless that still writes."""
         if self._lease.lost and not await run_in(self._fold_thread, self._lease.take_again):
             return
         async with self._publishing:
@@ -178,10 +175,7 @@ class Publisher:
                 self._lease.has_caught_up = True
 
     async def fold(self) -> None:
-        """Write the tail to leaf files as a new version, and let requests see that version; older ones end in time.
-
-        Then leaves that grew are split, where it pays, and small files are packed in the background.
-        """
+        """Write the tail to leaf files as a new version, and serve it; then split leaves that grew, and pack files."""
         async with self._publishing:
             if self._lease.moved:
                 return

@@ -71,10 +71,7 @@ class Reranking:
 
 
 def open_versions_reranker(version: Version) -> Reranker | None:
-    """Open a version's re-ranker without its cross-encoder; None where the spec has none.
-
-    InputError where a file is not as published.
-    """
+    """Open a version's re-ranker without its cross-encoder; InputError if a file is not as published."""
     workdir, now = locate(version.workdir), version.now
     published = {kind: current.artifact(workdir, now, kind) for kind in KINDS if kind in now.artifacts}
     for artifact in published.values():

@@ -82,10 +82,7 @@ class ShardGroup:
         return await self._work(lambda: opened.read(work, number), small=small)
 
     async def open(self, number: int) -> None:
-        """Open a version beside those that are open; InputError where it is not there, or a file not as published.
-
-        RuntimeError once the group was released.
-        """
+        """Open a version too; InputError if it is not there or not as published, RuntimeError after `release`."""
         if "_versions" not in self.__dict__:
             raise RuntimeError("the group was released")
         if number not in self._versions:
@@ -101,10 +98,7 @@ class ShardGroup:
         """Return at once, even while a search runs, which shows that the replica's process lives."""
 
     async def check_health(self) -> None:
-        """Open the files again where one was changed, as answers may be wrong; Ray Serve calls this regularly.
-
-        Also opens the newest version where requests may soon name it, and closes those that none names any more.
-        """
+        """Open changed files again, and the newest version; close unused ones. Ray Serve calls this regularly."""
         if not self._newest.intact():
             await run_in(self._thread, self._load_again)
         self._close_unnamed()
@@ -112,10 +106,7 @@ class ShardGroup:
             self._newer = asyncio.create_task(self._open_newest(), context=contextvars.Context())
 
     async def _at(self, seen: Seen) -> Snapshot:
-        """Return the version that is seen, with the log up to the change that is seen.
-
-        InputError where it is of another model than this group's, as while an application is deployed anew.
-        """
+        """Return what is seen, with its log; InputError if it is of another model than this group's."""
         model = self._newest.manifest.model
         if seen.model != model:
             raise InputError(f"version {seen.version}: got model {seen.model}; allowed: {model}, whose leaves are open")

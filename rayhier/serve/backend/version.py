@@ -29,10 +29,7 @@ class Version:
 
     @classmethod
     def newest(cls, workdir: str, now: Current | None = None) -> tuple[Self, Manifest]:
-        """Return the newest version of an index in a workdir, and its manifest.
-
-        The index is that of `now`; None: that which current.json names. InputError where it is missing or damaged.
-        """
+        """Return the newest version of the index of `now` (None: current.json), and its manifest; or InputError."""
         if "://" not in workdir and not Path(workdir).is_absolute():
             raise InputError(f"workdir: got {workdir!r}; allowed: an absolute path, s3://… or gs://…")
         place = locate(workdir)
@@ -50,10 +47,7 @@ class Version:
         return None if published is None else published.root
 
     def model(self, precision: Precision | None = None) -> Model:
-        """Open the trained model, which encodes in the spec's precision unless another is given.
-
-        InputError where a file is not as published.
-        """
+        """Open the trained model, in a precision (None: the spec's); InputError if a file is not as published."""
         spec, update = self.now.spec, {} if precision is None else {"precision": precision}
         spec = spec.model_copy(update={"encoder": spec.encoder.model_copy(update=update)})
         place, now = locate(self.workdir), self.now.model_copy(update={"spec": spec})

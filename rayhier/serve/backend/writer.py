@@ -182,10 +182,7 @@ class Writers:
         return await self._by(lambda writer: writer.delete(ids, key, body))
 
     async def rollback(self, number: int, key: str | None = None) -> RolledBack:
-        """Publish an older version again, as `Publisher.rollback` does; ApiError 409 where another index is served now.
-
-        The number is that of a version of the index that was served.
-        """
+        """Publish an older version again, as `Publisher.rollback` does; ApiError 409 if another index is served now."""
         try:
             return await self.now.publisher.rollback(number, key)
         except MovedError:

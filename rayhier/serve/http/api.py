@@ -208,10 +208,7 @@ class _Sight:
             raise ApiError(409, "other_model", message)
 
     async def reach(self, number: int | None = None) -> None:
-        """Wait until requests see what was answered before, and a change of the log.
-
-        ApiError 422 or 504 where that does not happen in time.
-        """
+        """Wait until requests see what was answered before, and a change; ApiError 422 or 504 if that takes long."""
         if self._following is not None:
             await self._following()
         if number is None or (last := self.now().log) >= number:

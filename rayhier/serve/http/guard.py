@@ -217,10 +217,7 @@ def authorization(scope: Scope) -> bytes:
 
 
 def _check_head(scope: Scope) -> None:
-    """Raise ApiError 404 if a path has a control character, which the router may ignore at the end of a path.
-
-    ApiError 415 if the body has a transfer coding that nothing here decodes.
-    """
+    """Raise ApiError 404 for a control character in a path, 415 for a transfer coding that nothing decodes."""
     path = _path(scope)
     if CONTROL.search(path) and not (path.startswith("/v1/documents/") and scope.get("method") in READS):
         raise no_path(path)

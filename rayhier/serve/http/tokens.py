@@ -27,10 +27,7 @@ class Tokens:
     """The access tokens of a server, read from files; without a file, requests need no token."""
 
     def __init__(self, read_file: str | None, write_file: str | None = None) -> None:
-        """Read the files. Without `write_file` nobody may write; without `read_file` its token allows everything.
-
-        InputError where a file holds no token, or both hold the same.
-        """
+        """Read the files: the first lets read, the second all. InputError if one has no token, or both the same."""
         named = {"token_file": read_file, "write_token_file": write_file}
         self._files = {name: file for name, file in named.items() if file is not None}
         self._tokens = {name: read_token(file, name).encode() for name, file in self._files.items()}

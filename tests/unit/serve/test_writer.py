@@ -65,25 +65,22 @@ class Server:
         self.client.__exit__(None, None, None)
         self.embedded.close()
 
-    def put(self, *documents, status=200, **headers):
-        answer = self.client.put("/v1/documents", json={"documents": list(documents)}, headers=WRITE | headers)
+    def asked(self, method, path, body, headers, status=200):
+        answer = self.client.request(method, path, json=body, headers=headers)
         assert answer.status_code == status, answer.text
         return answer.json()
+
+    def put(self, *documents, status=200, **headers):
+        return self.asked("PUT", "/v1/documents", {"documents": list(documents)}, WRITE | headers, status)
 
     def delete(self, *ids, status=200, **headers):
-        answer = self.client.request("DELETE", "/v1/documents", json={"ids": list(ids)}, headers=WRITE | headers)
-        assert answer.status_code == status, answer.text
-        return answer.json()
+        return self.asked("DELETE", "/v1/documents", {"ids": list(ids)}, WRITE | headers, status)
 
     def roll_back(self, number, status=200, **headers):
-        answer = self.client.post("/v1/versions/rollback", json={"version": number}, headers=WRITE | headers)
-        assert answer.status_code == status, answer.text
-        return answer.json()
+        return self.asked("POST", "/v1/versions/rollback", {"version": number}, WRITE | headers, status)
 
-    def search(self, text, k=5, status=200, **more):
-        answer = self.client.post("/v1/search", json={"query": text, "k": k, **more}, headers=READ)
-        assert answer.status_code == status, answer.text
-        return answer.json()
+    def search(self, text, k=5, **more):
+        return self.asked("POST", "/v1/search", {"query": text, "k": k, **more}, READ)
 
     def ids(self, text, k=5, **more):
         return [result["id"] for result in self.search(text, k, **more)["results"]]
