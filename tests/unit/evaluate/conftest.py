@@ -15,7 +15,6 @@ MEASURES = ("nDCG@10", "R@10", "R@100")
 
 @pytest.fixture
 def spec():
-    """A spec of two seeds with every baseline."""
     return JobSpec.model_validate(
         {
             "name": "fake",

@@ -83,7 +83,6 @@ EVERY = ("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder", "
 
 @pytest.mark.parametrize("workers", [2, 5])
 def test_parts_measure_what_the_whole_measures(corpus, vectors, trained, workers):
-    """One process or many: the same curves, counts and exact scans, and the same tuned lists."""
     spec = JobSpec.model_validate({**SPEC, "evaluate": {"measures": MEASURES, "baselines": EVERY[:5], "seeds": [0]}})
     one, many = (evaluate(spec, corpus, vectors, {0: trained[0]}, Holders.here(number)) for number in (1, workers))
     assert many.lists == one.lists
@@ -138,7 +137,6 @@ def test_every_baseline(corpus, vectors, trained):
 
 
 def only(*names, **evaluating):
-    """The spec with these baselines alone, and one seed."""
     return JobSpec.model_validate(
         {**SPEC, "evaluate": {"measures": MEASURES, "baselines": names, "seeds": [0], **evaluating}}
     )

@@ -23,8 +23,6 @@ SPEC = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder
 
 
 class Unmapped:
-    """A model that leaves base vectors as they are."""
-
     def encode_stored(self, base_NM, texts):
         return Encoded.of(base_NM)
 
@@ -104,7 +102,6 @@ def test_without_dev_queries_it_is_that_of_an_untaught_encoder(world):
 
 
 def test_train_queries_in_folds_choose_too(world):
-    """Their sums and those of the dev queries count together."""
     dev = world[1](right=0.0, noise=0.2, count=20)
     alone, helped = chosen(world, dev), chosen(world, dev, told(best=0.4))
     assert alone.weight < 0.4 == helped.weight

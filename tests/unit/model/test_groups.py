@@ -16,7 +16,6 @@ def unit(*shape, seed=0):
 
 
 def grouped(leaves=400, groups=40):
-    """Leaves in groups by their nearest of so many directions."""
     router = LearnedIvfRouter(M, leaves, 1, 0, groups=groups)
     router.begin(unit(leaves, M, seed=1))
     router.cells.group_GM.copy_(unit(groups, M, seed=2))

@@ -43,7 +43,6 @@ class Walk:
 
 
 def walk(epochs=6, measure_every=1, devs=None):
-    """A loop over the walk."""
     loop = Loop(Walk(epochs, measure_every, devs))
     loop.phase.loop = loop
     return loop

@@ -25,8 +25,6 @@ class Pairs:
 
 @pytest.fixture
 def orders(tiny_model):
-    """`orders(seed, sizes=…, most_pairs=…)`: the pairs of each corpus in the order of each of two epochs."""
-
     def read(seed, sizes=(12,), **own):
         corpora = [Pairs(count) for count in sizes]
         training = Recipe(epochs=2, batch_size=12, seed=seed, **own)

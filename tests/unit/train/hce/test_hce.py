@@ -30,7 +30,6 @@ def spec(**given):
 
 
 def spans(problem):
-    """Two pseudo-queries of every third document, and none of the others."""
     row_P = np.repeat(np.arange(0, N, 3), 2)
     noise = np.random.default_rng(5).normal(scale=0.2, size=(len(row_P), problem.documents.shape[1]))
     drawn = problem.queries[row_P] + noise
@@ -175,7 +174,6 @@ def transformer_of(tiny_model):
 
 @pytest.fixture
 def transformer(tiny_model):
-    """A transformer that trains, and documents of twenty words."""
     return transformer_of(tiny_model)
 
 
@@ -217,7 +215,6 @@ def test_simcse_draws_a_mask_that_a_cached_gradient_draws_again(transformer):
 @pytest.mark.parametrize("siblings", [0, 2])
 @pytest.mark.parametrize("anchor", [0, 4])
 def test_a_transformer_takes_the_same_step_with_cached_gradients(tiny_model, siblings, anchor):
-    """Also where a part of the loss asks for no text at all."""
     found = []
     for micro_batch in (None, 3):
         tower, _ = transformer_of(tiny_model)

@@ -41,7 +41,6 @@ def job(router=FLAT, **index):
 
 
 def asked(problem):
-    """Dev: every query with its document."""
     pairs = np.stack([np.arange(len(problem.dev)), problem.dev], axis=1)
     return Targets.judged(problem.queries[problem.dev], pairs)
 
@@ -78,14 +77,12 @@ def test_a_router_begins_as_kmeans(problem, router, length):
 
 
 def sizes(leaf_NR):
-    """Documents in each leaf, one in a leaf twice counted once."""
     return np.bincount([leaf for own in leaf_NR.tolist() for leaf in set(own)], minlength=LEAVES)
 
 
 @KINDS
 @pytest.mark.parametrize("leaves", [1, 2])
 def test_documents_settle_in_leaves(problem, router, leaves):
-    """Their nearest after price, and those near a border in another."""
     spec = job(router, leaves_per_document=leaves)
     made = make_router(router, problem.documents, 0)
     leaf_NR = settle(made, problem.documents, spec, 0)
@@ -104,7 +101,6 @@ def test_documents_settle_in_leaves(problem, router, leaves):
 
 @pytest.mark.parametrize("leaves", [1, 2])
 def test_batches_and_halves_settle_alike(problem, monkeypatch, leaves):
-    """A sample in 16 bits, looked at some documents at a time, is a sample."""
     half = problem.documents.astype(np.float16)
     spec = job(leaves_per_document=leaves)
     whole = make_router(FLAT, half.astype(np.float32), 0)
@@ -197,7 +193,6 @@ def test_dev_tells_what_is_visited_until_an_answer_is_reached(problem, router, l
 @KINDS
 @pytest.mark.parametrize("off", [0.3, 1, 4])
 def test_the_first_scale_makes_answers_most_probable(problem, router, off):
-    """Whatever the scale was before; the order of leaves stays."""
     router_phase = build(problem, router)
     made, examples = router_phase.router, problem.examples()
     targets = Targets.of(examples, examples.query_QM, problem.documents, router_phase.spec, 0)

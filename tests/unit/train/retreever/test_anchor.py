@@ -35,7 +35,6 @@ def examples() -> Examples:
 
 @pytest.fixture(scope="module")
 def tower(examples: Examples) -> HeadTower:
-    """A head that has learned something."""
     head = ResidualHead(M)
     with torch.no_grad():
         head.weight.copy_(0.3 * torch.randn(M, M, generator=torch.Generator().manual_seed(1)))
@@ -48,7 +47,6 @@ def tower(examples: Examples) -> HeadTower:
 
 
 def made_tree(examples: Examples, similarity: Comparison) -> tuple[TreeLevels, torch.Tensor]:
-    """A tree that starts at random, and the mean scores [2^D - 1] that its start removed."""
     torch.manual_seed(0)
     splits = Splits(M, D)
     levels = TreeLevels(NodeTree(splits), similarity)
@@ -74,7 +72,6 @@ def cosine(first: Values, second: Values) -> float:
 
 
 def leaves_of(scores: list[float]) -> Values:
-    """Probability of each leaf, by the scores of the splits on its path."""
     leaves = []
     for leaf in range(2**D):
         probability, split = 1.0, 0
