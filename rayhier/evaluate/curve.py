@@ -45,10 +45,6 @@ class Point:
         timed = {} if self.microseconds is None else {"microseconds": self.microseconds}
         return {**{name: getattr(self, name) for name in costs}, **timed, **self.measures}
 
-    def row(self) -> dict[str, float]:
-        costs = {"visited": self.visited_mean, "beam": float(self.beam), "leaves": self.leaves_mean}
-        return {**self.measures, **costs}
-
 
 def beams(leaves: int) -> list[int]:
     """Return the beams to measure: 1 to 16, then each 1.25 times the one before, up to all leaves.

@@ -16,6 +16,7 @@ from rayhier.storage import columns, pins, schemas
 
 from ...toys import artifact
 from . import judged
+from .conftest import row
 from .judged import IDS, MEASURES, SPEC, B, M, N, recall, under
 
 texts, heads, vectors, corpus, trained = (
@@ -55,10 +56,10 @@ def test_routing_is_paid_for(evaluation):
 def test_the_router_stands_at_the_specs_beam_and_controls_where_they_first_visit_as_much(evaluation):
     for result in evaluation.seeds:
         router = result.curves["ehi"][2]
-        assert result.rows["ehi"] == router.row()
+        assert result.rows["ehi"] == row(router)
         for name in ("faiss_ivf", "faiss_ivf_same_encoder"):
             as_much = [point for point in result.curves[name] if point.visited_mean >= router.visited_mean]
-            assert result.rows[name] == as_much[0].row()
+            assert result.rows[name] == row(as_much[0])
 
 
 def test_leaf_sizes_and_balance_are_the_indexs(evaluation, trained):

@@ -154,18 +154,3 @@ def test_what_was_chosen_is_what_is_read(world, tmp_path):
     (tmp_path / "calibration" / "012345678901" / published.record.attempt / "weight.json").write_text("{}")
     with pytest.raises(ValueError, match=r"weight\.json"):
         FusionWeight.open(published)
-
-
-def test_a_settled_spec_searches_by_it():
-    spec = JobSpec.model_validate(SPEC)
-    assert mode_and_weight(spec, 0.05) == ("hybrid", 0.05)
-    assert mode_and_weight(spec, 0.0) == ("dense", 0.0)
-    assert mode_and_weight(spec, None) == ("hybrid", TAUGHT_WEIGHT)
-    alone = JobSpec.model_validate({**SPEC, "corpus": {"type": "jsonl", "documents": "d.jsonl"}})
-    assert not alone.chooses_weight
-    assert mode_and_weight(alone, None) == ("hybrid", UNTAUGHT_WEIGHT)
-
-
-def mode_and_weight(spec, weight):
-    search = spec.settled(weight).search
-    return search.mode, search.hybrid.weight

@@ -95,16 +95,3 @@ def test_scores_are_matched_by_a_hundred_queries():
     assert matching == Matching.of(matrix.score_X[first], base_X[first])
     matched_X = matching(matrix.score_X[first])
     np.testing.assert_allclose([matched_X.mean(), matched_X.std()], [base_X[first].mean(), base_X[first].std()])
-
-
-@pytest.mark.parametrize(
-    ("spec", "scores", "passes", "rate"),
-    [
-        (FactorsSpec(vectors="transductive"), 10**6, 10, 5e-3),
-        (FactorsSpec(vectors="transductive"), 10**7, 4, 1e-3),
-        (FactorsSpec(vectors="inductive"), 10**6, 20, 5e-3),
-        (FactorsSpec(vectors="inductive"), 10**7, 10, 1e-3),
-    ],
-)
-def test_passes_and_rates_are_the_paper_s(spec, scores, passes, rate):
-    assert (spec.passes(scores), spec.rate(scores)) == (passes, rate)

@@ -113,13 +113,6 @@ def test_the_anchor_is_the_mean_squared_difference_of_cosines(
     assert added == pytest.approx(anchor * wanted, rel=1e-4)
 
 
-def test_linear_splits_are_anchored_unless_the_spec_says_otherwise() -> None:
-    own = RetreeverTraining(type="retreever")
-    assert [own.held(splits) for splits in ("linear", "mlp", "attention")] == [1_000, 0, 0]
-    assert RetreeverTraining(type="retreever", anchor=7).held("mlp") == 7
-    assert RetreeverTraining(type="retreever", similarity="tv").held("linear") == 0
-
-
 def test_a_state_measures_the_same_twice(examples: Examples, tower: HeadTower) -> None:
     """Also before the first pass, where a tree drops scores in training."""
     phase = matching(examples, tower, 0.0)
