@@ -82,22 +82,6 @@ def test_runs_hold_the_documents_behind_the_measures(evaluation, texts):
 EVERY = ("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder", "faiss_ivf_spill", "hnsw", "bm25")
 
 
-@pytest.mark.parametrize("workers", [2, 5])
-def test_parts_measure_what_the_whole_measures(corpus, vectors, trained, workers):
-    spec = JobSpec.model_validate({**SPEC, "evaluate": {"measures": MEASURES, "baselines": EVERY[:5], "seeds": [0]}})
-    one, many = (evaluate(spec, corpus, vectors, {0: trained[0]}, Holders.here(number)) for number in (1, workers))
-    assert many.lists == one.lists
-    assert many.documents == one.documents
-    for name, curve in one.seeds[0].curves.items():
-        for point, other in zip(curve, many.seeds[0].curves[name], strict=True):
-            assert point.flat() == pytest.approx({**other.flat(), "microseconds": point.microseconds}, abs=1e-6)
-            assert other.microseconds > 0
-            for measure in MEASURES:
-                assert point.values[measure] == pytest.approx(other.values[measure], abs=1e-6)
-    assert many.seeds[0].rows["exact"] == pytest.approx(one.seeds[0].rows["exact"])
-    assert many.seeds[0].sizes == one.seeds[0].sizes
-
-
 @pytest.mark.parametrize("workers", [1, 5])
 def test_the_routers_curve_by_hand(corpus, vectors, trained, texts, heads, workers):
     """Documents of the leaves that a query visits, and which of the ten best of them are relevant."""
