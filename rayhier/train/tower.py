@@ -24,9 +24,7 @@ from rayhier.train.examples import Examples
 from rayhier.train.group import WorkerGroup
 
 Side = Literal["query", "document", "dev", "pseudo"]
-"""Kind of text to encode: training queries, documents, dev queries or pseudo-queries."""
 TOWER_ROWS = 16_384
-"""Stored vectors that a head maps at a time, without gradient."""
 ENCODED = 65_536
 """Rows that the workers encode together before the first worker gathers them."""
 
@@ -43,8 +41,7 @@ class Tower(Protocol):
     def encode(self, side: Side, rows: Ints) -> Tensor:
         """Compute trained vectors [n, m] of a side's texts at `rows` [n], with gradient."""
 
-    def infer(self, side: Side, rows: Ints) -> Tensor:
-        """Compute trained vectors [n, m] of a side's texts at `rows` [n], without gradient."""
+    def infer(self, side: Side, rows: Ints) -> Tensor: ...
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:
         """Write the trained encoder as a sentence-transformers folder. `base` is the untrained encoder's folder."""
