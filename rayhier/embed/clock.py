@@ -9,8 +9,6 @@ from rayhier.embed.encode import TextEncoder
 
 
 class Clock:
-    """Measures the time that a process works, and its total time."""
-
     def __init__(self, encoder: TextEncoder | None) -> None:
         self._encoder, self._seen = encoder, 0
         self._since, self._worked = time.monotonic(), 0.0
@@ -22,7 +20,6 @@ class Clock:
         self._worked += time.monotonic() - began
 
     def lap(self) -> dict[str, float]:
-        """Return counts since the last call, for `Utilisation.note`."""
         now, tokens, parameters = time.monotonic(), 0, 0
         if self._encoder is not None:
             tokens, parameters = self._encoder.seen - self._seen, self._encoder.parameters

@@ -65,7 +65,6 @@ class TextEncoder:
         return sum(parameter.numel() for parameter in self.encoder.parameters()) - looked_up
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """Encode n texts: float32 [n, m] in their order, unit vectors for cosine."""
         return self._filled(len(texts), self._tokenised(texts))
 
     def encode_for(self, reader: Reader | None, texts: Sequence[str]) -> Encoded:

@@ -16,8 +16,6 @@ Tokens = Sequence[Ids]
 
 
 class Tokeniser:
-    """The tokenizer of an encoder's folder, with the prompt that is put before every text."""
-
     def __init__(self, tokenizer: Any, prompt: str, max_length: int) -> None:
         self.tokenizer, self.prompt, self.max_length = tokenizer, prompt, max_length
 

@@ -1,4 +1,4 @@
-"""Times single queries: what one query takes on one core, beside what all queries find."""
+"""Times single queries: what one query takes on one core."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -21,7 +21,6 @@ from rayhier.storage.paths import Location
 
 QUERIES, ANSWERS = 5, 3
 WIDTH = 100
-"""Most characters of a line."""
 COST = (
     "share of the corpus visited (cost: dot products per query, rows scanned and routing, as a share of the corpus; "
     "time of a single query on one core)"
@@ -47,7 +46,6 @@ def closing(spec: JobSpec, workdir: Location, corpus: Artifact, judged: Artifact
 
 
 def samples(spec: JobSpec, corpus: Artifact, judged: Artifact, root: Location) -> list[str]:
-    """Show queries, evenly spaced by id, with the router's best results."""
     rows = columns.read([judged.path(f"judgements/{spec.evaluate.split}.parquet")], ["query_id", "doc_id", "grade"])
     right = {(row["query_id"], row["doc_id"]) for row in rows.to_pylist() if row["grade"] > 0}
     run = _best(root / "runs" / f"{spec.router.type}.seed{spec.evaluate.seeds[0]}.trec")
@@ -77,7 +75,6 @@ def _best(path: Location) -> dict[str, dict[str, float]]:
 
 
 def _titles(corpus: Artifact, wanted: set[str]) -> Mapping[str, str]:
-    """Title and text of some results; for a document that is cut into passages, of its first passage."""
     names = pa.array(sorted(wanted), pa.string())
     shown: dict[str, str] = {}
     for name in corpus.names("documents/"):

@@ -18,9 +18,7 @@ class System:
     beams: Sequence[int]
     """Beams to measure, each the most leaves that a query visits; for HNSW values of efSearch."""
     rank: Callable[[int], Ranking]
-    """Function from a beam to the results of all queries and their cost."""
     routing: Callable[[int], float]
-    """Function from a beam to the mean dot products of routing a query."""
     seconds: Callable[[int], Values] | None = None
     """Function from a beam to the seconds [n] that some single queries take on one core; None: they are not timed."""
 
@@ -36,7 +34,6 @@ class Point:
     leaves_mean: float
     measures: dict[str, float]
     values: Mapping[str, Values] = field(default_factory=dict, compare=False, repr=False)
-    """Name of a measure -> its values [q] for all queries; `measures` has the means."""
     microseconds: float | None = field(default=None, compare=False)
     """Median time of a single query on one core; None where it was not measured."""
 
@@ -44,10 +41,6 @@ class Point:
         costs = ("beam", "visited_mean", "visited_p95", "cost_mean", "leaves_mean")
         timed = {} if self.microseconds is None else {"microseconds": self.microseconds}
         return {**{name: getattr(self, name) for name in costs}, **timed, **self.measures}
-
-    def row(self) -> dict[str, float]:
-        costs = {"visited": self.visited_mean, "beam": float(self.beam), "leaves": self.leaves_mean}
-        return {**self.measures, **costs}
 
 
 def beams(leaves: int) -> list[int]:

@@ -1,8 +1,8 @@
 """The evaluate stage: measure each seed's index and its baselines on the same queries."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -100,16 +100,6 @@ class Evaluation:
     """Number of documents of the corpus, where a filter chose some; else None."""
     left_out: int | None = None
     """Number of judged queries that are not measured because no answer matches the filter; None without a filter."""
-
-
-def shares(things: Sequence[object], workers: int) -> list[list[int]]:
-    """Divide the positions of a sequence, in order, among at most `workers` workers, each with one or more.
-
-    >>> shares("abcde", 2)
-    [[0, 1, 2], [3, 4]]
-    """
-    parts = np.array_split(np.arange(len(things)), min(workers, len(things)))
-    return [part.tolist() for part in parts]
 
 
 def evaluate(
@@ -262,8 +252,9 @@ class _Work:
     ) -> HeldObjects[IndexSearch]:
         folders = {kind: str(artifact.folder) for kind, artifact in read.items()}
         opened = result.settled(self.spec).model_dump(mode="json"), str(model.folder), str(index.folder), folders
-        groups = [slice(rows[0], rows[-1] + 1) for rows in shares(self.queries.texts, self.workers.count)]
-        arguments = [(*opened, self.queries.texts[rows], encoded[rows], self.k) for rows in groups]
+        queries = np.arange(len(self.queries))
+        shares = [slice(part[0], part[-1] + 1) for part in np.array_split(queries, self.workers.count) if len(part)]
+        arguments = [(*opened, self.queries.texts[rows], encoded[rows], self.k) for rows in shares]
         return self.workers.start(IndexSearch.open, arguments)
 
     def _served(
@@ -272,14 +263,17 @@ class _Work:
         began = time.perf_counter()
         answers = searches.call(IndexSearch.served, mode, budget)
         ranking, taken = stacked([part for part, _ in answers]), sum(seconds for _, seconds in answers)
-        result.values[name] = self.judge.values(ranking)
-        result.rows[name] = {
-            **means(result.values[name]),
+        costs = {
             "visited": float(ranking.visited_Q.mean()) / self.matching,
             "leaves": float(ranking.leaves_Q.mean()),
             "calls": 0.0 if ranking.calls_Q is None else float(ranking.calls_Q.mean()),
             "ms": 1e3 * taken / len(self.queries),
         }
+        self._note(result, name, ranking, costs, began)
+
+    def _note(self, result: SeedResult, name: str, ranking: Ranking, costs: Mapping[str, float], began: float) -> None:
+        result.values[name] = self.judge.values(ranking)
+        result.rows[name] = {**means(result.values[name]), **costs}
         result.runs[name], result.seconds[name] = self.judge.run(ranking), time.perf_counter() - began
 
     def others(self, id_Q: Bools, text_Q: Bools) -> dict[str, int]:
@@ -315,17 +309,16 @@ class _Work:
         def system() -> System:
             documents.one(BaselineDocuments.build, make, *given)
             timed_QM = query_QM[timed_rows(len(query_QM))]
-            return System(
+            made = System(
                 name,
                 self.matching,
                 widths,
                 lambda width: documents.one(BaselineDocuments.rank, query_QM, width, self.k),
                 lambda _: routing,
-                # ScaNN is asked for all that it finds, which no user does.
-                None
-                if name == "scann"
-                else lambda width: documents.one(BaselineDocuments.seconds, timed_QM, width, self.k),
+                lambda width: documents.one(BaselineDocuments.seconds, timed_QM, width, self.k),
             )
+            # ScaNN is asked for all that it finds, which no user does.
+            return replace(made, seconds=None) if name == "scann" else made
 
         self._curve(result, name, system)
         documents.one(BaselineDocuments.release)
@@ -366,11 +359,7 @@ class _Work:
 
     def _whole(self, result: SeedResult, name: str, rank: Callable[[], Ranking]) -> None:
         began = time.perf_counter()
-        ranking = rank()
-        result.values[name] = self.judge.values(ranking)
-        result.rows[name] = {**means(result.values[name]), "visited": 1.0}
-        result.runs[name] = self.judge.run(ranking)
-        result.seconds[name] = time.perf_counter() - began
+        self._note(result, name, rank(), {"visited": 1.0}, began)
 
     def _curve(self, result: SeedResult, name: str, make: Callable[[], System], searched: System | None = None) -> None:
         """Measure a system's curve and its point in the report; the router's point is measured on `searched`."""
@@ -387,6 +376,6 @@ class _Work:
             as_much = result.rows[router]["visited"]
             beam = next((point.beam for point in curve if point.visited_mean >= as_much), curve[-1].beam)
         point, ranking = measure_at(searched or system, self.judge, beam)
-        result.curves[name], result.rows[name], result.values[name] = curve, point.row(), dict(point.values)
-        result.runs[name] = self.judge.run(ranking)
-        result.seconds[name] = time.perf_counter() - began
+        result.curves[name] = curve
+        costs = {"visited": point.visited_mean, "beam": float(point.beam), "leaves": point.leaves_mean}
+        self._note(result, name, ranking, costs, began)

@@ -16,7 +16,6 @@ from rayhier.spec import InputError
 from rayhier.spec.corpus import Columns, Limits
 
 IDS = ("_id", "id", "query_id")
-"""Keys of a JSON line in which a query's id is looked for, in order."""
 TEXT = "text"
 BEIR = Columns(id="_id")
 TREC_COLUMNS = 4

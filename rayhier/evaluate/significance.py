@@ -20,7 +20,6 @@ from rayhier.spec.evaluate import VISITED
 
 RESAMPLES = 10_000
 DRAWS = 4_000_000
-"""Most random numbers that are drawn at a time, for memory."""
 SEED = 0
 INTERVAL = (0.025, 0.975)
 FEWEST = 20
@@ -65,7 +64,6 @@ class Interval:
     low: float
     high: float
     wins: float
-    """Share of the bootstrap's resamples in which the difference is above 0."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,6 @@ def pairs(spec: JobSpec, evaluation: Evaluation) -> Iterator[Compared]:
 def _whole_searches(
     spec: JobSpec, evaluation: Evaluation, system: str, baselines: Sequence[Sequence[str]]
 ) -> Iterator[Compared]:
-    """Compare a system with baselines in all measures, if all were measured. A baseline has a name for each seed."""
     values = [result.values for result in evaluation.seeds]
     if not all({system, *names} <= value.keys() for value, *names in zip(values, *baselines, strict=True)):
         return
@@ -144,7 +141,6 @@ def _whole_searches(
 
 
 def searched_by(spec: JobSpec, result: SeedResult) -> str:
-    """Return the name of the system whose results a seed's cross-encoder reads."""
     router = str(spec.router.type)
     names = {"dense": router, "hybrid": f"{router}+bm25", "bm25": "bm25"}
     return names[result.settled(spec).search.usual_mode]

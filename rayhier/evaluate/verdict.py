@@ -13,13 +13,10 @@ MIDDLING = 100_000
 DEAR = 0.5
 """Cost, as a share of exact search's cost, above which an index saves too little to be worth its upkeep."""
 NEVER = float("inf")
-"""Cost of a system that never reaches a goal."""
 SHARE = 0.95
-"""Share of exact search's measure at which costs of systems are compared."""
 
 
 def verdict(spec: JobSpec, report: Report) -> list[str]:
-    """Return lines on the gain of training, the beam at which the index equals exact search, better alternatives."""
     beams = [f"Beam: dev chose {told}." for told in dict.fromkeys(chosen.sentence for chosen in report.beams)]
     before = [f"Queries: {report.told_before(spec)}."] if report.asked_before else []
     answers = [*before, *_training(spec, report), *beams, *_hybrid(spec, report), *_reranked(spec, report)]

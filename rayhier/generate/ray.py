@@ -34,7 +34,6 @@ from rayhier.storage.pair_source import ALLOWED, FILE, MODEL, PairSource
 from rayhier.storage.paths import Location, locate
 
 Source = tuple[str, ParsedRows[Pair]]
-"""Name of a source of pairs in rejected.parquet, and its accepted and rejected pairs."""
 
 WRITTEN = pa.schema([("doc_id", pa.string()), ("query", pa.string())])
 """Columns of the queries that a model wrote for a part of the corpus; of a passage, `doc_id` is its document's id."""
@@ -100,7 +99,6 @@ def build(spec: JobSpec, source: PairSource, corpus: Artifact, attempt: Attempt)
 
 
 def _written(spec: JobSpec, model: QueryModel, source: PairSource, corpus: Artifact, attempt: Attempt) -> list[Source]:
-    """Let actors write the missing parts, and return the pairs of all parts."""
     Generator(source.path, model, torch.device("cpu"))  # report a wrong folder here, not in an actor
     names = corpus.names("documents/")
     ledger = Ledger(attempt.scratch / "ledger", attempt.root)
@@ -161,7 +159,6 @@ def read_file(path: Path, corpus: Artifact, limits: Limits) -> Source:
 
 
 def check_written(written: Iterable[tuple[str, pa.Table]], limits: Limits) -> list[Source]:
-    """Check queries that a model wrote for each part of the corpus."""
     earlier: set[bytes] = set()
     return [
         (name, collect(distinct(checked(table.to_pylist(), lambda row: check.pair(row, limits)), earlier)))

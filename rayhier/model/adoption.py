@@ -18,7 +18,6 @@ ROUNDING = 1e-9
 """Least excess over these: a gain of one query among many is one standard error exactly."""
 
 Source = Literal["dev queries", "train queries in folds", "pseudo-queries"]
-"""Kind of the queries that tell what a training gains."""
 
 
 class Adoption(Decision):
@@ -32,11 +31,8 @@ class Adoption(Decision):
     """`hybrid`, by vectors and BM25, or `dense`, by vectors."""
     measure: str
     base: float
-    """Mean of the measure by the base encoder; 0 without queries."""
     gain: float
-    """Mean gain of the measure by the trained encoder."""
     error: float
-    """Standard error of the mean gain; 0 for fewer than two queries."""
     measured: dict[str, float] = Field(default_factory=dict)
     """Weight of BM25 -> mean of the measure with the index's encoder. Empty for searches by vectors."""
 

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from rayhier.model.encoded import Encoded
 
 PROBES = 16
-"""Number of nearest groups of leaves with whose leaves a document is compared."""
 SCALE = 20.0
 """Factor of cosines before the softmax that makes them probabilities of leaves: p = softmax(20 cos)."""
 
@@ -43,7 +42,6 @@ class Cells(nn.Module):
 
     @property
     def compared(self) -> int:
-        """Approximate number of centroids with which a document is compared."""
         if not self.groups:
             return self.leaves
         largest = max(len(leaf_G) for leaf_G in self._leaves_of_groups())

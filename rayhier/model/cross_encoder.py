@@ -22,7 +22,6 @@ from rayhier.storage.cross_encoder_folder import KEY, SCALE
 from rayhier.storage.model_folder import WEIGHTS
 
 START_SCALE = 20.0
-"""Factor of the cosine in an `emb` head before training."""
 IDENTITY = "torch.nn.modules.linear.Identity"
 NEW = ("classifier.", "score.", "pre_classifier.", "bert.pooler.", "pooler.", "roberta.pooler.")
 """Prefixes of the names of weights that a transformer lacks until it is trained on pairs."""
@@ -54,8 +53,6 @@ class ScoreLayer(nn.Linear):
 
 
 class CrossEncoder(nn.Module):
-    """A model that scores pairs of a query and a document."""
-
     def __init__(self, transformer: Any, tokenizer: Any, head: Head, scale: float = START_SCALE) -> None:
         super().__init__()
         self.transformer, self.tokenizer, self.head = transformer, tokenizer, head

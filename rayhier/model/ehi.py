@@ -127,14 +127,11 @@ class Batch:
     query_NT: Tensor
     positive_NT: Tensor
     document_DM: Tensor
-    """Vectors [d, m] of the answers in the whole batch, all workers' together."""
     document_DT: Tensor
     negative_ND: Tensor
     """Booleans [n, d], True where document j is a negative of query i: not known as its answer."""
     pairs: Tensor
-    """Number of (query, negative) pairs in the whole batch, without mined negatives."""
     hard: Tensor
-    """Number of mined negatives in the whole batch."""
 
 
 @dataclass(frozen=True)

@@ -84,12 +84,10 @@ class Encoder(nn.Module):
         return self.pool(self.hidden(ids_NT, mask_NT), mask_NT)
 
     def hidden(self, ids_NT: Tensor, mask_NT: Tensor) -> Tensor:
-        """Compute the tokens' vectors [n, t, m], the transformer's last hidden states."""
         hidden_NTM: Tensor = self.transformer(input_ids=ids_NT, attention_mask=mask_NT).last_hidden_state
         return hidden_NTM
 
     def pool(self, hidden_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-        """Compute float32 vectors [n, m] from tokens' vectors [n, t, m]."""
         pooled_NM: Tensor = self.steps(POOL[self.layout.pooling](hidden_NTM, mask_NT))
         return pooled_NM
 
@@ -121,7 +119,6 @@ class Encoder(nn.Module):
 
 
 def mean(hidden_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-    """Compute the mean [n, m] of each text's token vectors, in float32."""
     weight_NT1 = mask_NT.unsqueeze(-1).float()
     return (hidden_NTM.float() * weight_NT1).sum(1) / weight_NT1.sum(1).clamp(min=1e-9)
 
@@ -229,7 +226,6 @@ def save_encoder(base: Path, head: ResidualHead, max_length: int, folder: Path, 
 
 
 def save_trained(encoder: Encoder, max_length: int, folder: Path) -> None:
-    """Write an encoder whose transformer was trained, in its precision."""
     folder.mkdir(parents=True, exist_ok=True)
     encoder.transformer.save_pretrained(folder)
     encoder.tokenizer.save_pretrained(folder)
@@ -240,7 +236,6 @@ def save_trained(encoder: Encoder, max_length: int, folder: Path) -> None:
 def _write_modules(
     folder: Path, layout: Layout, steps: Sequence[tuple[str, nn.Module]], max_length: int, similarity: Similarity
 ) -> None:
-    """Write all files but transformer and tokenizer."""
     places = [("Transformer", ""), ("Pooling", "1_Pooling"), *((type(step).__name__, place) for place, step in steps)]
     listed = [
         {"idx": number, "name": str(number), "path": place, "type": f"sentence_transformers.models.{kind}"}

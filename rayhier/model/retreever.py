@@ -29,7 +29,6 @@ from rayhier.spec.train.retreever import Comparison
 DEEPEST = 0.7
 """Standard deviation, at the start, of the scores of the deepest splits; it is √2 smaller at each level above."""
 HEADS, HEAD = 8, 64
-"""Heads of attention, and the size of each."""
 ANCESTRY = 8
 HIDDEN = 128
 SETTLED_AT_ONCE = 1_024
@@ -38,8 +37,6 @@ DROPPED = 0.2
 
 
 class Trunk(nn.Module):
-    """A layer of hidden units over a text's vector, which all splits of a tree share."""
-
     def __init__(self, dimension: int) -> None:
         super().__init__()
         self.hidden, self.dropout = nn.Linear(dimension, HIDDEN), nn.Dropout(DROPPED)
@@ -266,13 +263,11 @@ class Representations(nn.Module, ABC):
 
     @property
     @abstractmethod
-    def width(self) -> int:
-        pass
+    def width(self) -> int: ...
 
     @property
     @abstractmethod
-    def counts(self) -> Sequence[int]:
-        pass
+    def counts(self) -> Sequence[int]: ...
 
     @property
     def floats(self) -> int:
@@ -284,8 +279,7 @@ class Representations(nn.Module, ABC):
         """Compute scores [n, width] of texts from vectors [n, m], or tokens' vectors [n, t, m] and a mask [n, t]."""
 
     @abstractmethod
-    def sizes(self, score_NW: Tensor) -> list[Tensor]:
-        """Compute vectors [n, size] of every size from scores [n, width], smallest first."""
+    def sizes(self, score_NW: Tensor) -> list[Tensor]: ...
 
 
 class TreeLevels(Representations):
@@ -317,7 +311,6 @@ class TreeLevels(Representations):
 
     @property
     def floats(self) -> int:
-        """One number for each leaf, times the hidden units if leaves have an MLP."""
         hidden = 1 if self.tree.propagation is None else self.tree.propagation.output_LH.shape[1]
         return int(2**self.tree.splits.depth * hidden)
 
@@ -403,11 +396,9 @@ class RetreeverRouter(nn.Module):
 
     @property
     def reader(self) -> Reader | None:
-        """The splits if they use attention, and so read tokens."""
         return self.splits if isinstance(self.splits, AttentionSplits) else None
 
     def nodes(self, encoded: Encoded) -> list[Tensor]:
-        """Compute log-probabilities [n, 2^h] of texts in the nodes at each level."""
         score_NS = self.splits(encoded.vectors) if encoded.token_scores is None else encoded.token_scores
         return self.representations.tree.levels(score_NS)
 

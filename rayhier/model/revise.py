@@ -53,7 +53,6 @@ def split(router: LearnedIvfRouter, leaf_S: Sequence[int], centroid_S2M: Tensor)
 
 
 def move(router: LearnedIvfRouter, leaf_S: Sequence[int], centroid_SM: Tensor) -> None:
-    """Move leaves, in place, to other unit centroids [s, m]. Their weights follow."""
     place_S = list(leaf_S)
     router.W[place_S] += weight_scale(router) * (centroid_SM - router.cells.centroid_LM[place_S])
     router.cells.centroid_LM[place_S] = centroid_SM

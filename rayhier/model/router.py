@@ -17,8 +17,6 @@ from rayhier.model.retreever import RetreeverRouter
 
 
 class Router(Protocol):
-    """A tree that chooses leaves for texts: the leaves that a query visits and those where a document lies."""
-
     @property
     def n_leaves(self) -> int: ...
 
@@ -46,8 +44,7 @@ class Router(Protocol):
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
         """Choose the leaves [n, k] where documents most probably lie, with log-probabilities [n, k]."""
 
-    def multiply_adds(self, beam: int) -> int:
-        """Count the multiply-adds of routing one query that visits `beam` leaves."""
+    def multiply_adds(self, beam: int) -> int: ...
 
 
 CONFIG = "config.json"

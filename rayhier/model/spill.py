@@ -5,9 +5,7 @@ import numpy as np
 from rayhier.arrays import Floats
 
 WEIGHT = 1.0
-"""λ, the weight in SOAR's loss of the part of a residual that is parallel to the first leaf's."""
 CANDIDATES = 32
-"""Nearest leaves, the first leaf included, among which the second leaf is chosen."""
 VECTORS = 64
 """Number of documents computed at a time: their candidates' centroids fit in the cache, three times as fast."""
 

@@ -72,7 +72,6 @@ def _equal(got: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor]) -> bool:
 
 
 def _texts(encoder: Encoder, n: int, t: int) -> tuple[Tensor, Tensor]:
-    """Token ids [n, t] of texts that grow shorter, padded on the right, and their mask."""
     padding = encoder.tokenizer.pad_token_id or 0
     mask_NT = (torch.arange(t) < torch.tensor([max(1, t - 3 * row) for row in range(n)])[:, None]).long()
     ids_NT = torch.arange(n * t).reshape(n, t) % encoder.transformer.config.vocab_size

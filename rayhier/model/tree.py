@@ -5,8 +5,6 @@ from torch import nn
 
 
 class TreeRouter(nn.Module):
-    """A router over a complete tree, for vectors of size `dimension`; it reads a text's vector, not its tokens."""
-
     def __init__(self, dimension: int, branching: int, height: int) -> None:
         super().__init__()
         self.dimension, self.branching, self.height = dimension, branching, height

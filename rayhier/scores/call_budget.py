@@ -27,10 +27,7 @@ class ScorerError(RuntimeError):
 
 @dataclass(frozen=True)
 class Asked:
-    """A query for a scorer, and the estimator of all its documents' scores."""
-
     first_P: Values
-    """Scores [p] of the pool's documents, which order the first round."""
     fit: Fit
 
 

@@ -26,8 +26,6 @@ class Fit(Protocol):
 
 @dataclass(frozen=True)
 class Fixed:
-    """An estimator without a fit: documents keep their order, as in retrieve-and-rerank."""
-
     prior_P: Values
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values:  # noqa: ARG002  scores change nothing

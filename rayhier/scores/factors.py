@@ -19,7 +19,6 @@ from rayhier.storage.artifact import Artifact
 
 CONFIG, ITEMS = "factors.json", "items.parquet"
 MAPS = ("queries.safetensors", "documents.safetensors")
-"""Files of the learned maps of queries' and of documents' vectors, in the folder `map/`."""
 
 
 class Learned(BaseModel):
@@ -34,7 +33,6 @@ class Learned(BaseModel):
     beta: float
     """Factor β that, with `alpha` α, maps scores s to the range of base scores: β (s - α)."""
     biased: bool
-    """True if documents have a bias."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,6 @@ class Factors:
         return vector_NM
 
     def query(self, own_M: Floats) -> Floats:
-        """Return a query's vector [m] to multiply with `vectors`."""
         return own_M if self.maps is None else np.asarray(mapped(self.maps[0], own_M[None])[0])
 
     def prior(self, row_N: Ints, base_N: Values, slope: float | None = None) -> Values:

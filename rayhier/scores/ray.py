@@ -37,17 +37,13 @@ from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import locate
 
 PART = 1_024
-"""Number of pairs that are scored and written together."""
 
 PAIRS = pa.schema([("query", pa.int32()), ("item", pa.string()), ("text", pa.string())])
-"""Columns of pairs to score: the query's position, the document's id and its text."""
 
 SCORES = pa.schema([("query", pa.string()), ("item", pa.string()), ("score", pa.float32())])
-"""Columns of the sparse matrix of scores, with every scored pair once."""
 
 
 QUERIES = pa.schema([("query_id", pa.string()), ("kind", pa.string()), ("text", pa.string())])
-"""Columns of the chosen queries; `kind` is judged, title or span."""
 
 SPAN_WORDS = 64
 
@@ -184,7 +180,6 @@ def _factorise(spec_json: dict[str, Any], scores: str, model: str, index: str, r
 
 
 def index_vectors(index: Artifact) -> tuple[pa.Array, Any]:
-    """Read ids and vectors [n, m] of an index's documents, each once."""
     leaf_map, tables = LeafMap.open(index.root, BUILT), []
     for shard in leaf_map.manifest.shards:
         table = leaf_map.read(shard, ["doc_id", "rank", "vector"])
@@ -194,7 +189,6 @@ def index_vectors(index: Artifact) -> tuple[pa.Array, Any]:
 
 
 def trained_vectors(spec: JobSpec, model: Artifact, queries: pa.Table) -> Any:
-    """Encode the scored queries with the trained encoder: [q, m]."""
     folder = model.local("encoder")
     if spec.encoder.transformer_part is not None:
         return TextEncoder(folder, spec.encoder).encode(queries["text"].to_pylist())
@@ -286,7 +280,6 @@ def _of_items(name: str, count: int, query_QM: Floats, vectors: Artifact) -> Cho
 
 
 def _of_queries(names: Sequence[str], count: int, query_QM: Floats, vectors: Artifact) -> Iterable[ChosenPairs]:
-    """Choose the best documents of each query over all files; yields the pairs file by file."""
     key_QK, file_QK, row_QK = np.zeros((len(query_QM), 0)), *np.zeros((2, len(query_QM), 0), np.int64)
     for number, name in enumerate(names):
         file_key_QN = _keys(name, query_QM, vectors)

@@ -22,15 +22,11 @@ CPU_TOKENS = 4_096
 """Most tokens in a CPU's batch, padding included: larger batches outgrow its caches."""
 PAIRS_AT_ONCE = 64
 CHUNK = 4_096
-"""Pairs that are tokenised and sorted by length together."""
 KEPT = 65_536
-"""Number of recent scores that are remembered."""
 AGREES = 0.999
 """Least correlation with float32's scores for a number format that `precision: auto` may choose."""
 TRIED = 64
-"""Number of pairs with which number formats are compared."""
 Pair = tuple[str, str]
-"""Texts of a query and a document."""
 ARITHMETICS: tuple[Precision, ...] = ("float32", "bfloat16", "float16")
 SETTINGS = "settings.json"
 
@@ -120,7 +116,6 @@ def fastest(
 
 
 def _timed(score: Callable[..., Floats], model: Any, pairs: Sequence[Pair]) -> tuple[Floats, float]:
-    """Score pairs twice, and return the scores and the shorter time in seconds."""
     times = []
     for _ in range(2):
         began = time.perf_counter()
@@ -132,7 +127,6 @@ def _timed(score: Callable[..., Floats], model: Any, pairs: Sequence[Pair]) -> t
 class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     precision: Precision
-    """Number format in which the cross-encoder computes."""
 
     @classmethod
     def read(cls, cross_encoder: Artifact) -> "Settings":

@@ -99,8 +99,6 @@ class LossTerm(Protocol):
 
 
 class PairBatch:
-    """Pairs of a query and its document. Other documents of the batch and mined documents are negatives."""
-
     def __init__(
         self,
         group: WorkerGroup,
@@ -151,8 +149,6 @@ class PairBatch:
 
 
 class Anchor:
-    """A loss term that keeps documents' vectors near their base vectors (ours)."""
-
     def __init__(self, group: WorkerGroup, row_N: Ints, base_NM: Tensor, weight: float) -> None:
         self.weight, self.rows = weight, len(row_N)
         rows = group.shares(np.arange(len(row_N)))[group.rank]

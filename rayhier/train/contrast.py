@@ -18,7 +18,6 @@ from rayhier.train.pairs import Pairs, Search
 from rayhier.train.tower import Tower
 
 Measure = Callable[[Floats, Floats], DevMeasured]
-"""Function from vectors of all documents [n, m] and of dev queries [q, m] to measures on dev."""
 Draw = tuple[float, Ints, np.random.Generator]
 """Share of training that is done, numbers of the pairs in a step, and the step's random generator."""
 
@@ -44,8 +43,7 @@ class EncoderPhase(Phase, ABC):
         self._documents: tuple[int, Floats] | None = None
 
     @abstractmethod
-    def parts(self, rows: Ints, generator: np.random.Generator) -> list[LossTerm]:
-        """Make the terms of a step's loss on the pairs numbered `rows`, without the anchor."""
+    def parts(self, rows: Ints, generator: np.random.Generator) -> list[LossTerm]: ...
 
     def steps(self, epoch: int) -> Iterator[Draw]:
         return self.pairs.steps(epoch, self.search)
@@ -69,7 +67,6 @@ class EncoderPhase(Phase, ABC):
         return loss
 
     def anchors(self, count: int, generator: np.random.Generator) -> Sequence[LossTerm]:
-        """Draw `count` documents, whose vectors a loss term keeps near their base vectors."""
         if not self.anchor:
             return []
         row_N = generator.integers(0, len(self.examples.document_NM), count)

@@ -38,7 +38,6 @@ MOST_READ = 200_000
 STEPS, BATCH, RATE = 1_000, 512, 3e-3
 LOSSES = ("semantic", "indexing", "intra_leaf", "total")
 MINING_BEAM = 4
-"""Leaves that a query visits to find hard negatives."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +46,7 @@ class TrainedIndex:
 
     router: EhiRouter
     document_NM: Floats
-    """Trained vectors of the documents."""
     dev_QM: Floats
-    """Trained vectors of the dev queries."""
     lists: LeafLists
 
     def leaves(self, vector_QM: Floats, beam: int) -> Ints:
@@ -57,7 +54,6 @@ class TrainedIndex:
 
 
 Measure = Callable[[TrainedIndex], DevMeasured]
-"""Function from the current index to measures on dev."""
 
 
 class Joint(Phase):

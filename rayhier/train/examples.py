@@ -18,9 +18,7 @@ class Examples:
     query_QM: Floats
     document_NM: Floats
     pair_P2: Ints
-    """Pairs (query row, document row) of a query and its answer, each once."""
     query_texts: Sequence[str] = ()
-    """Texts of the queries; empty where the queries are documents."""
     same: bool = False
     """True if the queries are the documents, row by row; then no document is a negative of itself."""
     spared_S2: Ints | None = None
@@ -98,7 +96,6 @@ class KnownPositives:
 
 
 def ranges(begin: Ints, end: Ints) -> Ints:
-    """List the whole numbers from each `begin` to below its `end`, in one flat array."""
     size = end - begin
     return np.asarray(np.arange(size.sum()) + np.repeat(begin - np.cumsum(size) + size, size))
 

@@ -63,7 +63,6 @@ class WorkerGroup:
                 dist.broadcast(tensor.data, src=0)
 
     def join(self, part_ND: Tensor, sizes: Sequence[int]) -> Tensor:
-        """Gather every worker's rows without gradients."""
         return part_ND if self.size == 1 else _collect(part_ND, sizes)
 
 

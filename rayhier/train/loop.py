@@ -29,11 +29,9 @@ class Descent:
 
     optimizer: Literal["adamw", "adafactor"] = "adamw"
     betas: tuple[float, float] = (0.9, 0.999)
-    """AdamW's decay rates of the running means of the gradient and of its square."""
     decay: float = 0.01
     decays: Literal["all", "matrices"] = "all"
     warm_up: float = 0.0
-    """Share of training in which learning rates rise from 0 to their full height."""
     clip: float = math.inf
 
     def height(self, done: float) -> float:
@@ -46,8 +44,6 @@ class Descent:
 
 
 class Learner:
-    """Modules that one optimizer trains together, and the group of workers that share their batches."""
-
     def __init__(
         self, modules: Mapping[str, nn.Module], rates: Sequence[float], descent: Descent | None = None
     ) -> None:
@@ -105,8 +101,7 @@ class Phase(ABC):
     """Number of passes from one measurement to the next; the last pass is always measured."""
 
     @abstractmethod
-    def run_pass(self, epoch: int) -> dict[str, float]:
-        """Run one pass over the examples, on every worker, and return losses for the history."""
+    def run_pass(self, epoch: int) -> dict[str, float]: ...
 
     @abstractmethod
     def measure(self) -> dict[str, float]:
@@ -121,7 +116,6 @@ class Phase(ABC):
 
 
 POSITION = ("epoch", "started", "stopped", "history")
-"""Attributes of a loop that a checkpoint holds, next to tensors."""
 
 
 class Loop:

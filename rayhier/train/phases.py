@@ -52,7 +52,6 @@ class Material:
     read: Read | None = None
     held_N: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     source: Source = "dev queries"
-    """Kind of the dev queries: judged, or what stands for these."""
 
 
 def train(

@@ -208,7 +208,6 @@ class Run:
 
     @property
     def history(self) -> dict[str, list[dict[str, float]]]:
-        """Rows of each phase that has begun. Folds are left out."""
         return {phase: loop.history for phase, loop in self.loops.items() if not phase.startswith(FOLD)}
 
     def __call__(self, name: str, phase: Phase) -> None:

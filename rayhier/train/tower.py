@@ -24,9 +24,7 @@ from rayhier.train.examples import Examples
 from rayhier.train.group import WorkerGroup
 
 Side = Literal["query", "document", "dev", "pseudo"]
-"""Kind of text to encode: training queries, documents, dev queries or pseudo-queries."""
 TOWER_ROWS = 16_384
-"""Stored vectors that a head maps at a time, without gradient."""
 ENCODED = 65_536
 """Rows that the workers encode together before the first worker gathers them."""
 
@@ -46,8 +44,7 @@ class Tower(Protocol):
     def encode(self, side: Side, rows: Ints) -> Tensor:
         """Compute trained vectors [n, m] of a side's texts at `rows` [n], with gradient."""
 
-    def infer(self, side: Side, rows: Ints) -> Tensor:
-        """Compute trained vectors [n, m] of a side's texts at `rows` [n], without gradient."""
+    def infer(self, side: Side, rows: Ints) -> Tensor: ...
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:
         """Write the trained encoder as a sentence-transformers folder. `base` is the untrained encoder's folder."""
@@ -115,12 +112,17 @@ class TextTower:
     def encode(self, side: Side, rows: Ints) -> Tensor:
         if not len(rows):
             return torch.zeros(0, self.encoder.dimension, device=self.device, requires_grad=torch.is_grad_enabled())
+        ids_NT, mask_NT, back = self._padded(side, rows)
+        with self._autocast(), self._dropout(side, rows):
+            vectors: Tensor = self.module(ids_NT, mask_NT).float()
+        return vectors[back]
+
+    def _padded(self, side: Side, rows: Ints) -> tuple[Tensor, Tensor, Tensor]:
+        """Return token ids and mask [n, t] of texts, longest first, and the place [n] of each text in these."""
         tokens = self.encoder.tokenise(self._texts(side, rows))
         order = np.argsort([-len(ids) for ids in tokens], kind="stable")
-        with self._autocast(), self._dropout(side, rows):
-            vectors: Tensor = self.module(*self.encoder.padded([tokens[row] for row in order])).float()
-        back = torch.from_numpy(np.argsort(order)).to(self.device)
-        return vectors[back]
+        padded = self.encoder.padded([tokens[row] for row in order])
+        return *padded, torch.from_numpy(np.argsort(order)).to(self.device)
 
     @contextmanager
     def _dropout(self, side: Side, rows: Ints) -> Iterator[None]:
@@ -145,11 +147,8 @@ class TextTower:
         """Compute vectors [n, t, m] of the tokens in a side's texts, and a mask [n, t], 1 on tokens."""
         if not len(rows):
             return torch.zeros(0, 1, self.encoder.dimension, device=self.device), torch.zeros(0, 1, device=self.device)
-        tokens = self.encoder.tokenise(self._texts(side, rows))
-        order = np.argsort([-len(ids) for ids in tokens], kind="stable")
-        back = torch.from_numpy(np.argsort(order)).to(self.device)
+        ids_NT, mask_NT, back = self._padded(side, rows)
         with self._autocast():
-            ids_NT, mask_NT = self.encoder.padded([tokens[row] for row in order])
             return self.module.hidden(ids_NT, mask_NT).float()[back], mask_NT[back]
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:  # noqa: ARG002  needs no base

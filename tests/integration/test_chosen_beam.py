@@ -84,20 +84,8 @@ def test_a_spec_that_calibrates_nothing_has_no_such_stage(
     built: Path, here: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     here("evaluate")
-    assert (
-        run.main(
-            [
-                str(built / "spec.yaml"),
-                "--stage",
-                "calibrate",
-                "--set",
-                "search.hybrid.weight=0.1",
-                "--set",
-                "search.beam=3",
-            ]
-        )
-        == 2
-    )
+    fixed = ["--set", "search.hybrid.weight=0.1", "--set", "search.beam=3"]
+    assert run.main([str(built / "spec.yaml"), "--stage", "calibrate", *fixed]) == 2
     said = capsys.readouterr().err
     needed = "search.hybrid.weight auto, cross_encoder.beside auto, or search.beam auto or a recall"
     assert f"--stage: got calibrate without {needed}" in said

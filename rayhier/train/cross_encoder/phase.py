@@ -19,24 +19,19 @@ from rayhier.train.loop import Descent, Learner, Phase
 
 MEASURE = "nDCG@10"
 DEPTH, QUERIES = 50, 200
-"""Number of best documents that are re-ranked for a dev query, and the most dev queries."""
 Read = Callable[[Sequence[tuple[str, str]]], Floats]
-"""Function that scores pairs of a query's and a document's text: [n]."""
 PASS = 1_000
 """Groups in a pass: a longer epoch is several passes, with checkpoints between them."""
 CPU_PAIRS = 64
-"""Pairs whose activations are in memory at a time, on a CPU."""
 
 
 @dataclass(frozen=True)
 class Recipe:
     epochs: int
     batch_size: int = 16
-    """Groups in a training step, of all workers together."""
     lr: float = 1e-4
     """Highest learning rate: it rises in the first tenth of the steps, then falls to zero."""
     teacher: float = 0.5
-    """Weight of the Kullback-Leibler divergence from the teacher."""
     most_pairs: int = MOST_PAIRS
     seed: int = 0
 
@@ -139,8 +134,6 @@ class Reading(Phase):
 
 
 class DevReranking:
-    """Dev queries with the base encoder's best documents, which a cross-encoder re-ranks."""
-
     def __init__(self, queries: Queries, base: Ranking, text_of: Callable[[Ints], list[str]]) -> None:
         self.judge, self.base = Judge(queries, (MEASURE,)), base
         self.asked_X, self.place_X = np.nonzero(base.row_QK >= 0)

@@ -28,10 +28,8 @@ from rayhier.train.tower import Tower
 SPARE = 4
 
 ROUNDS = 3
-"""Iterations of k-means that move the trained centroids to the documents' trained vectors."""
 
 PSEUDO_WEIGHT = 0.5
-"""Weight of pseudo-queries in the loss, α, where judged pairs have weight 1."""
 
 
 class TrainingTree:
@@ -199,7 +197,6 @@ class Hce(EncoderPhase):
         seed: int,
         measure: Measure,
     ) -> None:
-        """Prepare to train by the judged pairs of `examples`, by pseudo-queries, or by both."""
         n, m = examples.document_NM.shape
         counts = spec.tree.counts(n)
         self.hierarchy = Hierarchy(counts[: spec.tree.told_apart(n)], m).to(tower.device)

@@ -19,8 +19,7 @@ class PseudoPairs(Protocol):
     """Interface of training pairs: a pseudo-query that was drawn from a document, and the document as its answer."""
 
     @property
-    def rows(self) -> Ints:
-        """Rows of the documents that have a pseudo-query, ascending."""
+    def rows(self) -> Ints: ...
 
     def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
         """Draw a pseudo-query for each document row [x]; returns the pseudo-queries' rows [x] on the side `pseudo`."""

@@ -62,7 +62,6 @@ def whiten(head: ResidualHead, document_NM: Floats, drawn: Spans) -> None:
 
 
 def covariance(document_NM: Floats, drawn: Spans) -> Floats:
-    """Compute the mean outer product [m, m] of the differences of pseudo-queries' and documents' base vectors."""
     m = document_NM.shape[1]
     total_MM = np.zeros((m, m))
     for begin in range(0, len(drawn), ROWS):

@@ -31,9 +31,7 @@ DEAREST = 0.2
 UNSEEN = 20
 """Where documents are a sample of the corpus, every 20th row is read neither by k-means nor for prices."""
 FEWEST_GROUPED = 16_384
-"""Least number of leaves that lie in groups, about as many as a group has leaves."""
 SAMPLE_A_LEAF = 256
-"""Documents for each leaf in the sample from which prices are computed."""
 
 
 def make_router(spec: LearnedIvfRouting, document_NM: Floats, seed: int, *, sampled: bool = False) -> LearnedIvfRouter:
@@ -119,7 +117,6 @@ class _Bidders:
         return [cls(document_NM[part], leaf_NC[part], near_NC[part]) for part in parts(n)]
 
     def gaps(self, price_L: Tensor) -> Floats:
-        """Compute the difference [n] between (cosine - price) of the best leaf and of the next."""
         best_N2 = self._after(price_L).topk(min(2, self.near_NC.shape[1]), dim=1).values
         return np.asarray((best_N2[:, 0] - best_N2[:, -1]).numpy())
 

@@ -19,13 +19,10 @@ DEPTH = 100
 MOST_SEARCHED = 100_000
 """Most documents that dev queries search: their answers, and others at random."""
 MOST_NUMBERS = 1 << 28
-"""Most numbers that the largest vectors of the searched documents hold together."""
 SEED = 0
 
 
 class SizesMeasure:
-    """Measures vectors of several sizes on dev queries: nDCG@10 and R@100 of a search without an index."""
-
     def __init__(self, queries: Queries, documents: Documents, answers: Collection[str] = (), numbers: int = 1) -> None:
         """`answers` are ids of documents that answer train queries, `numbers` the largest vectors' size."""
         self.judge = DevJudge(queries, MEASURES, answers)

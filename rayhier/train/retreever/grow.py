@@ -38,7 +38,6 @@ DIRECTED = 3
 READ = 64
 
 SETTLED = 512
-"""Documents on which the first scores of attention splits are centred and scaled."""
 
 
 def grow(

@@ -19,9 +19,7 @@ from rayhier.train.tower import Side, Tower, divided
 
 DESCENT = Descent(betas=(0.9, 0.95), decay=0.05, decays="matrices", warm_up=0.05, clip=1.0)
 AT_ONCE = 16_384
-"""Most texts to encode at a time, without gradient."""
 FLOATS = 1 << 24
-"""Most numbers in memory while vectors are computed."""
 
 Read = Callable[[Side, Ints], tuple[Tensor, ...]]
 """Function from a side and rows to their texts' vectors [n, m], or to tokens' vectors [n, t, m] and a mask [n, t], 1 on
@@ -101,7 +99,6 @@ class MatchingPhase(Phase):
         return loss
 
     def loss(self, rows: Ints, done: float, drawn: float) -> Tensor:
-        """Compute this worker's share of the loss: a mean over pairs, directions and sizes."""
         group, (query_N, document_N) = self.learner.group, self.examples.pair_P2[rows].T
         shares = group.shares(np.arange(len(rows)))
         place_A, counts = shares[group.rank], [len(share) for share in shares]

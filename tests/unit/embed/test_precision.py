@@ -24,14 +24,6 @@ def measuring(monkeypatch):
     return set_up
 
 
-@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
-def test_a_named_precision_measures_nothing(measuring, tmp_path, name):
-    measured, spec = measuring("bfloat16"), EncoderSpec(model="m", precision=name)
-    assert agreed(spec, Ledger(tmp_path, tmp_path)) == spec
-    assert not measured
-    assert not any(tmp_path.iterdir())
-
-
 def test_who_shares_a_ledger_agrees(measuring, tmp_path):
     """A slower second actor, or a resumed step, does not measure again, whatever it would find."""
     spec, ledger = EncoderSpec(model="m", max_length=77), Ledger(tmp_path, tmp_path)

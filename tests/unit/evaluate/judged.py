@@ -83,7 +83,6 @@ def heads():
 
 @pytest.fixture(scope="module")
 def trained(texts, heads, corpus, vectors, tmp_path_factory, write_map):
-    """A model and an index for each seed."""
     made = {}
     for seed, head in enumerate(heads):
         model = artifact(tmp_path_factory.mktemp("model"), "model")

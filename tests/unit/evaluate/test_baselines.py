@@ -15,7 +15,6 @@ M, Q = 8, 60
 
 
 def case(groups, documents, spread, seed):
-    """Documents in groups; each query's relevant documents are its twenty nearest."""
     rng = np.random.default_rng(seed)
     centers = rng.normal(size=(groups, M))
     vectors = centers[rng.integers(0, groups, documents)] + spread * rng.normal(size=(documents, M))

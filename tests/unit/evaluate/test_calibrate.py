@@ -52,7 +52,6 @@ def leaf_map(tmp_path, write_map, vectors, placed):
 
 
 def model(router):
-    """A model with a router, and no encoder."""
     return Model(router.requires_grad_(requires_grad=False), None, JobSpec.model_validate(SPEC))
 
 

@@ -1,7 +1,6 @@
 """Curves: which beams, what a point counts, how a curve is read."""
 
 from dataclasses import replace
-from functools import partial
 
 import faiss
 import numpy as np
@@ -16,11 +15,7 @@ from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
 from rayhier.evaluate.alone import seconds_of, timed_rows
 from rayhier.evaluate.curve import Point, System, beams, mean_curve, measure_at, reach, read, read_values
-from rayhier.evaluate.systems.documents import BaselineDocuments
-from rayhier.evaluate.systems.ivf import KmeansIvf
 from rayhier.search.segment.lists import LeafLists
-
-MEASURES = ["nDCG@10", "RR@10", "R@10", "R@100"]
 
 
 def point(visited, value, beam=1, cost=None):
@@ -29,8 +24,6 @@ def point(visited, value, beam=1, cost=None):
 
 
 def system(lists, ids, queries, k, probe, routing):
-    """Lists in this process as a system."""
-
     def rank(beam):
         leaves = probe(beam)
         visited, scanned = lists.count(leaves)
@@ -143,24 +136,3 @@ def test_a_query_is_timed_on_one_core():
     assert (faiss.omp_get_max_threads(), torch.get_num_threads()) == before
     assert timed_rows(1_000_000).tolist()[:2] == [0, 52631]
     assert timed_rows(3).tolist() == [0, 1, 2]
-
-
-@pytest.mark.parametrize("leaves", [1, 7, 40])
-def test_all_leaves_are_exact(leaves):
-    rng = np.random.default_rng(leaves)
-    vectors = rng.normal(size=(300, 8)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    ids = [f"d{row}" for row in range(300)]
-    grades = {f"q{n}": {ids[row]: 1 for row in rng.choice(300, 5)} for n in range(20)}
-    queries = Queries(list(grades), rng.normal(size=(20, 8)).astype(np.float32), grades)
-    judge = Judge(queries, MEASURES)
-    documents = BaselineDocuments(pa.array(ids), pa.array(ids), vectors)
-    wanted = judge.mean(documents.exact(queries.vector_QM, 100))
-    by_chance = LeafLists.build(vectors, rng.integers(0, leaves, 300), leaves)
-    orders = np.stack([rng.permutation(leaves) for _ in range(20)])
-    chance = system(by_chance, ids, queries, 100, lambda beam: orders[:, :beam], lambda _: 0.0)
-    ivfs = [KmeansIvf(documents, leaves, 0, copies) for copies in (1, 2)]
-    for rank in (chance.rank, *(partial(ivf.rank, queries.vector_QM, k=100) for ivf in ivfs)):
-        last, _ = measure_at(replace(chance, rank=rank), judge, leaves)
-        assert (last.visited_mean, last.visited_p95) == (1.0, 1.0)
-        assert last.measures == pytest.approx(wanted)

@@ -19,7 +19,6 @@ NUMBERS = range(0, 100, 9)
 
 @pytest.fixture
 def files(tmp_path):
-    """Each query is a document's text; its answer is that document."""
     queries = [{"_id": f"q{n}", "text": TEXTS[n]} for n in NUMBERS]
     (tmp_path / "queries.jsonl").write_text("\n".join(map(json.dumps, [*queries, {"_id": "none", "text": "oak"}])))
     (tmp_path / "qrels").write_text("".join(f"q{n} 0 d{n} 1\n" for n in NUMBERS) + "other 0 d1 1\n")

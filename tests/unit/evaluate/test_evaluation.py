@@ -16,6 +16,7 @@ from rayhier.storage import columns, pins, schemas
 
 from ...toys import artifact
 from . import judged
+from .conftest import row
 from .judged import IDS, MEASURES, SPEC, B, M, N, recall, under
 
 texts, heads, vectors, corpus, trained = (
@@ -55,10 +56,10 @@ def test_routing_is_paid_for(evaluation):
 def test_the_router_stands_at_the_specs_beam_and_controls_where_they_first_visit_as_much(evaluation):
     for result in evaluation.seeds:
         router = result.curves["ehi"][2]
-        assert result.rows["ehi"] == router.row()
+        assert result.rows["ehi"] == row(router)
         for name in ("faiss_ivf", "faiss_ivf_same_encoder"):
             as_much = [point for point in result.curves[name] if point.visited_mean >= router.visited_mean]
-            assert result.rows[name] == as_much[0].row()
+            assert result.rows[name] == row(as_much[0])
 
 
 def test_leaf_sizes_and_balance_are_the_indexs(evaluation, trained):
@@ -79,23 +80,6 @@ def test_runs_hold_the_documents_behind_the_measures(evaluation, texts):
 
 
 EVERY = ("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder", "faiss_ivf_spill", "hnsw", "bm25")
-
-
-@pytest.mark.parametrize("workers", [2, 5])
-def test_parts_measure_what_the_whole_measures(corpus, vectors, trained, workers):
-    """One process or many: the same curves, counts and exact scans, and the same tuned lists."""
-    spec = JobSpec.model_validate({**SPEC, "evaluate": {"measures": MEASURES, "baselines": EVERY[:5], "seeds": [0]}})
-    one, many = (evaluate(spec, corpus, vectors, {0: trained[0]}, Holders.here(number)) for number in (1, workers))
-    assert many.lists == one.lists
-    assert many.documents == one.documents
-    for name, curve in one.seeds[0].curves.items():
-        for point, other in zip(curve, many.seeds[0].curves[name], strict=True):
-            assert point.flat() == pytest.approx({**other.flat(), "microseconds": point.microseconds}, abs=1e-6)
-            assert other.microseconds > 0
-            for measure in MEASURES:
-                assert point.values[measure] == pytest.approx(other.values[measure], abs=1e-6)
-    assert many.seeds[0].rows["exact"] == pytest.approx(one.seeds[0].rows["exact"])
-    assert many.seeds[0].sizes == one.seeds[0].sizes
 
 
 @pytest.mark.parametrize("workers", [1, 5])
@@ -138,7 +122,6 @@ def test_every_baseline(corpus, vectors, trained):
 
 
 def only(*names, **evaluating):
-    """The spec with these baselines alone, and one seed."""
     return JobSpec.model_validate(
         {**SPEC, "evaluate": {"measures": MEASURES, "baselines": names, "seeds": [0], **evaluating}}
     )

@@ -35,7 +35,6 @@ DECLARED = {**SPEC, "corpus": {"type": "jsonl", "documents": "d", "fields": FIEL
 
 @pytest.fixture(scope="module")
 def corpus(texts, tmp_path_factory):
-    """As in judged, and a year of most documents."""
     schema = schemas.documents(FIELDS, passages=False)
     documents = pa.table([IDS, IDS, [f"word{n % 24} common" for n in range(N)], YEARS], schema=schema)
     return corpus_of(tmp_path_factory.mktemp("corpus"), texts, documents, "word")
@@ -43,7 +42,6 @@ def corpus(texts, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(trained_without, texts, heads, tmp_path_factory, write_map):
-    """The models, and indexes whose rows have the year."""
     made = {}
     documents = pa.table([IDS, IDS, IDS, YEARS], schema=schemas.documents(FIELDS, passages=False))
     for seed, (model, _) in trained_without.items():
@@ -62,7 +60,6 @@ def filtered(*names, where=WANTED, **given):
 
 @pytest.fixture(scope="module")
 def answers(texts):
-    """Queries of the test split with their answers that match, as rows."""
     kept = [np.intersect1d(rows, KEPT) for rows in texts[2][:16]]
     return [n for n in range(16) if len(kept[n])], [rows for rows in kept if len(rows)]
 

@@ -23,8 +23,6 @@ SPEC = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder
 
 
 class Unmapped:
-    """A model that leaves base vectors as they are."""
-
     def encode_stored(self, base_NM, texts):
         return Encoded.of(base_NM)
 
@@ -104,7 +102,6 @@ def test_without_dev_queries_it_is_that_of_an_untaught_encoder(world):
 
 
 def test_train_queries_in_folds_choose_too(world):
-    """Their sums and those of the dev queries count together."""
     dev = world[1](right=0.0, noise=0.2, count=20)
     alone, helped = chosen(world, dev), chosen(world, dev, told(best=0.4))
     assert alone.weight < 0.4 == helped.weight
@@ -155,18 +152,3 @@ def test_what_was_chosen_is_what_is_read(world, tmp_path):
     (tmp_path / "calibration" / "012345678901" / published.record.attempt / "weight.json").write_text("{}")
     with pytest.raises(ValueError, match=r"weight\.json"):
         FusionWeight.open(published)
-
-
-def test_a_settled_spec_searches_by_it():
-    spec = JobSpec.model_validate(SPEC)
-    assert mode_and_weight(spec, 0.05) == ("hybrid", 0.05)
-    assert mode_and_weight(spec, 0.0) == ("dense", 0.0)
-    assert mode_and_weight(spec, None) == ("hybrid", TAUGHT_WEIGHT)
-    alone = JobSpec.model_validate({**SPEC, "corpus": {"type": "jsonl", "documents": "d.jsonl"}})
-    assert not alone.chooses_weight
-    assert mode_and_weight(alone, None) == ("hybrid", UNTAUGHT_WEIGHT)
-
-
-def mode_and_weight(spec, weight):
-    search = spec.settled(weight).search
-    return search.mode, search.hybrid.weight

@@ -54,7 +54,6 @@ RELEVANT = [set(np.random.default_rng(number).choice(near[:20], 4, replace=False
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory, write_map):
-    """Corpus and vectors in three files whose borders cut through documents; model and index."""
     folders = {name: tmp_path_factory.mktemp(name) for name in ("corpus", "vectors", "model", "index")}
     texts = [f"{name} word{row}" for row, name in enumerate(PARENT)]
     documents = pa.table([IDS, IDS, texts], schema=schemas.DOCUMENTS).append_column("parent", pa.array(PARENT))
@@ -162,7 +161,6 @@ LEVEL, LISTED = 2, 20
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory, write_map):
-    """A tree whose second level is searched, and its index in five shards."""
     torch.manual_seed(0)
     router = RetreeverRouter(M, 4, "linear", "ancestors", "product", 0.0, "tv")
     router.splits.scale(torch.from_numpy(VECTORS))

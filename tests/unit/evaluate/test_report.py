@@ -23,7 +23,6 @@ def report(spec, evaluation):
 
 @pytest.fixture
 def saved(report, tmp_path):
-    """What report.json holds."""
     report.write(tmp_path / "saved.json")
     return json.loads((tmp_path / "saved.json").read_text())
 

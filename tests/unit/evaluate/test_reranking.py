@@ -8,13 +8,9 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import ID, Ranking
 from rayhier.evaluate.calibrate import BESIDES, MEASURE, best_beside, mean_slope
-from rayhier.search.rerank import RerankWeight
-from rayhier.storage.artifact import Place
-from rayhier.storage.attempt import Attempt, Output
 
 
 def ranking(score_QK):
-    """Documents a, b, c in the order of a search; -inf where it has none."""
     score_QK = np.array(score_QK, np.float32)
     row_QK = np.where(np.isfinite(score_QK), np.arange(score_QK.shape[1]), -1)
     zero_Q = np.zeros(len(score_QK), np.int64)
@@ -68,18 +64,5 @@ def test_a_query_without_or_with_one_document_has_no_slope(count):
     assert mean_slope(base_QK, base_QK) == 0
 
 
-def test_what_was_chosen_is_what_is_read(tmp_path):
-    found = ranking([[0.9, 0.6, 0.1]])
-    chosen = best_beside(judge("a"), found, scores([0.0, 0.5, 0.0]), found.score_QK)
-    with Attempt.start(Place(tmp_path / "calibration" / "012345678901")) as attempt:
-        chosen.write(attempt.root)
-        published = attempt.publish("calibration", {}, Output({}))
-    assert RerankWeight.open(published) == chosen
-    (tmp_path / "calibration" / "012345678901" / published.record.attempt / "rerank.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"rerank\.json"):
-        RerankWeight.open(published)
-
-
 def scores(*rows):
-    """Scores of the documents of each query, -inf where it has fewer."""
     return np.array([[*row, *[-np.inf] * (3 - len(row))] for row in rows])

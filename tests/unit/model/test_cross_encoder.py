@@ -40,7 +40,6 @@ def spec(folder, **own):
 
 @pytest.fixture
 def folder(tiny_model, tmp_path):
-    """A tiny cross-encoder with a head drawn from a seed, as it is saved."""
     save_cross_encoder(load_cross_encoder(tiny_model, "cls", seed=3), 16, tmp_path / "ce")
     return tmp_path / "ce"
 
@@ -67,7 +66,6 @@ MODELS = {
 
 @pytest.mark.parametrize(("config", "read"), MODELS.values(), ids=MODELS)
 def test_the_last_layer_computes_what_is_read_with_the_same_scores(config, read, tmp_path):
-    """Of pairs that are padded; whole layers where training needs them."""
     torch.manual_seed(0)
     config.num_labels = 1
     whole = AutoModelForSequenceClassification.from_config(config).eval()

@@ -15,7 +15,6 @@ from rayhier.scores.factorise import (
     residual_bias,
     transductive,
 )
-from rayhier.spec.cross_encoder import factor_passes
 
 
 @pytest.fixture
@@ -95,16 +94,3 @@ def test_scores_are_matched_by_a_hundred_queries():
     assert matching == Matching.of(matrix.score_X[first], base_X[first])
     matched_X = matching(matrix.score_X[first])
     np.testing.assert_allclose([matched_X.mean(), matched_X.std()], [base_X[first].mean(), base_X[first].std()])
-
-
-@pytest.mark.parametrize(
-    ("kind", "scores", "passes"),
-    [
-        ("transductive", 10**6, 10),
-        ("transductive", 10**7, 4),
-        ("inductive", 10**6, 20),
-        ("inductive", 10**7, 10),
-    ],
-)
-def test_passes_are_the_paper_s(kind, scores, passes):
-    assert factor_passes(kind, scores) == passes

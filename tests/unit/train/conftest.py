@@ -45,13 +45,11 @@ class Problem:
         self.ids = [f"d{row}" for row in range(N)]
 
     def examples(self):
-        """Every second query with its document, and some with a second positive."""
         pairs = [(number, row) for number, row in enumerate(self.train)]
         pairs += [(number, self.train[number + 1]) for number in range(0, len(self.train) - 1, 10)]
         return Examples(self.queries[self.train], self.documents, np.array(pairs))
 
     def stored(self):
-        """What a head's tower encodes."""
         examples = self.examples()
         return {"query": examples.query_QM, "document": examples.document_NM, "dev": self.queries[self.dev]}
 
@@ -67,13 +65,11 @@ class Problem:
 
 
 def told(devs):
-    """A measure of one query that says what it is told."""
     rest = iter(devs)
     return lambda *_: one_query(next(rest))
 
 
 def one_query(value):
-    """What a measure of one query says."""
     return DevMeasured({"R@100": value}, np.array([value], dtype=float))
 
 

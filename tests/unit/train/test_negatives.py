@@ -13,13 +13,10 @@ N, Q, M, L = 80, 12, 6, 7
 
 
 def within(lists, query_PM, leaves_PB):
-    """A search of the pairs' queries in given leaves."""
     return lambda part, k: lists.scan(query_PM[part], leaves_PB[part], k)[1]
 
 
 class Case:
-    """Random documents in leaves, queries with up to six positives, pairs and their leaves."""
-
     def __init__(self, seed, beam):
         rng = np.random.default_rng(seed)
         self.documents = rng.normal(size=(N, M)).astype(np.float32)

@@ -47,7 +47,6 @@ def test_dev_is_an_exact_search(problem):
 
 
 def test_dev_weighs_queries_with_new_answers_too(problem):
-    """Every third dev query's document is said to answer a train query."""
     documents = Documents(problem.ids, problem.documents)
     seen = problem.dev[::3]
     measure = ExactMeasure(problem.dev_queries(), documents, {problem.ids[row] for row in seen})
@@ -80,7 +79,6 @@ def test_an_epoch_not_behind_the_best_is_kept_for_a_later_one(problem):
 
 
 def anchored(contrast):
-    """Eight documents that the step anchors, with weight 2."""
     contrast.phase.anchor = 2.0
     return contrast.anchors(8, np.random.default_rng(3))
 

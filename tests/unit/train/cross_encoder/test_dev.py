@@ -22,7 +22,6 @@ def rerank():
 
 
 def third(score):
-    """Scores of the first query's documents, the last of which is its answer."""
     return lambda pairs: np.array([{"document 2": score}.get(text, 0.0) for _, text in pairs], np.float32)
 
 

@@ -14,7 +14,6 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.train import HceTraining, PseudoQueries
-from rayhier.train.dev import DevMeasured
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce, node_router
 from rayhier.train.hce.pseudo import RedrawnPairs, SamePairs, StoredPairs, own_answers
@@ -30,7 +29,6 @@ def spec(**given):
 
 
 def spans(problem):
-    """Two pseudo-queries of every third document, and none of the others."""
     row_P = np.repeat(np.arange(0, N, 3), 2)
     noise = np.random.default_rng(5).normal(scale=0.2, size=(len(row_P), problem.documents.shape[1]))
     drawn = problem.queries[row_P] + noise
@@ -161,7 +159,8 @@ TEXT = "leaf root branch tree river stone cloud rain bird fish moss fern pine oa
 WORDS = TEXT.split()
 
 
-def transformer_of(tiny_model):
+@pytest.fixture
+def transformer(tiny_model):
     encoder = TextEncoder(
         tiny_model, EncoderSpec(model=str(tiny_model), max_length=32, precision="float32", train="all")
     )
@@ -171,12 +170,6 @@ def transformer_of(tiny_model):
     tower = TextTower(encoder, "all", {side: pa.chunked_array([own]) for side, own in sides.items()}, torch.float32)
     table = pa.table({"doc_id": [f"d{row}" for row in range(12)], "title": [""] * 12, "text": texts})
     return tower, table
-
-
-@pytest.fixture
-def transformer(tiny_model):
-    """A transformer that trains, and documents of twenty words."""
-    return transformer_of(tiny_model)
 
 
 def test_a_transformer_gets_other_spans_each_time(transformer):
@@ -212,23 +205,3 @@ def test_simcse_draws_a_mask_that_a_cached_gradient_draws_again(transformer):
     assert not tower.module.training
     pairs.chosen(rows, generator)
     assert not torch.allclose(tower.encode("pseudo", rows), first)
-
-
-@pytest.mark.parametrize("siblings", [0, 2])
-@pytest.mark.parametrize("anchor", [0, 4])
-def test_a_transformer_takes_the_same_step_with_cached_gradients(tiny_model, siblings, anchor):
-    """Also where a part of the loss asks for no text at all."""
-    found = []
-    for micro_batch in (None, 3):
-        tower, _ = transformer_of(tiny_model)
-        vectors = tower.encoder.encode(tower.texts["document"].to_pylist())
-        examples = Examples(vectors[:2], vectors, np.array([[0, 5], [1, 7]]), tower.texts["query"].to_pylist())
-        own = {"objective": "supervised", "tree": {"branching": 3}, "hard_negatives": {"source": "none"}}
-        tower.micro_batch = micro_batch
-        train = spec(**own, siblings=siblings, anchor=anchor)
-        hce = Hce(tower, examples, None, train, 0, lambda documents, dev: DevMeasured({"dev": 0.0}, np.zeros(2)))
-        for done, rows, generator in hce.steps(0):
-            hce.step(rows, generator, done)
-        found.append(tower.infer("document", np.arange(12)).numpy())
-    np.testing.assert_allclose(found[0], found[1], atol=1e-5)
-    assert np.abs(found[0] - vectors).max() > 1e-3

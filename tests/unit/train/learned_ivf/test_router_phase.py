@@ -39,7 +39,6 @@ def job(router=FLAT, **index):
 
 
 def asked(problem):
-    """Dev: every query with its document."""
     pairs = np.stack([np.arange(len(problem.dev)), problem.dev], axis=1)
     return Targets.judged(problem.queries[problem.dev], pairs)
 
@@ -74,13 +73,11 @@ def test_a_router_begins_as_kmeans(problem, length):
 
 
 def sizes(leaf_NR):
-    """Documents in each leaf, one in a leaf twice counted once."""
     return np.bincount([leaf for own in leaf_NR.tolist() for leaf in set(own)], minlength=LEAVES)
 
 
 @pytest.mark.parametrize("leaves", [1, 2])
 def test_documents_settle_in_leaves(problem, leaves):
-    """Their nearest after price, and those near a border in another."""
     spec = job(leaves_per_document=leaves)
     made = make_router(FLAT, problem.documents, 0)
     leaf_NR = settle(made, problem.documents, spec, 0)
@@ -99,7 +96,6 @@ def test_documents_settle_in_leaves(problem, leaves):
 
 @pytest.mark.parametrize("leaves", [1, 2])
 def test_batches_and_halves_settle_alike(problem, monkeypatch, leaves):
-    """A sample in 16 bits, looked at some documents at a time, is a sample."""
     half = problem.documents.astype(np.float16)
     spec = job(leaves_per_document=leaves)
     whole = make_router(FLAT, half.astype(np.float32), 0)
@@ -190,7 +186,6 @@ def test_dev_tells_what_is_visited_until_an_answer_is_reached(problem, leaves, a
 
 @pytest.mark.parametrize("off", [0.3, 1, 4])
 def test_the_first_scale_makes_answers_most_probable(problem, off):
-    """Whatever the scale was before; the order of leaves stays."""
     router_phase = build(problem)
     made, examples = router_phase.router, problem.examples()
     targets = Targets.of(examples, examples.query_QM, problem.documents, router_phase.spec, 0)

@@ -35,7 +35,6 @@ def examples() -> Examples:
 
 @pytest.fixture(scope="module")
 def tower(examples: Examples) -> HeadTower:
-    """A head that has learned something."""
     head = ResidualHead(M)
     with torch.no_grad():
         head.weight.copy_(0.3 * torch.randn(M, M, generator=torch.Generator().manual_seed(1)))
@@ -48,7 +47,6 @@ def tower(examples: Examples) -> HeadTower:
 
 
 def made_tree(examples: Examples, similarity: Comparison) -> tuple[TreeLevels, torch.Tensor]:
-    """A tree that starts at random, and the mean scores [2^D - 1] that its start removed."""
     torch.manual_seed(0)
     splits = Splits(M, D)
     levels = TreeLevels(NodeTree(splits), similarity)
@@ -74,7 +72,6 @@ def cosine(first: Values, second: Values) -> float:
 
 
 def leaves_of(scores: list[float]) -> Values:
-    """Probability of each leaf, by the scores of the splits on its path."""
     leaves = []
     for leaf in range(2**D):
         probability, split = 1.0, 0
@@ -114,13 +111,6 @@ def test_the_anchor_is_the_mean_squared_difference_of_cosines(
     assert wanted > 0.1
     added = loss(examples, tower, anchor) - loss(examples, tower, 0.0)
     assert added == pytest.approx(anchor * wanted, rel=1e-4)
-
-
-def test_linear_splits_are_anchored_unless_the_spec_says_otherwise() -> None:
-    own = RetreeverTraining(type="retreever")
-    assert [own.held(splits) for splits in ("linear", "mlp", "attention")] == [1_000, 0, 0]
-    assert RetreeverTraining(type="retreever", anchor=7).held("mlp") == 7
-    assert RetreeverTraining(type="retreever", similarity="tv").held("linear") == 0
 
 
 def test_a_state_measures_the_same_twice(examples: Examples, tower: HeadTower) -> None:
