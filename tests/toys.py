@@ -29,10 +29,9 @@ def tiny_bert(folder: Path, words: Sequence[str], seed: int = 0) -> Path:
 
 def artifact(folder: Path, kind: str, tables: Mapping[str, pa.Table] | None = None, **counts: object) -> object:
     """Publish tables as parquet files of an artifact whose record has these counts."""
-    from rayhier.storage.seal import seal
-
     from rayhier.storage import files
     from rayhier.storage.artifact import Artifact, Record
+    from rayhier.storage.files import seal
 
     made = [files.write_parquet(folder / "a", name, [table], table.schema) for name, table in (tables or {}).items()]
     about = {"fingerprint": "f", "attempt": "a", "inputs": {}, "versions": {}, "seconds": 0}

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -62,19 +62,30 @@ def save_router(router: TrainedRouter, folder: Path) -> None:
 
 def load_router(folder: Path, device: torch.device | None = None) -> Router:
     """Load a router, ready to route, by default on the CPU. ValueError if its type is unknown."""
-    config = json.loads((folder / CONFIG).read_text())
+    config, weights = json.loads((folder / CONFIG).read_text()), load_file(folder / WEIGHTS)
     router: nn.Module
     match config.pop("type"):
         case "ehi":
             router = EhiRouter(**config)
         case "learned_ivf":
+            if "branching" in config:
+                _rename(config, weights)
             router = LearnedIvfRouter(**config)
         case "retreever":
             router = RetreeverRouter(**config)
         case kind:
             raise ValueError(f"{folder / CONFIG}: router type {kind!r}; allowed: 'ehi', 'learned_ivf', 'retreever'")
-    router.load_state_dict(load_file(folder / WEIGHTS))
+    router.load_state_dict(weights)
     return router.to(device).eval().requires_grad_(requires_grad=False)
+
+
+def _rename(config: dict[str, Any], weights: dict[str, Tensor]) -> None:
+    """Give a learned IVF of rayhier 0.2.0, in place, the names of today. ValueError if it has several levels."""
+    if config.pop("height") > 1:
+        raise ValueError("router.height: got a tree of several levels; allowed: 1; build the index again")
+    config["leaves"] = config.pop("branching")
+    weights.update({name: weights.pop(f"{name}.0") for name in ("W", "b")})
+    weights.pop("reach_T", None)
 
 
 UNREAD = "the router reads tokens, and only vectors are known; give it the texts"
