@@ -33,7 +33,7 @@ from rayhier.dataset.words import words
 from rayhier.embed.precision import as_embedded
 from rayhier.model.adoption import Adoption
 from rayhier.search.segment.exact import exact_rows
-from rayhier.search.words.bm25 import Words
+from rayhier.search.words.bm25 import Bm25Index
 from rayhier.search.words.fusion_weight import WEIGHTS, best
 from rayhier.spec.search import UNTAUGHT_WEIGHT
 from rayhier.spec.train import ContrastTraining
@@ -85,9 +85,9 @@ class Small:
         return Spans(some.vector_PM, place[some.row_P], some.texts)
 
     @cached_property
-    def words(self) -> Words:
+    def words(self) -> Bm25Index:
         """BM25 over the documents."""
-        return Words(document_texts(load_titled(self.data.corpus, self.documents.ids)))
+        return Bm25Index(document_texts(load_titled(self.data.corpus, self.documents.ids)))
 
     @cached_property
     def halves(self) -> Ints:

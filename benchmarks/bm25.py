@@ -13,7 +13,7 @@ from benchmarks.commands import Options
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.words import words
-from rayhier.search.words.bm25 import Words
+from rayhier.search.words.bm25 import Bm25Index
 
 COLLECTIONS = ("scifact", "cranfield", "acl_title2abs", "oewn_examples")
 MEASURE = "nDCG@10"
@@ -32,7 +32,7 @@ def measured(folder: Path) -> dict[str, object]:
     began = time.perf_counter()
     count = sum(len(words(text)) for text in texts)
     split = time.perf_counter() - began
-    score_QK, row_QK = Words(texts, None).best([asked[name] for name in names], 10)
+    score_QK, row_QK = Bm25Index(texts, None).best([asked[name] for name in names], 10)
     run = {
         name: {ids[row]: float(score) for row, score in zip(rows_K, scores_K, strict=True) if row >= 0}
         for name, rows_K, scores_K in zip(names, row_QK.tolist(), score_QK.tolist(), strict=True)

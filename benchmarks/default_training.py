@@ -28,7 +28,7 @@ from rayhier.dataset.families import families, folds
 from rayhier.dataset.queries import Queries, new_answers, relevant
 from rayhier.dataset.words import words
 from rayhier.search.segment.exact import exact_rows
-from rayhier.search.words.bm25 import Words
+from rayhier.search.words.bm25 import Bm25Index
 from rayhier.spec.train import HceTraining
 from rayhier.train.data import judged_pairs
 from rayhier.train.examples import Examples
@@ -80,9 +80,9 @@ class Study:
         self.family_Q = families([words(text) for text in self.queries.texts], answers(self.queries))
 
     @cached_property
-    def words(self) -> Words:
+    def words(self) -> Bm25Index:
         """BM25 over all documents."""
-        return Words(document_texts(load_titled(self.data.corpus, self.documents.ids)))
+        return Bm25Index(document_texts(load_titled(self.data.corpus, self.documents.ids)))
 
     @property
     def about(self) -> str:

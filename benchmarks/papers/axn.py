@@ -38,7 +38,7 @@ from rayhier.scores.call_budget import Asked, run_sync, spending
 from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge
 from rayhier.scores.factorise import Matrix, base_scores, inductive, mapped, match, residual_bias, transductive
 from rayhier.scores.scorer import PairScorer, Settings, open_scorer
-from rayhier.search.words.bm25 import Words
+from rayhier.search.words.bm25 import Bm25Index
 from rayhier.spec import load
 from rayhier.spec.cross_encoder import CHOSEN_DEPTH
 
@@ -106,7 +106,7 @@ class World:
         self.corpus, self.vectors, self.split, reads = made(plan, "corpus", "vectors", "test", "cross_encoder")
         self.documents = load_documents(self.corpus, self.vectors)
         self.texts: list[str] = load_texts(self.corpus, self.documents.ids).to_pylist()
-        self.words = Words(self.texts)
+        self.words = Bm25Index(self.texts)
         assert plan.spec.cross_encoder is not None
         folder = f"{reads.folder.name}-{self.corpus.folder.name}-{Settings.read(reads).precision}"
         self.truth = Truth(workdir / "truth" / folder, open_scorer(reads, plan.spec.cross_encoder), self.texts)

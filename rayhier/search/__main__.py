@@ -140,10 +140,10 @@ def _on_ray(parsed: argparse.Namespace) -> bool:
 @contextlib.contextmanager
 def _answers(parsed: argparse.Namespace, workdir: "Location", now: "Current", job: "Job") -> "Iterator[Answers]":
     if _on_ray(parsed):
-        from rayhier.search.batch.ray import Workers
+        from rayhier.search.batch.ray import WorkerPool
 
         place = parsed.workdir if "://" in parsed.workdir else str(Path(parsed.workdir).absolute())
-        with Workers(place, now, job.manifest, parsed.workers, parsed.address) as workers:
+        with WorkerPool(place, now, job.manifest, parsed.workers, parsed.address) as workers:
             yield workers.answers(job.arguments)
         return
     from rayhier.search.batch.job import in_this_process

@@ -31,7 +31,7 @@ from rayhier.dataset.queries import Queries, relevant
 from rayhier.dataset.ranking import ID, Ranking
 from rayhier.model.adoption import MEASURE, Adoption, Source
 from rayhier.search.segment.exact import exact
-from rayhier.search.words.bm25 import Words
+from rayhier.search.words.bm25 import Bm25Index
 from rayhier.search.words.fusion_weight import WEIGHTS
 from rayhier.search.words.fusion_weight import best as best_weight
 from rayhier.search.words.hybrid import Lexical, fused
@@ -55,14 +55,16 @@ NOTHING_ASKED: Asked = np.zeros((1, 0)), np.zeros((1, 0)), np.zeros(0, np.int64)
 
 
 class Searches:
-    def __init__(self, documents: Documents, words: Callable[[], Words] | None = None, *, cosines: bool = True) -> None:
+    def __init__(
+        self, documents: Documents, words: Callable[[], Bm25Index] | None = None, *, cosines: bool = True
+    ) -> None:
         """Take documents with base vectors, a function that counts their words, and if scores are cosines."""
         self.documents, self.cosines = documents, cosines
         self.ids, self.results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
         self._count = words if len(documents.ids) <= MOST_COUNTED else None
 
     @cached_property
-    def words(self) -> Words | None:
+    def words(self) -> Bm25Index | None:
         return None if self._count is None else self._count()
 
     @property
@@ -88,7 +90,7 @@ class Searches:
         )
         return np.stack([judge.values(ranking)[MEASURE] for ranking in rankings])
 
-    def _lexical(self, words: Words, texts: Sequence[str], query_QM: Floats, document_NM: Floats) -> Lexical:
+    def _lexical(self, words: Bm25Index, texts: Sequence[str], query_QM: Floats, document_NM: Floats) -> Lexical:
         score_QK, row_QK = words.best(texts, DEPTH)
         base_QK = np.einsum("qkm,qm->qk", document_NM[row_QK], query_QM)
         base_QK = np.where(row_QK < 0, -np.inf, base_QK).astype(np.float32)

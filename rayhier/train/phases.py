@@ -17,7 +17,7 @@ from rayhier.dataset.spans import Spans, load_spans, span_queries
 from rayhier.model.adoption import Adoption, Source
 from rayhier.model.router import TrainedRouter
 from rayhier.search.segment.exact import exact
-from rayhier.search.words.bm25 import Words
+from rayhier.search.words.bm25 import Bm25Index
 from rayhier.spec import JobSpec
 from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining, RetreeverTraining
@@ -71,7 +71,9 @@ def train(
         run("encoder", phase)
         if spec.encoder.adopt == "always" or not is_changed(tower.module, before):
             return None
-        counts = (lambda: Words(document_texts(material.titled()), None)) if spec.index.words and is_judged else None
+        counts = (
+            (lambda: Bm25Index(document_texts(material.titled()), None)) if spec.index.words and is_judged else None
+        )
         searches = Searches(documents, counts, cosines=spec.encoder.similarity == "cosine")
         adoption = decide(phase, before, dev, searches, material.source, make, run)
         if material.sampled:  # among fewer documents other weights are best

@@ -19,7 +19,7 @@ import ray
 from rayhier.search.batch import query_files
 from rayhier.search.batch.job import Job, in_this_process
 from rayhier.search.batch.query_files import IndexDocuments, QueryFile
-from rayhier.search.batch.ray import Workers
+from rayhier.search.batch.ray import WorkerPool
 from rayhier.search.request.request import rules_of
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError
@@ -57,9 +57,9 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def workers(cluster: None, published: Path) -> Iterator[Workers]:
+def workers(cluster: None, published: Path) -> Iterator[WorkerPool]:
     """Two, for all tests here."""
-    with Workers(str(published), current.read(published), leaf_map_of(published).manifest, 2, None) as pool:
+    with WorkerPool(str(published), current.read(published), leaf_map_of(published).manifest, 2, None) as pool:
         yield pool
 
 
@@ -94,7 +94,7 @@ def alone(searcher: Snapshot, job: Job) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("filtered", [None, {"year": {"gte": 1990}}], ids=["all", "filtered"])
 @pytest.mark.parametrize("documents", [False, True], ids=["queries", "documents"])
 def test_two_workers_answer_as_one_process_does(
-    published: Path, workers: Workers, searcher: Snapshot, file: Path, tmp_path: Path, documents: bool, filtered: Any
+    published: Path, workers: WorkerPool, searcher: Snapshot, file: Path, tmp_path: Path, documents: bool, filtered: Any
 ) -> None:
     work = job(published, None if documents else file, tmp_path / "out.parquet", filter=filtered)
     answered, refused = work.run(workers.answers(work.arguments))
@@ -107,7 +107,7 @@ def test_two_workers_answer_as_one_process_does(
 
 def test_a_killed_driver_goes_on_with_the_chunks_that_are_missing(
     published: Path,
-    workers: Workers,
+    workers: WorkerPool,
     searcher: Snapshot,
     file: Path,
     tmp_path: Path,
@@ -138,7 +138,7 @@ def test_a_killed_driver_goes_on_with_the_chunks_that_are_missing(
 
 
 def test_a_killed_worker_starts_again_and_its_chunks_are_searched_again(
-    published: Path, workers: Workers, searcher: Snapshot, file: Path, tmp_path: Path
+    published: Path, workers: WorkerPool, searcher: Snapshot, file: Path, tmp_path: Path
 ) -> None:
     work, killed = job(published, file, tmp_path / "out.parquet"), []
 
@@ -158,9 +158,9 @@ def test_a_killed_worker_starts_again_and_its_chunks_are_searched_again(
 def test_what_the_cluster_or_the_index_does_not_allow(published: Path, file: Path, tmp_path: Path) -> None:
     manifest, now = leaf_map_of(published).manifest, current.read(published)
     with pytest.raises(InputError, match="--workers: got 10; allowed: 1 to 9, the index's leaves"):
-        Workers(str(published), now, manifest, 10, None)
+        WorkerPool(str(published), now, manifest, 10, None)
     with pytest.raises(InputError, match=r"--workers: got 9 workers x 1 CPUs = 9; allowed: at most the cluster's 8"):
-        Workers(str(published), now, manifest, 9, None)
+        WorkerPool(str(published), now, manifest, 9, None)
 
 
 def test_a_worker_that_dies_too_often_ends_the_job_and_what_is_done_stays(
@@ -168,7 +168,7 @@ def test_a_worker_that_dies_too_often_ends_the_job_and_what_is_done_stays(
 ) -> None:
     monkeypatch.setattr("rayhier.search.batch.ray.RESTARTS", 0)
     work, others = job(published, file, tmp_path / "out.parquet"), set(ray_processes("Worker"))
-    with Workers(str(published), current.read(published), work.manifest, 1, None) as pool:
+    with WorkerPool(str(published), current.read(published), work.manifest, 1, None) as pool:
 
         def killing(chunks: Any) -> Iterator[tuple[int, pa.Table]]:
             for number, table in pool.answers(work.arguments)(chunks):
@@ -187,6 +187,6 @@ def test_a_damaged_file_is_named(published: Path, file: Path, tmp_path: Path) ->
     work = job(damaged, file, tmp_path / "out.parquet")
     router = next((damaged / "model").glob("*/attempt-*/router/*.safetensors"))
     router.write_bytes(router.read_bytes()[:-4] + b"else")
-    pool = Workers(str(damaged), current.read(damaged), work.manifest, 1, None)
+    pool = WorkerPool(str(damaged), current.read(damaged), work.manifest, 1, None)
     with pool, pytest.raises(InputError, match=r"router\.safetensors"):
         work.run(pool.answers(work.arguments))

@@ -12,7 +12,7 @@ from rayhier.evaluate.significance import RESAMPLES, bootstrap
 from rayhier.evaluate.systems.bm25 import Bm25
 from rayhier.evaluate.systems.hnsw import Hnsw
 from rayhier.evaluate.systems.scann import ScannTree
-from rayhier.search.words.bm25 import Words
+from rayhier.search.words.bm25 import Bm25Index
 
 from ..draws import unit
 
@@ -66,7 +66,7 @@ def lucene(query, texts):
 @pytest.mark.parametrize("query", ["fox", "red fish", "cold night water", "blue blue fish"])
 def test_bm25_is_lucenes_formula(query):
     ids = pa.array([f"d{row}" for row in range(6)])
-    ranking = Bm25(ids, ids, Words(SIX)).rank([query], 6)
+    ranking = Bm25(ids, ids, Bm25Index(SIX)).rank([query], 6)
     wanted = lucene(query, SIX)
     order = [row for row in np.argsort(-wanted, kind="stable") if wanted[row] > 0]
     assert ranking.score_QK[0][: len(order)].tolist() == pytest.approx(wanted[order].tolist(), abs=1e-5)
@@ -75,13 +75,13 @@ def test_bm25_is_lucenes_formula(query):
 
 def test_bm25_finds_nothing_where_no_word_is_shared():
     ids = pa.array([f"d{row}" for row in range(6)])
-    ranking = Bm25(ids, ids, Words(SIX)).rank(["zebra", "the", "", "stone"], 3)
+    ranking = Bm25(ids, ids, Bm25Index(SIX)).rank(["zebra", "the", "", "stone"], 3)
     assert ids_of(ranking) == [[], [], [], ["d5"]]
 
 
 def test_bm25_names_a_whole_document_once():
     parents = pa.array(["a", "a", "b", "b", "c", "c"])
-    ranking = Bm25(pa.array([f"d{row}" for row in range(6)]), parents, Words(SIX)).rank(["fish fox stone"], 3)
+    ranking = Bm25(pa.array([f"d{row}" for row in range(6)]), parents, Bm25Index(SIX)).rank(["fish fox stone"], 3)
     wanted = lucene("fish fox stone", SIX).reshape(3, 2).max(axis=1)
     assert ids_of(ranking) == [["abc"[place] for place in np.argsort(-wanted)]]
     assert ranking.score_QK[0].tolist() == pytest.approx(np.sort(wanted)[::-1].tolist(), abs=1e-5)

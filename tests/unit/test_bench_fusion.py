@@ -9,7 +9,7 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
 from rayhier.search.segment.exact import exact, exact_rows
-from rayhier.search.words.bm25 import Words
+from rayhier.search.words.bm25 import Bm25Index
 from rayhier.search.words.hybrid import Lexical, fused
 from rayhier.spec.search import HybridSpec
 
@@ -39,7 +39,7 @@ def world():
 def test_values_are_those_of_the_librarys_fusion(world, weight):
     names, document_NM, texts, queries = world
     ids, query_QM = pa.array(names), queries.vector_QM
-    word_QK, row_QK = Words(texts).best(queries.texts, 100)
+    word_QK, row_QK = Bm25Index(texts).best(queries.texts, 100)
     table = whole_scan(word_QK, row_QK, ids, 0)
     place = {name: row for row, name in enumerate(names)}
     tied_QK = np.array([place[name] for name in table.ids])[table.row_QK]  # ties go by id there

@@ -10,7 +10,7 @@ from rayhier.dataset.documents import language, result_ids, result_numbers
 from rayhier.dataset.ranking import Ranking, whole_scan
 from rayhier.search.segment.exact import best_results
 from rayhier.search.segment.filter import matching
-from rayhier.search.words.bm25 import Words
+from rayhier.search.words.bm25 import Bm25Index
 from rayhier.spec.filter import Filter, fields_of
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
@@ -20,7 +20,7 @@ from rayhier.storage.paths import locate
 class Bm25:
     """BM25 over the documents of a corpus, or its passages, whose best one gives a document's score."""
 
-    def __init__(self, doc_ids: pa.Array, result_ids: pa.Array, words: Words, match_N: Bools | None = None) -> None:
+    def __init__(self, doc_ids: pa.Array, result_ids: pa.Array, words: Bm25Index, match_N: Bools | None = None) -> None:
         """Take the words of all texts. Only documents marked True in `match_N` [n] (None: all) are results."""
         self.result_ids, self.result_N = result_ids, result_numbers(doc_ids, result_ids)
         self.words, self._match_N = words, match_N
@@ -38,7 +38,7 @@ class Bm25:
             f"{title} {text}" for title, text in zip(*(table[n].to_pylist() for n in ("title", "text")), strict=True)
         ]
         match_N = None if where is None else matching(table, where)
-        words = Words(texts, language(artifact))
+        words = Bm25Index(texts, language(artifact))
         return cls(table["doc_id"].combine_chunks(), table["result_id"].combine_chunks(), words, match_N)
 
     def rank(self, texts: Sequence[str], k: int) -> Ranking:

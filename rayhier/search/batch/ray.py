@@ -97,7 +97,7 @@ class Worker:
         return Reply([part.among(visits[number]) for number, part in zip(visited, parts, strict=True)])
 
 
-class Workers:
+class WorkerPool:
     """A pool of workers; use as a context manager, which ends them."""
 
     def __init__(self, workdir: str, now: Current, manifest: Manifest, count: int, address: str | None) -> None:

@@ -10,7 +10,7 @@ from rayhier.dataset.words import language_of, words
 from rayhier.storage.schemas import Language
 
 
-class Words:
+class Bm25Index:
     """BM25 over texts, by bm25s with its defaults: Lucene's formula, k1 1.5, b 0.75."""
 
     def __init__(self, texts: Sequence[str], language: Language | None = "english") -> None:

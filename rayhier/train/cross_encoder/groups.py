@@ -10,7 +10,7 @@ import numpy as np
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
-from rayhier.search.words.bm25 import Words
+from rayhier.search.words.bm25 import Bm25Index
 from rayhier.spec.cross_encoder import GROUPS, Groups
 from rayhier.train.examples import Examples, KnownPositives
 from rayhier.train.pairs import draw, mine
@@ -32,7 +32,7 @@ class TrainingGroup:
 class TrainingGroups:
     def __init__(self, examples: Examples, texts: list[str], spec: Groups = GROUPS) -> None:
         self.examples, self.texts, self.spec = examples, texts, spec
-        self.words, self.known = Words(texts, None), examples.known()
+        self.words, self.known = Bm25Index(texts, None), examples.known()
         self.query_P = examples.pair_P2[:, 0]
         self.base_PT = mine(self._nearest, self.query_P, self.known, spec.top)
         self.bm25_PT = mine(self._sharing, self.query_P, self.known, spec.top)

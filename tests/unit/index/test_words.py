@@ -1,4 +1,4 @@
-"""Words of a leaf map that changes: postings of every version are those of bm25s over its documents."""
+"""Bm25Index of a leaf map that changes: postings of every version are those of bm25s over its documents."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from rayhier.index.shards import write_shard
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
 from rayhier.search.segment.scan import LeafScan
-from rayhier.search.words.bm25 import Words
+from rayhier.search.words.bm25 import Bm25Index
 from rayhier.search.words.hybrid import WordScan
 from rayhier.storage import leaf_map
 from rayhier.storage.leaf_map import LeafMap
@@ -39,7 +39,7 @@ def check(root, parts=1):
     for shard in there.manifest.shards:
         for row in there.read(shard).to_pylist():
             texts[row["doc_id"]] = f"{row['title']} {row['text']}".strip()
-    names, plain = list(texts), Words(list(texts.values()), there.manifest.language)
+    names, plain = list(texts), Bm25Index(list(texts.values()), there.manifest.language)
     cuts = np.linspace(0, L, parts + 1).astype(int)
     score_of = [{} for _ in QUERIES]
     for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):

@@ -3,7 +3,7 @@
 import bm25s
 import numpy as np
 
-from rayhier.search.words.bm25 import Words
+from rayhier.search.words.bm25 import Bm25Index
 
 TEXTS = ["the quick brown fox", "a lazy dog sleeps", "quick dogs and quick foxes", "", "fox fox dog"]
 
@@ -11,7 +11,7 @@ TEXTS = ["the quick brown fox", "a lazy dog sleeps", "quick dogs and quick foxes
 def test_scores_are_bm25s_own():
     theirs = bm25s.BM25()
     theirs.index(bm25s.tokenize(TEXTS, return_ids=False, show_progress=False), show_progress=False)
-    words = Words(TEXTS)
+    words = Bm25Index(TEXTS)
     for query in ("quick fox", "dog", "fox fox"):
         tokens = bm25s.tokenize([query], return_ids=False, show_progress=False)[0]
         np.testing.assert_allclose(words.scores(query), theirs.get_scores(tokens))
@@ -24,12 +24,12 @@ def test_scores_are_bm25s_own():
 
 
 def test_words_that_no_text_has_score_nothing():
-    words = Words(TEXTS)
+    words = Bm25Index(TEXTS)
     assert words.scores("zebra").tolist() == words.scores("").tolist() == words.scores("the").tolist() == [0.0] * 5
     assert (words.best(["zebra"], 3)[1] == -1).all()
 
 
 def test_texts_without_words():
-    words = Words(["", "the"])
+    words = Bm25Index(["", "the"])
     assert words.scores("fox").tolist() == [0.0, 0.0]
     assert (words.best(["fox", "dog"], 9)[1] == -1).all()

@@ -7,7 +7,7 @@ import pytest
 
 from rayhier.dataset.ranking import Ranking
 from rayhier.search.segment.scan import LeafScan
-from rayhier.search.words.bm25 import Words
+from rayhier.search.words.bm25 import Bm25Index
 from rayhier.search.words.hybrid import RANKS, WordScan, compared, fused
 from rayhier.spec.filter import Bound
 from rayhier.spec.search import UNTAUGHT_WEIGHT, HybridSpec, SearchSpec
@@ -72,7 +72,7 @@ def ordered(found):
 def test_words_are_those_of_all_documents(world, passages, codec, where):
     leaf_map, vector_NM, texts, query_QM, queries = world
     lexical = opened(leaf_map, codec).scan(queries, query_QM, 10, where)
-    plain = Words(texts)
+    plain = Bm25Index(texts)
     for query, text in enumerate(queries):
         expected = best(plain.scores(text), passages, lambda n: where is None or n % 7 >= 4)
         rows = lexical.ranking.row_QK[query]
@@ -94,7 +94,7 @@ def test_fused_is_a_loop_over_all_documents(world, passages, fusion):
     every_QB = np.tile(np.arange(LEAVES), (Q, 1))
     dense = leaves.scan(query_QM, every_QB, N)
     ranking = fused(dense, [opened(leaf_map).scan(queries, query_QM, N)], 10, fusion)
-    plain, numbers = Words(texts), range(N)
+    plain, numbers = Bm25Index(texts), range(N)
     for query, text in enumerate(queries):
         words, bases = best(plain.scores(text), passages), {}
         for n in numbers:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rayhier.dataset.words import language_of, postings, words
 from rayhier.search.segment.scan import LeafScan
-from rayhier.search.words.bm25 import Words
+from rayhier.search.words.bm25 import Bm25Index
 from rayhier.search.words.hybrid import WordScan
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import LeafMap
@@ -23,7 +23,7 @@ QUERIES = 60
 
 
 def text(rng, most):
-    """Words as rare as Zipf says, a hundred of them in at most two documents."""
+    """Bm25Index as rare as Zipf says, a hundred of them in at most two documents."""
     return " ".join(f"w{min(int(rank), 400)}" for rank in rng.zipf(1.3, size=rng.integers(1, most)))
 
 
@@ -64,7 +64,7 @@ def check(leaf_map, texts, queries, k=50):
     """What postings find equals bm25s over the documents of the version: scores, and which documents have them."""
     lists, scan = lists_of(leaf_map)
     ids = [name for segment in scan.segments for name in segment.ids().to_pylist()]
-    plain = Words([texts[name] for name in ids])
+    plain = Bm25Index([texts[name] for name in ids])
     score_QK, row_QK = lists.best(queries, k)
     for query, score_K, row_K in zip(queries, score_QK, row_QK, strict=True):
         wanted_N = plain.scores(query)
@@ -175,8 +175,8 @@ def test_stop_words_are_counted_only_in_other_languages():
         ["die", "mine"],
         ["or", "in", "die", "mine"],
     ]
-    assert Words(FRENCH, None).best(["or"], 9)[1].max() >= 0
-    assert Words(ENGLISH, None).best(["or"], 9)[1].max() < 0
+    assert Bm25Index(FRENCH, None).best(["or"], 9)[1].max() >= 0
+    assert Bm25Index(ENGLISH, None).best(["or"], 9)[1].max() < 0
 
 
 def test_an_index_without_words_is_refused(world):
@@ -232,7 +232,7 @@ def test_a_shard_or_a_group_of_second_rows_alone_has_no_words(twice, leaves):
     scan = LeafScan.mapped(leaf_map, None, leaves)
     lexical = WordScan.mapped(leaf_map, scan).scan(["tree7 w1", "unheard"], np.ones((2, M), np.float32), 5)
     here = leaves is None or 0 in leaves
-    (row_K, none_K), plain = lexical.ranking.row_QK, Words(list(texts.values()))
+    (row_K, none_K), plain = lexical.ranking.row_QK, Bm25Index(list(texts.values()))
     assert (none_K < 0).all()
     assert (row_K >= 0).any() == here
     if here:

@@ -14,7 +14,7 @@ from rayhier.dataset.families import normal
 from rayhier.model import adoption as model_adoption
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoder import ResidualHead
-from rayhier.search.words.bm25 import Words
+from rayhier.search.words.bm25 import Bm25Index
 from rayhier.search.words.fusion_weight import WEIGHTS, best
 from rayhier.spec.train import ContrastTraining
 from rayhier.train import adopt
@@ -247,13 +247,13 @@ def test_no_more_queries_are_asked_than_tell(phase, make, problem, monkeypatch, 
 
 
 class Said:
-    """Words of documents and queries by their numbers: a document shares a word with the query of its number."""
+    """Bm25Index of documents and queries by their numbers: a document shares a word with the query of its number."""
 
     def __init__(self, problem):
         self.texts = [f"word{row} common" for row in range(len(problem.ids))]
 
     def __call__(self):
-        return Words(self.texts)
+        return Bm25Index(self.texts)
 
 
 def test_hybrid_values_are_those_of_plain_loops(problem):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rayhier.search.words.bm25 import Words
+from rayhier.search.words.bm25 import Bm25Index
 from rayhier.spec.cross_encoder import Groups
 from rayhier.train.cross_encoder.groups import TrainingGroups
 from rayhier.train.cross_encoder.phase import group_loss
@@ -31,7 +31,7 @@ def test_wrong_documents_come_from_where_they_should(world):
     spec = Groups(base=2, bm25=1, others=3, top=4)
     groups = TrainingGroups(examples, texts, spec)
     made = groups.draw(np.arange(11), np.random.default_rng(0))
-    words = Words(texts)
+    words = Bm25Index(texts)
     for (query, answer), group in zip(examples.pair_P2.tolist(), made, strict=True):
         own = rows(group)
         assert own[0] == answer
