@@ -40,7 +40,7 @@ PEEKED = 10
 IR_DATASETS = "pip install 'rayhier[ir-datasets]'"
 
 
-class Scan(NamedTuple):
+class FileStats(NamedTuple):
     """SHA-256, size and number of rows of a file."""
 
     sha256: str
@@ -104,7 +104,7 @@ def unreadable(path: Path, error: Exception) -> InputError:
 
 def _files(spec: FileCorpus) -> Source:
     listed = listing.find(spec)
-    scans = dict[str, Scan]()
+    scans = dict[str, FileStats]()
     for file in listed.all:
         lines = file.path.suffix != PARQUET if file in listed.judgements.values() else spec.in_lines
         scans[file.name] = scan_lines(file.path) if lines else _scan_parquet(file.path)
@@ -179,16 +179,16 @@ def _repository(key: str, path: str, revision: str | None) -> dict[str, str]:
     return {f"{key}/{path.relative_to(folder).as_posix()}": files.digest(path) for path in visible}
 
 
-def _scan_parquet(path: Path) -> Scan:
+def _scan_parquet(path: Path) -> FileStats:
     try:
         rows = pq.read_metadata(path).num_rows
     except (pa.ArrowException, OSError) as error:
         raise unreadable(path, error) from None
-    return Scan(files.digest(path), path.stat().st_size, rows)
+    return FileStats(files.digest(path), path.stat().st_size, rows)
 
 
-def scan_lines(path: Path) -> Scan:
-    """Scan a file of lines. Blank lines are no rows."""
+def scan_lines(path: Path) -> FileStats:
+    """FileStats a file of lines. Blank lines are no rows."""
     hashed = hashlib.sha256()
     size = rows = 0
     blank = True
@@ -202,7 +202,7 @@ def scan_lines(path: Path) -> Scan:
                 rows += not blank
                 blank = not piece.strip()
     rows += not blank
-    return Scan(hashed.hexdigest(), size, rows)
+    return FileStats(hashed.hexdigest(), size, rows)
 
 
 def _judged_queries(spec: FileCorpus, listing: CorpusFiles) -> str:
