@@ -188,7 +188,7 @@ def _scan_parquet(path: Path) -> FileStats:
 
 
 def scan_lines(path: Path) -> FileStats:
-    """FileStats a file of lines. Blank lines are no rows."""
+    """Scan a file of lines. Blank lines are no rows."""
     hashed = hashlib.sha256()
     size = rows = 0
     blank = True
