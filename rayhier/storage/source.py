@@ -40,7 +40,7 @@ PEEKED = 10
 IR_DATASETS = "pip install 'rayhier[ir-datasets]'"
 
 
-class FileSummary(NamedTuple):
+class FileStats(NamedTuple):
     """SHA-256, size and number of rows of a file."""
 
     sha256: str
@@ -79,15 +79,15 @@ def describe(spec: CorpusSpec) -> Source:
         case IrDatasets():
             return _ir_datasets(spec)
         case HuggingFace():
-            identity = _repository("corpus.path", spec.path)
-            identity |= _repository("corpus.judgements", spec.qrels)
+            identity = _repository("corpus.path", spec.path, spec.revision)
+            identity |= _repository("corpus.judgements", spec.qrels, spec.judgements_revision)
             return _unread(identity, SPLITS)
         case TextFiles():
             listed = [file for file in listing.texts(spec) if not file.path.is_symlink()]
             size = sum(file.path.stat().st_size for file in listed)
             content = {file.name: files.digest(file.path) for file in listed}
             whole = {"texts": hashlib.sha256(json.dumps(content).encode()).hexdigest()}
-            rows = None if spec.windows else len(listed)
+            rows = None if spec.passages else len(listed)
             return Source(whole, {}, len(listed), size, frozenset(), rows, document_bytes=size)
         case _:
             return _files(spec)
@@ -104,7 +104,7 @@ def unreadable(path: Path, error: Exception) -> InputError:
 
 def _files(spec: FileCorpus) -> Source:
     listed = listing.find(spec)
-    scans = dict[str, FileSummary]()
+    scans = dict[str, FileStats]()
     for file in listed.all:
         lines = file.path.suffix != PARQUET if file in listed.judgements.values() else spec.in_lines
         scans[file.name] = scan_lines(file.path) if lines else _scan_parquet(file.path)
@@ -122,7 +122,7 @@ def _files(spec: FileCorpus) -> Source:
         for query_file in listed.queries[:1]:
             key = f"corpus.{_key(spec, 'queries')}"
             _check_keys(key, query_file.path, (query_names.id, query_names.text), "query_columns")
-    each = passages_a_document(spec, spec.windows, first) if spec.windows else 1
+    each = passages_a_document(spec, spec.passages, first) if spec.passages else 1
     test = {file.name for file in listed.queries}
     test |= {file.name for split, file in listed.judgements.items() if split == "test"}
     training = {name: scan.sha256 for name, scan in scans.items() if not spec.names_judgements or name not in test}
@@ -169,26 +169,26 @@ def _ir_datasets(spec: IrDatasets) -> Source:
     return _unread(identity, splits or SPLITS)
 
 
-def _repository(key: str, path: str) -> dict[str, str]:
+def _repository(key: str, path: str, revision: str | None) -> dict[str, str]:
     """Identify a hub data set by the SHA-256 of each file of a folder, or by the commit on the hub."""
     folder = hub_data.folder(key, path)
     if folder is None:
-        return {path.partition("@")[0]: hub_data.commit(key, path)}
+        return {path: hub_data.commit(key, path, revision)}
     all_files = sorted(path for path in folder.rglob("*") if path.is_file())
     visible = [path for path in all_files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
     return {f"{key}/{path.relative_to(folder).as_posix()}": files.digest(path) for path in visible}
 
 
-def _scan_parquet(path: Path) -> FileSummary:
+def _scan_parquet(path: Path) -> FileStats:
     try:
         rows = pq.read_metadata(path).num_rows
     except (pa.ArrowException, OSError) as error:
         raise unreadable(path, error) from None
-    return FileSummary(files.digest(path), path.stat().st_size, rows)
+    return FileStats(files.digest(path), path.stat().st_size, rows)
 
 
-def scan_lines(path: Path) -> FileSummary:
-    """Summarise a file of lines. Blank lines are no rows."""
+def scan_lines(path: Path) -> FileStats:
+    """Scan a file of lines. Blank lines are no rows."""
     hashed = hashlib.sha256()
     size = rows = 0
     blank = True
@@ -202,7 +202,7 @@ def scan_lines(path: Path) -> FileSummary:
                 rows += not blank
                 blank = not piece.strip()
     rows += not blank
-    return FileSummary(hashed.hexdigest(), size, rows)
+    return FileStats(hashed.hexdigest(), size, rows)
 
 
 def _judged_queries(spec: FileCorpus, listing: CorpusFiles) -> str:
@@ -289,8 +289,12 @@ def _sample_texts(spec: FileCorpus, path: Path) -> Iterator[str | None]:
         if opened.read(1):
             lines.pop()
     for line in filter(bytes.strip, lines):
-        row = _json_row(line)
-        yield None if row is None else _text(row.get(name))
+        if isinstance(spec, MsMarco):
+            columns = line.decode("utf-8-sig", "replace").rstrip("\r").split("\t")
+            yield columns[1] if len(columns) == 2 else None
+        else:
+            row = _json_row(line)
+            yield None if row is None else _text(row.get(name))
 
 
 def _text(value: object) -> str | None:
