@@ -9,6 +9,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import Copies
 
 ROUNDED = 16_384
+"""Number of vectors that are rounded at a time, to limit memory."""
 
 
 @dataclass(frozen=True)

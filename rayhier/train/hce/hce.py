@@ -26,10 +26,11 @@ from rayhier.train.loop import Descent, Learner
 from rayhier.train.tower import Tower
 
 SPARE = 4
-
+"""Further documents to look at when siblings are drawn, as some are known answers."""
 ROUNDS = 3
-
+"""Iterations of k-means that move the trained centroids to the documents' trained vectors."""
 PSEUDO_WEIGHT = 0.5
+"""Weight of pseudo-queries in the loss, α. Judged pairs have weight 1."""
 
 
 class TrainingTree:

@@ -27,9 +27,9 @@ MOST_JUDGED = 10
 """Number of a query's judged answers up to which each has the full weight; more answers share the weight of so many."""
 
 MEASURED = 1 << 24
-
+"""About the most densities, of dev pairs and leaves, that are in memory at a time."""
 FITTED = 1_024
-
+"""Most targets from which the leaves' first scale is fitted."""
 LEAST, MOST, THIRDS = 0.02, 50.0, 16
 """Least and greatest factor of the leaves' first weights, and how often a third of the range between them is left
 out."""
