@@ -212,6 +212,7 @@ class Hce(EncoderPhase):
 
     @property
     def levels(self) -> list[int]:
+        """Levels below whose nodes further negatives are drawn (Eq. 7): one, or for form `paper` all from there on."""
         lowest = len(self.hierarchy)
         return [lowest] if self.spec.form == "single" else list(range(lowest, len(self.training_tree.counts) + 1))
 
