@@ -32,6 +32,7 @@ from rayhier.storage.paths import Location, locate
 QUERIES = "queries.parquet"
 IDS_SHOWN = 5
 CHECKED = 1_000
+"""Number of documents that are tokenised at a time to find out if any has a pseudo-query."""
 
 
 def read_texts(corpus: Location, name: str, generated: Location | None = None) -> tuple[pa.Table, list[str]]:

@@ -13,19 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.arrays import Floats, Ints, Values
-from rayhier.dataset.documents import document_texts
+from rayhier.dataset.documents import document_texts, result_numbers
 from rayhier.dataset.holdout import held_queries
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, load_queries
-from rayhier.dataset.ranking import ID, Ranking, take
-from rayhier.evaluate.exact_best import exact_best
+from rayhier.dataset.ranking import ID, Ranking, compact, merge, take
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import FLOATS_AT_ONCE
+from rayhier.progress import Bar
 from rayhier.scores.scorer import open_scorer
 from rayhier.search.request.calibration import Calibration
 from rayhier.search.request.model import Model
 from rayhier.search.rerank import RerankWeight
+from rayhier.search.segment.exact import exact_rows
 from rayhier.search.segment.scan import LeafScan
 from rayhier.search.segment.segment import VECTOR
 from rayhier.search.snapshot import Snapshot
@@ -47,6 +48,7 @@ from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap, key_of
 from rayhier.storage.paths import Location
+from rayhier.storage.shard import Shard
 
 MEASURE, RESULTS = "nDCG@10", 10
 MOST_FUSED, MOST_RERANKED = 1_000, 200
@@ -96,6 +98,31 @@ def calibrate(
             counts |= {"beside": beside.beside, "reranked": beside.queries, "searched": beside.searched}
             counts["read"] = beside.measured[f"{beside.beside:g}"]
     return counts
+
+
+def exact_best(leaf_map: LeafMap, query_QM: Floats, k: int) -> Ranking:
+    """Rank the best k results of each query [q, m] with columns `id` and `leaves`, one shard in memory at a time."""
+    best = Ranking.none(len(query_QM))
+    with Bar("exact search", leaf_map.manifest.documents, "documents") as bar:
+        for shard in leaf_map.manifest.shards:
+            best = _compacted(merge([best, _best_of(leaf_map, shard, query_QM, k)], k))
+            bar.advance(shard.documents)
+    return best
+
+
+def _best_of(leaf_map: LeafMap, shard: Shard, query_QM: Floats, k: int) -> Ranking:
+    key = leaf_map.key(shard)
+    table = leaf_map.read(shard, list(dict.fromkeys(["doc_id", key, "rank", "leaves", "vector"])))
+    table = table.filter(pc.equal(table["rank"], 0))
+    ids, results = (table[name].combine_chunks() for name in ("doc_id", key))
+    best = exact_rows(query_QM, columns.matrix(table["vector"]), result_numbers(ids, results), k)
+    nothing_Q = np.zeros(len(query_QM), dtype=np.int64)
+    return Ranking(*best, pa.table({ID: results, "leaves": table["leaves"]}), nothing_Q, nothing_Q, nothing_Q)
+
+
+def _compacted(ranking: Ranking) -> Ranking:
+    documents = compact(ranking.score_QK, ranking.row_QK, ranking.documents)
+    return Ranking(*documents, ranking.visited_Q, ranking.scanned_Q, ranking.leaves_Q)
 
 
 def documents_as_queries(model: Model, leaf_map: LeafMap, k: int) -> tuple[list[str], Encoded, Ranking]:

@@ -20,6 +20,7 @@ from rayhier.spec.evaluate import VISITED
 
 RESAMPLES = 10_000
 DRAWS = 4_000_000
+"""Most random numbers that are drawn at a time, for memory."""
 SEED = 0
 INTERVAL = (0.025, 0.975)
 FEWEST = 20

@@ -14,6 +14,7 @@ DEAR = 0.5
 """Cost, as a share of exact search's cost, above which an index saves too little to be worth its upkeep."""
 NEVER = float("inf")
 SHARE = 0.95
+"""Share of exact search's measure at which costs of systems are compared."""
 
 
 def verdict(spec: JobSpec, report: Report) -> list[str]:

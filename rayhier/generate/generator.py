@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from rayhier.model.encoder import LOCAL
+from rayhier.model.encoder import LOCAL, load_pretrained
 from rayhier.spec import InputError
 from rayhier.spec.train import QueryModel
 from rayhier.spec.train.generated import MOST_READ, MOST_WRITTEN
@@ -113,22 +113,18 @@ def noise(seed: int, name: str, number: int, shape: tuple[int, int]) -> np.ndarr
 def load(folder: Path) -> Any:
     """Load a model in float32; InputError where its kind does not write text, or weights are missing."""
     from transformers import AutoModelForSeq2SeqLM
-    from transformers.utils import logging
 
-    logging.disable_progress_bar()
     try:
-        model, loading = AutoModelForSeq2SeqLM.from_pretrained(
-            folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **LOCAL
-        )
+        model, missing, mismatched = load_pretrained(AutoModelForSeq2SeqLM, folder, torch.float32)
     except ValueError as error:
         message = str(error).splitlines()[0][:200]
         raise InputError(
             f"{MODEL}: {folder} cannot be loaded ({message}); allowed: models such as T5 or BART"
         ) from None
-    wrong = sorted(map(str, (*loading["missing_keys"], *loading["mismatched_keys"])))
+    wrong = sorted([*missing, *mismatched])
     if wrong:
         raise InputError(
             f"{MODEL}: {folder} lacks {len(wrong)} tensors of its config, or has them in another shape; "
             f"the first: {wrong[0]}"
         )
-    return model.eval()
+    return model

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from rayhier.model.encoded import Encoded
 
 PROBES = 16
+"""Number of nearest groups of leaves with whose leaves a document is compared."""
 SCALE = 20.0
 """Factor of cosines before the softmax that makes them probabilities of leaves: p = softmax(20 cos)."""
 

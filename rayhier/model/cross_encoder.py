@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rayhier.model.encoder import LETTERS, LOCAL, load_transformer, positions
+from rayhier.model.encoder import LETTERS, LOCAL, load_pretrained, load_transformer, mean, positions
 from rayhier.spec import InputError
 from rayhier.spec.cross_encoder import Head
 from rayhier.storage.cross_encoder_folder import KEY, SCALE
@@ -69,7 +69,7 @@ class CrossEncoder(nn.Module):
             logits_N1: Tensor = self.transformer(**inputs).logits
             return logits_N1[:, 0].float()
         hidden_NTM: Tensor = self.transformer(**inputs).last_hidden_state.float()
-        query_NM, item_NM = (_mean(hidden_NTM, pairs.segment_NT == segment) for segment in (1, 2))
+        query_NM, item_NM = (mean(hidden_NTM, pairs.segment_NT == segment) for segment in (1, 2))
         return self.scale * F.cosine_similarity(query_NM, item_NM, dim=-1)
 
     def tokenise(self, queries: Sequence[str], items: Sequence[str], max_length: int) -> list[tuple[Any, ...]]:
@@ -99,11 +99,6 @@ class CrossEncoder(nn.Module):
             ids_NT[row, : len(ids)], types_NT[row, : len(ids)] = ids, types
             segment_NT[row, : len(ids)], mask_NT[row, : len(ids)] = segments, 1
         return TokenPairs(*(torch.from_numpy(array) for array in (ids_NT, mask_NT, types_NT, segment_NT)))
-
-
-def _mean(hidden_NTM: Tensor, segment_NT: Tensor) -> Tensor:
-    weight_NT1 = segment_NT.unsqueeze(-1).float()
-    return (hidden_NTM * weight_NT1).sum(1) / weight_NT1.sum(1).clamp(min=1e-9)
 
 
 def load_cross_encoder(
@@ -160,9 +155,7 @@ def _last_layer_for_first_token(transformer: Any) -> None:
 
 def _classifier(folder: Path, dtype: torch.dtype, seed: int | None) -> Any:
     from transformers import AutoConfig, AutoModelForSequenceClassification
-    from transformers.utils import logging
 
-    logging.disable_progress_bar()
     config = AutoConfig.from_pretrained(folder, **LOCAL)
     outputs = config.num_labels
     if any(str(name).endswith("ForSequenceClassification") for name in config.architectures or ()) and outputs != 1:
@@ -170,12 +163,9 @@ def _classifier(folder: Path, dtype: torch.dtype, seed: int | None) -> Any:
     config.num_labels = 1
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed or 0)
-        model, loading = AutoModelForSequenceClassification.from_pretrained(
-            folder, config=config, use_safetensors=True, dtype=dtype, output_loading_info=True, **LOCAL
-        )
-    missing = sorted(loading["missing_keys"])
-    wrong = [name for name in missing if seed is None or not name.startswith(NEW)]
-    wrong += sorted(str(name) for name in loading["mismatched_keys"])
+        kind = AutoModelForSequenceClassification
+        model, missing, mismatched = load_pretrained(kind, folder, dtype, config=config)
+    wrong = [*(name for name in missing if seed is None or not name.startswith(NEW)), *mismatched]
     if wrong:
         raise InputError(
             f"{KEY}: {folder / WEIGHTS} lacks {len(wrong)} tensors of a cross-encoder, the first: {wrong[0]}; allowed: "

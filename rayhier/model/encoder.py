@@ -146,21 +146,28 @@ def load_tokenizer(layout: Layout) -> Any:
 def load_transformer(folder: Path, dtype: torch.dtype) -> Any:
     """Load the transformer of a folder. InputError if weights are missing, which would be random."""
     from transformers import AutoModel
-    from transformers.utils import logging
 
-    logging.disable_progress_bar()
     place = read_layout(folder).transformer
-    model, loading = AutoModel.from_pretrained(
-        place, use_safetensors=True, dtype=dtype, output_loading_info=True, **LOCAL
-    )
-    missing = sorted(name for name in loading["missing_keys"] if not name.startswith("pooler."))
-    wrong = [*missing, *sorted(str(name) for name in loading["mismatched_keys"])]
+    model, missing, mismatched = load_pretrained(AutoModel, place, dtype)
+    wrong = [*(name for name in missing if not name.startswith("pooler.")), *mismatched]
     if wrong:
         raise InputError(
             f"encoder.model: {place / WEIGHTS} lacks {len(wrong)} tensors of its config, or has them in another shape; "
             f"the first: {wrong[0]}"
         )
-    return model.eval()
+    return model
+
+
+def load_pretrained(kind: Any, folder: Path, dtype: torch.dtype, **own: Any) -> tuple[Any, list[str], list[str]]:
+    """Load a model by a class of `transformers`, with the names of missing weights and of those of another shape."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    model, loading = kind.from_pretrained(
+        folder, use_safetensors=True, dtype=dtype, output_loading_info=True, **own, **LOCAL
+    )
+    missing, mismatched = (sorted(map(str, loading[key])) for key in ("missing_keys", "mismatched_keys"))
+    return model.eval(), missing, mismatched
 
 
 def positions(transformer: Any) -> int:

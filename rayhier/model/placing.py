@@ -8,6 +8,7 @@ from rayhier.model.router import Router, place_all
 from rayhier.model.spill import CANDIDATES, second_leaves
 
 PLACED = 16_384
+"""Number of documents placed at a time."""
 
 
 def parts(n: int) -> list[slice]:

@@ -30,7 +30,9 @@ DEEPEST = 0.7
 """Standard deviation, at the start, of the scores of the deepest splits; it is √2 smaller at each level above."""
 HEADS, HEAD = 8, 64
 ANCESTRY = 8
+"""Hidden units of the small network that adds to a split's score by its ancestors' scores."""
 HIDDEN = 128
+"""Hidden units that all splits of type `mlp` share."""
 SETTLED_AT_ONCE = 1_024
 STORED_AT_ONCE = 1_024
 DROPPED = 0.2

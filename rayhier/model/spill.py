@@ -5,7 +5,9 @@ import numpy as np
 from rayhier.arrays import Floats
 
 WEIGHT = 1.0
+"""λ, the weight in SOAR's loss of a residual's part that is parallel to the first leaf's."""
 CANDIDATES = 32
+"""Nearest leaves, the first leaf included, among which the second leaf is chosen."""
 VECTORS = 64
 """Number of documents computed at a time: their candidates' centroids fit in the cache, three times as fast."""
 

@@ -19,6 +19,7 @@ Layers = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 TRACED, TRIED = (3, 12), ((1, 9), (4, 24))
 """Texts and tokens of the batch that is traced, and of those that compare the trace with the encoder."""
 RUNS = 3
+"""Calls of each batch. TorchScript prepares its own plan in the second."""
 
 
 class BothOutputs(nn.Module):

@@ -37,7 +37,7 @@ from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import locate
 
 PART = 1_024
-
+"""Number of pairs that are scored and written together."""
 PAIRS = pa.schema([("query", pa.int32()), ("item", pa.string()), ("text", pa.string())])
 
 SCORES = pa.schema([("query", pa.string()), ("item", pa.string()), ("score", pa.float32())])

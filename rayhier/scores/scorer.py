@@ -22,10 +22,13 @@ CPU_TOKENS = 4_096
 """Most tokens in a CPU's batch, padding included: larger batches outgrow its caches."""
 PAIRS_AT_ONCE = 64
 CHUNK = 4_096
+"""Pairs that are tokenised and sorted by length together."""
 KEPT = 65_536
+"""Number of recent scores that are remembered."""
 AGREES = 0.999
 """Least correlation with float32's scores for a number format that `precision: auto` may choose."""
 TRIED = 64
+"""Number of pairs with which number formats are compared."""
 Pair = tuple[str, str]
 ARITHMETICS: tuple[Precision, ...] = ("float32", "bfloat16", "float16")
 SETTINGS = "settings.json"

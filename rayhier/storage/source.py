@@ -79,15 +79,15 @@ def describe(spec: CorpusSpec) -> Source:
         case IrDatasets():
             return _ir_datasets(spec)
         case HuggingFace():
-            identity = _repository("corpus.path", spec.path, spec.revision)
-            identity |= _repository("corpus.judgements", spec.qrels, spec.judgements_revision)
+            identity = _repository("corpus.path", spec.path)
+            identity |= _repository("corpus.judgements", spec.qrels)
             return _unread(identity, SPLITS)
         case TextFiles():
             listed = [file for file in listing.texts(spec) if not file.path.is_symlink()]
             size = sum(file.path.stat().st_size for file in listed)
             content = {file.name: files.digest(file.path) for file in listed}
             whole = {"texts": hashlib.sha256(json.dumps(content).encode()).hexdigest()}
-            rows = None if spec.passages else len(listed)
+            rows = None if spec.windows else len(listed)
             return Source(whole, {}, len(listed), size, frozenset(), rows, document_bytes=size)
         case _:
             return _files(spec)
@@ -122,7 +122,7 @@ def _files(spec: FileCorpus) -> Source:
         for query_file in listed.queries[:1]:
             key = f"corpus.{_key(spec, 'queries')}"
             _check_keys(key, query_file.path, (query_names.id, query_names.text), "query_columns")
-    each = passages_a_document(spec, spec.passages, first) if spec.passages else 1
+    each = passages_a_document(spec, spec.windows, first) if spec.windows else 1
     test = {file.name for file in listed.queries}
     test |= {file.name for split, file in listed.judgements.items() if split == "test"}
     training = {name: scan.sha256 for name, scan in scans.items() if not spec.names_judgements or name not in test}
@@ -169,11 +169,11 @@ def _ir_datasets(spec: IrDatasets) -> Source:
     return _unread(identity, splits or SPLITS)
 
 
-def _repository(key: str, path: str, revision: str | None) -> dict[str, str]:
+def _repository(key: str, path: str) -> dict[str, str]:
     """Identify a hub data set by the SHA-256 of each file of a folder, or by the commit on the hub."""
     folder = hub_data.folder(key, path)
     if folder is None:
-        return {path: hub_data.commit(key, path, revision)}
+        return {path.partition("@")[0]: hub_data.commit(key, path)}
     all_files = sorted(path for path in folder.rglob("*") if path.is_file())
     visible = [path for path in all_files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
     return {f"{key}/{path.relative_to(folder).as_posix()}": files.digest(path) for path in visible}
@@ -289,12 +289,8 @@ def _sample_texts(spec: FileCorpus, path: Path) -> Iterator[str | None]:
         if opened.read(1):
             lines.pop()
     for line in filter(bytes.strip, lines):
-        if isinstance(spec, MsMarco):
-            columns = line.decode("utf-8-sig", "replace").rstrip("\r").split("\t")
-            yield columns[1] if len(columns) == 2 else None
-        else:
-            row = _json_row(line)
-            yield None if row is None else _text(row.get(name))
+        row = _json_row(line)
+        yield None if row is None else _text(row.get(name))
 
 
 def _text(value: object) -> str | None:

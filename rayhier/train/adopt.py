@@ -44,13 +44,16 @@ from rayhier.train.tower import HeadTower, Side, Tower, divided
 RESULTS, DEPTH = 10, 100
 """RESULTS: number of results that nDCG@10 reads; DEPTH: number that vectors and BM25 each give to fusion."""
 FEWEST = 10
+"""Fewest train queries that are divided into folds."""
 FOLD = "fold "
 MOST_ASKED, TOGETHER = 1_000, 200
 """MOST_ASKED: most queries of dev or of a fold. TOGETHER: most queries in a search at a time, for memory."""
 MOST_COUNTED = 200_000
+"""Most documents whose words are counted. Larger corpora are searched by vectors alone."""
 
 
 Asked = tuple[Values, Values, Ints]
+"""Measures [w, q] of queries by the base and by the trained encoder, and each query's family [q]."""
 NOTHING_ASKED: Asked = np.zeros((1, 0)), np.zeros((1, 0)), np.zeros(0, np.int64)
 
 

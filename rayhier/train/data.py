@@ -18,6 +18,7 @@ from rayhier.train.examples import Examples, joined
 
 POSITIVES = 3
 SIBLINGS = 16
+"""Further neighbours to fetch, because passages of the same document are dropped."""
 
 
 def sampled(corpus: Artifact, most: int, generated: Artifact | None = None) -> Choice | None:

@@ -114,7 +114,10 @@ class Joint(Phase):
         return losses
 
     def batch(self, rows: Ints, hard_D: Ints) -> tuple[Batch, Callable[[], None]]:
-        """Encode this worker's share of the pairs and their hard negatives (-1: none): the losses' inputs, backward."""
+        """Encode this worker's share of the pairs, and of their hard negatives at rows `hard_D` (-1: none).
+
+        Returns the inputs of the losses, and a function to call after the loss's backward pass.
+        """
         group = self.learner.group
         query_D, document_D = self.examples.pair_P2[rows].T
         shares = group.shares(np.arange(len(rows)))

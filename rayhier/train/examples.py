@@ -9,6 +9,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import Copies
 
 ROUNDED = 16_384
+"""Number of vectors that are rounded at a time, to limit memory."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,11 @@ class Examples:
     judged: int | None = None
 
     def answers(self, results: Sequence[str]) -> set[str]:
-        """Return the ids of the documents that answer a query. None if documents are the queries."""
+        """Return the ids of the documents that answer a query. Empty if documents are the queries."""
         return set() if self.same else {results[row] for row in np.unique(self.pair_P2[:, 1])}
 
     def known(self) -> "KnownPositives":
-        """Index which documents are no negatives of a query. A copy of an answer, by its vector, is none."""
+        """Index which documents are no negatives of a query: its answers, and copies of these by their vectors."""
         n, first_N = len(self.document_NM), firsts(self.document_NM)
         pairs = self.pair_P2 if self.spared_S2 is None else np.concatenate([self.pair_P2, self.spared_S2])
         keys = pairs[:, 0] * n + first_N[pairs[:, 1]]
@@ -69,7 +70,7 @@ def joined(first: Examples, other: Examples) -> Examples:
 
 @dataclass(frozen=True)
 class KnownPositives:
-    """Known answers: ascending keys `query * documents + document`, a copy as the first row `first_N` [n]."""
+    """Known answers: ascending keys, query x `documents` + document. Equal vectors share a row in `first_N`."""
 
     key_P: Ints
     documents: int

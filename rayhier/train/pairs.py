@@ -20,7 +20,7 @@ Search = Callable[[slice, int], Ints]
 
 
 def mine(search: Search, query_P: Ints, known: KnownPositives, top: int) -> Ints:
-    """Mine the `top` best documents, of copies one, that are no known answers: rows [p, top], -1 for none."""
+    """Mine for each pair the `top` best documents that are no known answers, of equal vectors one: rows [p, top]."""
     mined_PX = np.full((len(query_P), top), -1, dtype=np.int64)
     for start in range(0, len(query_P), CHUNK_QUERIES):
         part = slice(start, start + CHUNK_QUERIES)

@@ -68,7 +68,6 @@ def build(
     dev = corpus.record.counts["splits"]["dev"]
     _say_what_teaches(spec, supervised=pairs > 0, dev_queries=dev["queries"] if dev["relevant"] else 0)
     config = {
-        "spec": spec.model_dump(mode="json"),
         "seed": seed,
         "model": str(model.path),
         "corpus": str(corpus.folder),
@@ -76,7 +75,7 @@ def build(
         "generated": None if generated is None else str(generated.folder),
     }
     phases = spec.phases(pairs, int(corpus.record.counts["rows"]))
-    run_workers(train_worker, config, spec.cluster.train, attempt, f"train seed {seed}", sum(phases.values()))
+    run_workers(train_worker, spec, config, attempt, f"train seed {seed}", sum(phases.values()))
     history = files.read_json(attempt.root / METRICS)
     best = {phase: best_row(rows) for phase, rows in history.items()}
     if any(best[phase]["epoch"] == 0 for phase in ENCODER_PHASES if phase in best):
@@ -92,15 +91,15 @@ def build(
 
 def run_workers(
     worker: Callable[[dict[str, Any]], None],
+    spec: JobSpec,
     config: dict[str, Any],
-    workers: TrainWorkers,
     attempt: Attempt,
     title: str,
     epochs: int,
 ) -> None:
     """Run Ray Train's workers to their end, with a progress bar of `epochs` epochs.
 
-    A worker gets `config`, with the attempt's folders, fingerprint and title, and a queue `progress` for the bar.
+    A worker gets `config`, with spec, title, the attempt's folders and fingerprint, and a queue `progress` for the bar.
     """
     progress = Queue(actor_options={"num_cpus": 0})
     filesystem, path = arrow_filesystem(attempt.scratch / "ray")
@@ -108,13 +107,14 @@ def run_workers(
         worker,
         train_loop_config={
             **config,
+            "spec": spec.model_dump(mode="json"),
             "root": str(attempt.root),
             "scratch": str(attempt.scratch),
             "artifact": attempt.place.folder.name,
             "title": title,
             "progress": progress,
         },
-        scaling_config=_scaling(workers),
+        scaling_config=_scaling(spec.cluster.train),
         run_config=RunConfig(
             name=attempt.place.folder.name,
             storage_path=path,
@@ -179,7 +179,7 @@ def train_worker(config: dict[str, Any]) -> None:
     source: Source = "dev queries" if has_dev(corpus) else "pseudo-queries"
     material = Material(documents, examples, dev, phases, choice is not None, spans, titled, read, held_N, source)
     with ExitStack() as stack:
-        run = Run(spec, spec.cluster.train, phases, config, stack)
+        run = Run(spec, phases, config, stack)
         router, adoption = train(spec, seed, tower, material, run)
     if run.group.rank > 0:
         return
@@ -193,10 +193,8 @@ def train_worker(config: dict[str, Any]) -> None:
 
 
 class Run:
-    def __init__(
-        self, spec: JobSpec, workers: TrainWorkers, epochs: dict[str, int], config: dict[str, Any], stack: ExitStack
-    ) -> None:
-        self.workers, self.epochs = workers, epochs
+    def __init__(self, spec: JobSpec, epochs: dict[str, int], config: dict[str, Any], stack: ExitStack) -> None:
+        self.checkpoint_seconds, self.epochs = spec.cluster.train.checkpoint_seconds, epochs
         self.progress: Queue = config["progress"]
         self.group = WorkerGroup()
         self.loops: dict[str, Loop] = {}
@@ -225,7 +223,7 @@ class Run:
             if row is not None and self.sink is not None:
                 self.sink.log(name, row, loop.epoch)
                 self.progress.put_nowait({"phase": name, "reached": before + loop.epoch, **row})
-            if self.group.agree(loop.ended or time.monotonic() - saved >= self.workers.checkpoint_seconds):
+            if self.group.agree(loop.ended or time.monotonic() - saved >= self.checkpoint_seconds):
                 self._save()
                 saved = time.monotonic()
         if loop.stopped and not loop.epoch and self.sink is not None:

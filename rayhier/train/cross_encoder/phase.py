@@ -19,10 +19,12 @@ from rayhier.train.loop import Descent, Learner, Phase
 
 MEASURE = "nDCG@10"
 DEPTH, QUERIES = 50, 200
+"""Documents that are re-ranked for a dev query, and most dev queries."""
 Read = Callable[[Sequence[tuple[str, str]]], Floats]
 PASS = 1_000
 """Groups in a pass: a longer epoch is several passes, with checkpoints between them."""
 CPU_PAIRS = 64
+"""Pairs whose activations are in memory at a time, on a CPU."""
 
 
 @dataclass(frozen=True)

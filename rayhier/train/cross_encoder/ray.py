@@ -49,14 +49,9 @@ def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: 
         apart = kept_apart(corpus, vectors, spec)
         if not train_queries(corpus, vectors, apart).answered:
             raise InputError(NO_PAIRS.format(corpus.folder))
-    config = {
-        "spec": spec.model_dump(mode="json"),
-        "model": str(folder.path),
-        "corpus": str(corpus.folder),
-        "vectors": str(vectors.folder),
-    }
+    config = {"model": str(folder.path), "corpus": str(corpus.folder), "vectors": str(vectors.folder)}
     epochs = 0 if reads.train is None else reads.train.epochs
-    run_workers(train_worker, config, spec.cluster.train, attempt, PHASE, epochs)
+    run_workers(train_worker, spec, config, attempt, PHASE, epochs)
     settings = Settings.model_validate(files.read_json(attempt.root / SETTINGS))
     say(f"  precision {settings.precision}")
     counts: dict[str, Any] = {"settings": settings.model_dump(mode="json")}
@@ -68,8 +63,8 @@ def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: 
 
 def train_worker(config: dict[str, Any]) -> None:
     spec = JobSpec.model_validate(config["spec"])
-    reads, workers = _cross(spec), spec.cluster.train
-    torch.set_num_threads(workers.cpus)
+    reads = _cross(spec)
+    torch.set_num_threads(spec.cluster.train.cpus)
     root, folder = locate(config["root"]), Path(config["model"])
     corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
     device = best_device()
@@ -77,7 +72,7 @@ def train_worker(config: dict[str, Any]) -> None:
     model = load_cross_encoder(folder, reads.head, seed=seed).to(device)
     dev = _dev(corpus, vectors)
     with ExitStack() as stack:
-        run = Run(spec, workers, {}, config, stack)
+        run = Run(spec, {}, config, stack)
         if reads.train is not None:
             run(PHASE, _phase(spec, reads.train, model, corpus, vectors, dev))
         if run.group.rank > 0:

@@ -26,10 +26,11 @@ from rayhier.train.loop import Descent, Learner
 from rayhier.train.tower import Tower
 
 SPARE = 4
-
+"""Further documents to look at when siblings are drawn, as some are known answers."""
 ROUNDS = 3
-
+"""Iterations of k-means that move the trained centroids to the documents' trained vectors."""
 PSEUDO_WEIGHT = 0.5
+"""Weight of pseudo-queries in the loss, α. Judged pairs have weight 1."""
 
 
 class TrainingTree:
@@ -211,6 +212,7 @@ class Hce(EncoderPhase):
 
     @property
     def levels(self) -> list[int]:
+        """Levels below whose nodes further negatives are drawn (Eq. 7): one, or for form `paper` all from there on."""
         lowest = len(self.hierarchy)
         return [lowest] if self.spec.form == "single" else list(range(lowest, len(self.training_tree.counts) + 1))
 

@@ -28,10 +28,13 @@ AUCTIONS, EVEN, PRICE = 20, 1.2, 0.02
 """Most rounds of price changes; the imbalance that ends them; the price that a leaf of twice the mean size gains in
 one."""
 DEAREST = 0.2
+"""Largest price or discount, in cosine. No price separates identical documents."""
 UNSEEN = 20
 """Where documents are a sample of the corpus, every 20th row is read neither by k-means nor for prices."""
 FEWEST_GROUPED = 16_384
+"""Least number of leaves that lie in groups."""
 SAMPLE_A_LEAF = 256
+"""Documents for each leaf in the sample from which prices are computed."""
 
 
 def make_router(spec: LearnedIvfRouting, document_NM: Floats, seed: int, *, sampled: bool = False) -> LearnedIvfRouter:

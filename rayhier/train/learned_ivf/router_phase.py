@@ -27,9 +27,9 @@ MOST_JUDGED = 10
 """Number of a query's judged answers up to which each has the full weight; more answers share the weight of so many."""
 
 MEASURED = 1 << 24
-
+"""About the most densities, of dev pairs and leaves, that are in memory at a time."""
 FITTED = 1_024
-
+"""Most targets from which the leaves' first scale is fitted."""
 LEAST, MOST, THIRDS = 0.02, 50.0, 16
 """Least and greatest factor of the leaves' first weights, and how often a third of the range between them is left
 out."""
@@ -95,7 +95,7 @@ class RouterPhase(Phase):
     def __init__(
         self, router: LearnedIvfRouter, leaf_NR: Ints, targets: Targets, dev: Targets, spec: Teaching, seed: int
     ) -> None:
-        """Prepare to train a router whose documents lie in leaves [n, r], read by the first worker only."""
+        """Prepare to train a router whose documents lie in leaves [n, r]. The first worker reads these."""
         self.router, self.spec, self.seed = router, spec, seed
         self.sizes = leaf_sizes(leaf_NR, router.n_leaves)
         self.dev = dev
@@ -137,7 +137,7 @@ class RouterPhase(Phase):
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """Measure, as a geometric mean over dev queries' answers, all rows / rows visited until the answer."""
+        """Measure all rows, divided by the rows that dev queries visit until an answer: a geometric mean."""
         if self.learner.group.rank > 0:
             return {}
         dev, total = self.dev, 0.0

@@ -19,6 +19,7 @@ DEPTH = 100
 MOST_SEARCHED = 100_000
 """Most documents that dev queries search: their answers, and others at random."""
 MOST_NUMBERS = 1 << 28
+"""Most numbers that the largest vectors of the searched documents hold together."""
 SEED = 0
 
 

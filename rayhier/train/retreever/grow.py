@@ -15,7 +15,7 @@ from rayhier.cluster.tree import hierarchical_kmeans
 from rayhier.model.retreever import HIDDEN, AttentionSplits, Representations, RetreeverRouter, Splits
 from rayhier.spec.router import RetreeverRouting
 from rayhier.spec.train import RetreeverTraining
-from rayhier.spec.train.retreever import Comparison, Schedule
+from rayhier.spec.train.retreever import Comparison
 from rayhier.train.data import POSITIVES, others
 from rayhier.train.examples import Examples, joined, ranges
 from rayhier.train.group import WorkerGroup
@@ -31,13 +31,14 @@ NONE: Ints = np.zeros(0, np.int64)
 
 
 MOST_READ = 200_000
-
+"""Most documents that a start reads. Of more it reads a random sample."""
 DIRECTED = 3
 """Dimensions for each split that starts at a direction of the linear map: the last directions are mostly noise."""
 
 READ = 64
-
+"""Texts whose tokens are read at a time, without gradient."""
 SETTLED = 512
+"""Documents on which the first scores of attention splits are centred and scaled."""
 
 
 def grow(
@@ -61,15 +62,12 @@ def grow(
     examples, asking_too = with_documents(examples, document_NM, spec, seed, held_N)
     vectors = asking_too(from_tower(tower))
     read = vectors if read is None else asking_too(read)
+    matching = partial(MatchingPhase, tower=tower, examples=examples, spec=spec, seed=seed, measure=measure, read=read)
     direction_DM: Tensor | None = None
     if router.splits != "attention" and spec.start in ("auto", "mrl"):
         begin_MM = principal(document_NM, seed) if group.rank == 0 else torch.eye(dimension)
         adapter = Adapter(begin_MM, sizes(dimension))
-        all_sizes: Schedule = "matryoshka"
-        phase = MatchingPhase(
-            adapter, tower, examples, spec, seed, measure, read=read, schedule=all_sizes, rate=ADAPTER_RATE
-        )
-        run("adapter", phase)
+        run("adapter", matching(adapter, schedule="matryoshka", rate=ADAPTER_RATE))
         direction_DM = adapter.weight.detach().cpu()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -85,21 +83,13 @@ def grow(
     grown.to(tower.device)
     if group.rank == 0:
         _start(grown, spec, document_NM, direction_DM, seed, read)
-    at_once = READ if router.splits == "attention" else AT_ONCE
-    phase = MatchingPhase(
-        grown.representations,
-        tower,
-        examples,
-        spec,
-        seed,
-        measure,
-        read=read,
-        vectors=vectors,
-        anchor=spec.held(router.splits),
-        at_once=at_once,
-    )
+    at_once, anchor = READ if router.splits == "attention" else AT_ONCE, spec.held(router.splits)
+    phase = matching(grown.representations, vectors=vectors, anchor=anchor, at_once=at_once)
     run("tree", phase)
-    _keep_cells(grown, document_NM, phase)
+    leaf_N = phase.leaves(grown.representations.tree)
+    if len(document_NM):  # second leaves are chosen by the leaves' means, on the first worker
+        with torch.no_grad():
+            grown.cells.centroid_LM.copy_(torch.from_numpy(leaf_means(document_NM, leaf_N, grown.n_leaves)))
     return grown
 
 
@@ -134,14 +124,6 @@ def _start(
     else:
         removed_S = start_at_random(splits, document_NM, seed)
     router.representations.begin(removed_S)
-
-
-@torch.no_grad()
-def _keep_cells(router: RetreeverRouter, document_NM: Floats, phase: MatchingPhase) -> None:
-    """Store each leaf's mean vector in the first worker's router; second leaves are chosen by these."""
-    leaf_N = phase.leaves(router.representations.tree)
-    if len(document_NM):
-        router.cells.centroid_LM.copy_(torch.from_numpy(leaf_means(document_NM, leaf_N, router.n_leaves)))
 
 
 def asking(examples: Examples, document_NM: Floats, share: float, seed: int, held_N: Ints) -> tuple[Ints, Ints]:

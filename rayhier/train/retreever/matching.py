@@ -19,7 +19,9 @@ from rayhier.train.tower import Side, Tower, divided
 
 DESCENT = Descent(betas=(0.9, 0.95), decay=0.05, decays="matrices", warm_up=0.05, clip=1.0)
 AT_ONCE = 16_384
+"""Most texts to encode at a time, without gradient."""
 FLOATS = 1 << 24
+"""Most numbers in memory while vectors are computed."""
 
 Read = Callable[[Side, Ints], tuple[Tensor, ...]]
 """Function from a side and rows to their texts' vectors [n, m], or to tokens' vectors [n, t, m] and a mask [n, t], 1 on

@@ -5,8 +5,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rayhier.evaluate.calibrate import documents_as_queries, leaves_of, positions
-from rayhier.evaluate.exact_best import exact_best
+from rayhier.evaluate.calibrate import documents_as_queries, exact_best, leaves_of, positions
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.search.request.coded_router import SHORTLIST, CodedRouter

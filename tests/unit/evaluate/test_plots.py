@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rayhier.evaluate.plots import TITLES, write
+from rayhier.evaluate.output import TITLES, write_plots
 from rayhier.evaluate.report import Report
 from rayhier.spec import JobSpec
 
@@ -15,7 +15,7 @@ def test_every_plot_is_written_twice_even_without_exact_baselines_or_epochs(tmp_
     for result in evaluation.seeds if bare else ():
         result.rows.clear()
         result.history = {"joint": result.history["encoder"][:1]}
-    write(spec, evaluation, report, tmp_path)
+    write_plots(spec, evaluation, report, tmp_path)
     names = sorted(f"{name}.{suffix}" for name in TITLES for suffix in ("png", "svg"))
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     for name in TITLES:
