@@ -118,7 +118,6 @@ def shares(sizes: Ints, k: int) -> Ints:
 
 
 def _cells(vectors_NM: Floats, row_N: Ints, k: int, seed: int) -> Iterator[tuple[Ints, int]]:
-    """Rows and number of clusters of each cell; a cell that is still too large is cut again."""
     if k == 1 or min(len(row_N), SAMPLE_A_CLUSTER * k) * k <= FLAT:
         yield row_N, k
         return
@@ -159,7 +158,6 @@ def _probing(vectors_NM: Floats, cells: list[Ints]) -> list[Ints]:
 
 
 def _fill_empty(vectors_NM: Floats, centroid_KM: Floats, rows: list[Ints], seed: int) -> None:
-    """Cut the largest cluster that has two distinct vectors in two for each empty one, in place."""
     empty = [number for number, cluster_rows in enumerate(rows) if not len(cluster_rows)]
     largest = (
         [(-len(cluster_rows), number) for number, cluster_rows in enumerate(rows) if len(cluster_rows) > 1]
@@ -189,7 +187,6 @@ def _first_half(vectors_NM: Floats, seed: int) -> Bools | None:
 
 
 def _give_length(vectors_NM: Floats, centroid_KM: Floats, rows: list[Ints]) -> None:
-    """Give every centroid length 1, in place; one that has no direction becomes a vector of its cluster."""
     for number in np.flatnonzero(np.linalg.norm(centroid_KM, axis=1) < NO_LENGTH).tolist():
         centroid_KM[number] = vectors_NM[rows[number][0] if len(rows[number]) else 0]
     centroid_KM /= np.maximum(np.linalg.norm(centroid_KM, axis=1, keepdims=True), NO_LENGTH)

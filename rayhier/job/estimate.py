@@ -179,7 +179,6 @@ def _training_pairs(spec: JobSpec, work: Work) -> float:
 
 
 def _training(spec: JobSpec, work: Work) -> Cost:
-    """The cost of all training phases: tokens if texts are encoded again, else texts that head and router read."""
     train, documents = spec.train, min(work.documents, MOST_DOCUMENTS)
     phases, pairs = spec.phases(work.pairs, documents), work.pairs or documents
     times = {name: epochs * (_trainings(spec, work) if name == "encoder" else 1) for name, epochs in phases.items()}
@@ -195,7 +194,6 @@ def _training(spec: JobSpec, work: Work) -> Cost:
 
 
 def _trainings(spec: JobSpec, work: Work) -> int:
-    """Count the trainings of the encoder: one, and one for each fold that decides by train queries if it is kept."""
     few = work.pairs > 0 and DEV * work.pairs < ENOUGH
     if not spec.trains_encoder_alone or spec.encoder.adopt == "always" or not few:
         return 1

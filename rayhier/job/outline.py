@@ -60,7 +60,6 @@ def _worked(cost: Cost) -> str:
 
 
 def _short(count: float) -> str:
-    """A number of three digits as text, for instance 1.43M."""
     thousands = 0
     while count >= 999.5 and thousands < len("kMG"):
         count, thousands = count / 1000, thousands + 1
@@ -90,7 +89,6 @@ def notes(plan: Plan) -> list[str]:
 
 
 def _splits(plan: Plan) -> list[str]:
-    """Return warnings about queries in two splits, counted in the source's files, or else by the stage test."""
     if isinstance(plan.spec.corpus, FileCorpus):
         read = questions.read(sources.reader(plan.spec.corpus), None)
         return tables.notes({"asked_before": read.asked_before()})
@@ -99,7 +97,6 @@ def _splits(plan: Plan) -> list[str]:
 
 
 def _reading(plan: Plan) -> list[str]:
-    """Notes on the pairs that a cross-encoder reads: ahead of searches, and for a query."""
     lines, documents = [], plan.source.rows or ASSUMED_DOCUMENTS
     if plan.spec.scores is not None:
         lines.append(f"scores: {plan.spec.scores.pairs(documents):,} pairs are scored ahead of any search")
@@ -124,7 +121,6 @@ def _serving(plan: Plan) -> list[str]:
 
 
 def _too_large(plan: Plan) -> list[str]:
-    """Warnings for stages with a process that may not fit this machine's memory; none if the cluster is remote."""
     if not is_here(plan.spec):
         return []
     has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -268,7 +268,6 @@ class _Steps:
         )
 
     def _test(self, base: dict[str, str]) -> Step:
-        """The test split: the one step that reads what no training may read."""
         columns = _fields(self.spec.corpus, *PATHS, "fields", "passages")
         size = self.work.measured * (self.work.dimension * 4 + BYTES_A_QUERY)
         return self._step("test", base, size, source=self.plan.source.test_identity, corpus=columns)
@@ -324,7 +323,6 @@ class _Steps:
         )
 
     def _calibration(self, inputs: dict[str, str], seed: int) -> Step:
-        """How far dev queries go for what an exact search finds, and how much BM25 counts."""
         search, most = self.spec.search, min(self.work.queries, MOST_QUERIES)
         parts, size = dict[str, object](), BYTES_A_QUERY
         if self.spec.chooses_beam:
@@ -368,7 +366,6 @@ def beside_rows(spec: JobSpec, work: Work) -> float:
 
 
 def _leaves(spec: JobSpec) -> list[object]:
-    """Settings that place documents in leaves, for fingerprints of every index, and of models whose router spills."""
     return [spec.leaves_per_document]
 
 
@@ -407,7 +404,6 @@ def _generated(plan: Plan, documents: int) -> tuple[int, int]:
 
 
 def _reader(plan: Plan) -> int:
-    """Multiply-adds that one token takes in the cross-encoder; 0 without one."""
     return 0 if plan.cross_encoder is None else matrices(plan.cross_encoder.path)
 
 

@@ -50,7 +50,6 @@ def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = Fa
 
 
 def _prepare(plan: Plan, stages: Collection[str], *, fresh: bool) -> None:
-    """Check everything that can fail before work begins; with `fresh`, remove what is rebuilt."""
     try:
         files.probe(plan.workdir)
     except OSError as error:
@@ -113,7 +112,6 @@ def _make(plan: Plan, step: Step) -> Artifact:
 
 
 def _note_rate(plan: Plan, step: Step, seconds: float) -> None:
-    """Let later plans on this machine use the rate of a stage, unless it was too short to tell."""
     corpus = Artifact.open(plan.step("corpus").place.folder)
     work = replace(plan.work, documents=int(corpus.record.counts["rows"]))
     cost = stage_cost(step.stage, plan.spec, work)

@@ -124,5 +124,4 @@ def _train_memory(spec: JobSpec, work: Work) -> float:
 
 
 def _vectors(work: Work) -> float:
-    """Bytes of one float32 vector for every document and query."""
     return 4.0 * (work.documents + work.queries) * work.dimension

@@ -127,7 +127,6 @@ def _batch(parsed: argparse.Namespace, request: "Request") -> None:
 
 
 def _workers(parsed: argparse.Namespace) -> str:
-    """Say who searches."""
     if not _on_ray(parsed):
         return "this process"
     return f"{parsed.workers} on Ray at {parsed.address or 'cluster.address of the spec'}, a process of one thread each"
@@ -216,7 +215,6 @@ def _text(text: str) -> str:
 
 
 def _queries(query: str | None) -> Iterator[list[str]]:
-    """Yield groups of queries: `query`, or those typed at a prompt, or the non-blank lines of standard input."""
     if query is not None:
         yield [query]
         return
@@ -290,7 +288,6 @@ def fields_line(fields: Mapping[str, Any]) -> str:
 
 
 def _value(value: object) -> str:
-    """Format a simple text without quotes, and any other value as JSON, which cannot be misread."""
     plain = isinstance(value, str) and value.isprintable() and value and not {" ", '"'} & set(value)
     return str(value) if plain else json.dumps(value, ensure_ascii=not str(value).isprintable())
 

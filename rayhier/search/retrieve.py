@@ -236,7 +236,6 @@ class Widening:
 
 
 def _replaced(before: Ranking, asked_A: Ints, after: Ranking) -> Ranking:
-    """Replace some queries' results in a ranking by later ones; the numbers of rows scanned add up."""
     width, begin = after.row_QK.shape[1], before.documents.num_rows
     score_QK, row_QK = padded(before.score_QK, width, -np.inf), padded(before.row_QK, width, -1)
     score_QK[asked_A], row_QK[asked_A] = -np.inf, -1
@@ -276,7 +275,6 @@ class Retriever:
         return (yield from self._reranked(self.reranker, request, routes, outcome))
 
     def _retrieved(self, request: Request, routes: Routes) -> Retrieval:
-        """Retrieve the best documents by the request's mode, before any re-ranking."""
         fetch = request.pool or request.k
         if request.mode == "dense":
             return (yield from self._near(request, routes, fetch))
@@ -299,7 +297,6 @@ class Retriever:
         return Found(ranking, dense.leaves_QB, lost, dense.near)
 
     def _near(self, request: Request, routes: Routes, fetch: int) -> Retrieval:
-        """Retrieve the best `fetch` documents by vectors, in the leaves visited or among all documents."""
         if routes.flat is not None:
             return self._flat(request, routes, routes.flat, fetch)
         return self._in_leaves(request, routes, fetch)
@@ -315,7 +312,6 @@ class Retriever:
         return Found(replace(shortlist.finished(fetch), scanned_Q=scanned_Q), routes.leaves_QB, reply.names(q))
 
     def _in_leaves(self, request: Request, routes: Routes, fetch: int) -> Retrieval:
-        """Retrieve from leaves; queries that find too few documents visit more, unless a part did not answer."""
         rules, q = self.rules, len(routes.encoded)
         if request.where is not None:
             goal = Goal.of(request.k, request.beam, rules.leaves, rules.rows)
@@ -362,18 +358,15 @@ def unread(ranking: Ranking, k: int) -> Ranking:
 
 
 def _compacted(ranking: Ranking) -> Ranking:
-    """Drop the documents of a ranking that are no query's result."""
     score_QK, row_QK, documents = compact(ranking.score_QK, ranking.row_QK, ranking.documents)
     return replace(ranking, score_QK=score_QK, row_QK=row_QK, documents=documents)
 
 
 def _merged(parts: Sequence[Ranking], k: int, queries: int) -> Ranking:
-    """Merge the rankings of an index's parts to the best k results of each query."""
     return parts[0] if len(parts) == 1 else merge([Ranking.none(queries), *parts], k)
 
 
 def _resumed(retrieval: Retrieval, replies: list[Reply]) -> Retrieval:
-    """Continue a retrieval whose first round was yielded already; `replies` answer that round."""
     try:
         work = retrieval.send(replies)
         while True:

@@ -235,7 +235,6 @@ class Snapshot:
         return documents([self.read(work)], work)
 
     def __len__(self) -> int:
-        """Return the number of documents that searches see."""
         return self._documents
 
     @cached_property
@@ -280,7 +279,6 @@ class Snapshot:
                 return stored_and_tail(self._read, work, view, self._tail_leaves)
 
     def _read(self, work: Reading) -> Any:
-        """Do a piece of work by the leaf files alone."""
         match work:
             case Scan():
                 return self.leaves.scan(work.query_QM, work.leaves_QB, work.k, work.where, needs=work.needs)

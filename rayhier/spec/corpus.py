@@ -161,7 +161,6 @@ class _WithFields(_Cut):
 
     @property
     def field_types(self) -> dict[str, FieldType]:
-        """Types of the declared fields, name -> type."""
         return self.fields
 
 
@@ -190,22 +189,18 @@ class OwnFiles(_WithFields):
 
     @property
     def names_judgements(self) -> bool:
-        """Return True if the spec names a file of judgements."""
         return self.judgements != Judgements()
 
     @property
     def in_lines(self) -> bool:
-        """Return True if documents and queries are JSON lines, False if they are rows of parquet files."""
         return self.type == "jsonl"
 
     @property
     def row_columns(self) -> Columns:
-        """Names of the columns (JSON keys) that hold a document's id, title and text."""
         return self.columns
 
     @property
     def row_query_columns(self) -> Columns:
-        """Names of the columns (JSON keys) that hold a query's id and text."""
         return self.query_columns or self.columns
 
     @model_validator(mode="after")
@@ -226,7 +221,6 @@ class Beir(_WithFields):
 
     @property
     def row_columns(self) -> Columns:
-        """Names of the keys that hold a document's id (`_id`), title and text in a line of corpus.jsonl."""
         return Columns(id="_id")
 
 
@@ -272,7 +266,6 @@ class HuggingFace(_Cut):
 
     @property
     def row_columns(self) -> Columns:
-        """Names of the columns that hold a document's id (`_id`), title and text."""
         return Columns(id="_id")
 
 
@@ -289,7 +282,6 @@ class TextFiles(_Cut):
 
     @property
     def names_judgements(self) -> bool:
-        """Return False: a folder of texts has no queries."""
         return False
 
 

@@ -169,7 +169,6 @@ def answered(rules: Rules, chunk: Chunk, arguments: dict[str, Any], retrieve: Ca
 
 
 def _results(names: Sequence[str], found: Found, k: int, self_ids: Sequence[str] | None) -> pa.Table:
-    """Make the table of the best `k` results of each query, without the one that is the query itself (`self_ids`)."""
     ranking = found.ranking
     id_N, kept_QK = ranking.documents[ID].combine_chunks(), ranking.row_QK >= 0
     if self_ids is not None and len(id_N):
@@ -184,12 +183,10 @@ def _results(names: Sequence[str], found: Found, k: int, self_ids: Sequence[str]
 
 
 def _name(number: int) -> str:
-    """Return the name of a chunk's part."""
     return f"{number:06d}.parquet"
 
 
 def _join(parts: Sequence[Path], place: Path, kind: str) -> None:
-    """Write the rows of all parts to one file in the format that the output's ending names."""
     if kind == ".parquet":
         with pq.ParquetWriter(place, RESULTS) as writer:
             for part in parts:
@@ -233,7 +230,6 @@ def plan(job: Job, leaf_map: LeafMap, request: Request, workers: str) -> Iterato
 
 
 def _how(job: Job, request: Request) -> str:
-    """Say what a query is compared with."""
     rules, documents = job.rules, f"{job.manifest.documents:,} documents"
     words = {"dense": "", "bm25": f"the words of all {documents}", "hybrid": f"the words of all {documents}, and "}
     near = ""
@@ -250,7 +246,6 @@ def _how(job: Job, request: Request) -> str:
 
 
 def _bytes(job: Job, leaf_map: LeafMap, k: int) -> float:
-    """Estimate the bytes of the output before compression, by the mean size of some documents' ids."""
     shard = next((shard for shard in leaf_map.manifest.shards if shard.rows), None)
     if shard is None:
         return 0.0

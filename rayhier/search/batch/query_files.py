@@ -112,7 +112,6 @@ class QueryFile:
         return f"rows of {self.path}"
 
     def __len__(self) -> int:
-        """Count the rows, by the lines of the file or what parquet says of itself."""
         if self.path.suffix == ".parquet":
             try:
                 return int(files.read_metadata(self.path).num_rows)
@@ -143,7 +142,6 @@ class QueryFile:
             yield Chunk.of(kept)
 
     def _rows(self) -> Iterator[tuple[str, Any]]:
-        """Yield each row's place and what it holds: a mapping, or an error that says why it holds none."""
         if self.path.suffix == ".parquet":
             yield from self._parquet()
             return

@@ -88,7 +88,6 @@ class Worker:
         return answered(searcher.rules, chunk, arguments, retrieve)
 
     def _asked(self, workers: Sequence[Any], work: Reading) -> Reply:
-        """Ask the workers that a piece of work concerns: for a scan, those with leaves that queries visit."""
         if not isinstance(work, Scan):
             return Reply(get([_read(worker, work) for worker in workers]))
         visits = [work.visits(leaves) for leaves in self._leaves]
@@ -163,7 +162,6 @@ def _one_precision(workdir: str, now: Current) -> JobSpec:
 
 
 def _first(running: dict[Any, tuple[int, int]]) -> tuple[int, pa.Table]:
-    """Wait for a chunk, and return its number and its results; it is no longer running."""
     (ready,), _ = ray.wait(list(running), num_returns=1)
     try:
         (table,) = get([ready])
@@ -184,6 +182,5 @@ def _read(worker: Any, work: Reading) -> Any:
 
 
 def _one_thread() -> None:
-    """Let this thread's calls of torch and faiss use no other thread: each worker has a CPU."""
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)

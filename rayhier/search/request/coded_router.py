@@ -123,7 +123,6 @@ class CodedRouter:
         return self._coded(beam) if self._codes_pay(beam) else self.router.multiply_adds(beam)
 
     def _codes_pay(self, beam: int) -> bool:
-        """Return True if codes and the leaves behind them cost less than scoring all leaves in full."""
         return SHORTLIST * beam <= self.n_leaves and self._coded(beam) < self.router.multiply_adds(beam)
 
     def _coded(self, beam: int) -> int:

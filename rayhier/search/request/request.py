@@ -208,7 +208,6 @@ class Rules:
                 raise InputError(f"limits.max_{name}: got {most}; allowed: at least {default}, the spec's {KEYS[name]}")
 
     def _pooled(self, request: Request, held_Q: Ints) -> int:
-        """Count the documents found for re-ranking, over all queries of a request, at most."""
         if request.pool is None:
             return 0
         listed = {"dense": 0, "bm25": request.pool, "hybrid": self.search.hybrid.listed(request.k) * self.groups}
@@ -230,7 +229,6 @@ class Rules:
         return mode
 
     def _calls(self, rerank: bool | None, budget: int | None, queries: int, *, is_text: bool) -> int:
-        """Return the number of documents that the cross-encoder reads for each query; 0: not re-ranked."""
         if rerank and budget == 0:
             raise InputError("budget: got 0 with rerank true; allowed: 1 or more, or rerank false")
         if rerank is False or budget == 0:
@@ -252,7 +250,6 @@ class Rules:
         return _within("budget", calls, self.limits.max_budget)
 
     def _visits(self, requested: int | None, mode: Mode, calls: int, k: int) -> int:
-        """Return the most leaves that a query visits for `k` results."""
         reranking = self.search.reranking
         reads_all = calls > 0 and reranking is not None and reranking.pool == "all"
         if requested is not None:

@@ -181,7 +181,6 @@ def _train(folder: Path, leaf_map: LeafMap, shards: list[Shard]) -> None:
 
 
 def _sampled(leaf_map: LeafMap, shard: Shard, share: float) -> npt.NDArray[Any]:
-    """Read a share of a shard's vectors, removed ones too, as they are stored; the file is verified once."""
     cuts = np.linspace(0, shard.rows, RUNS + 1).astype(int).tolist()
     spans = [(begin, begin + math.ceil(share * (end - begin))) for begin, end in pairwise(cuts)]
     if share == 1:

@@ -86,7 +86,6 @@ class FlatScan:
     """Searches all documents of an index by a level of ReTreever's tree."""
 
     def __init__(self, similarity: LevelSimilarity, parts: Sequence[FlatPart], leaves: LeafScan) -> None:
-        """Take the parts to search, one for each segment of `leaves`, which reads documents' texts."""
         self.similarity, self._leaves = similarity, leaves
         self._parts = {number: part for number, part in enumerate(parts) if len(part.row_N)}
 
@@ -180,7 +179,6 @@ def nodes_of(leaf_map: LeafMap, shard: Shard) -> Sidecar:
 
 
 def _mapped(similarity: LevelSimilarity, leaf_map: LeafMap, shard: Shard, leaves: range, limit: float) -> FlatPart:
-    """Open a shard's numbers at a level; they are computed once, and cached by the files' checksums."""
     nodes = nodes_of(leaf_map, shard)
     files = f"{shard.file.sha256} {nodes.file.sha256} {nodes.maker} {leaf_map.void(shard).tolist()}"
     made_of = f"level {FORMAT} {similarity} {files} {leaves}"

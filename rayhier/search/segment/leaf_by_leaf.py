@@ -146,7 +146,6 @@ class Best:
 
 
 def _better(rows: StoredRows, query_QM: Floats, list_QB: Ints, least_Q: Floats) -> Iterator[Kept]:
-    """Yield all scores above `least_Q`, which the caller may raise meanwhile."""
     order_P, groups = _groups(rows.size_L, list_QB)
     query_P = order_P // list_QB.shape[1]
     room = Room(rows.index.d)

@@ -359,7 +359,6 @@ class LeafLists:
         score_K[count : count + len(forgotten)] = score_K[count - 1] if count else 0
 
     def _short(self, row_QK: Ints, list_QB: Ints, fetched: int) -> bool:
-        """Return True if a query has too few results although its leaves hold rows that were not fetched."""
         few = row_QK[:, -1] < 0
         return bool(few.any() and (self._scanned(list_QB[few]) > fetched).any())
 

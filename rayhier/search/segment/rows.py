@@ -248,7 +248,6 @@ class _Memory:
 
 
 def _blocks_read() -> int:
-    """Return the number of blocks that this thread had the system read from disks."""
     return resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)).ru_inblock
 
 
@@ -257,7 +256,6 @@ def _has_ties(score_QT: Floats) -> bool:
 
 
 def _ties(score_QT: Floats, k: int) -> int:
-    """Return the most rows of a query after its first k whose scores tie with the last of these."""
     ties_QT = (score_QT[:, k:] == score_QT[:, k - 1 : k]) & (score_QT[:, k:] > -np.inf)
     return int(ties_QT.sum(axis=1).max(initial=0))
 

@@ -241,7 +241,6 @@ class LeafScan:
         return Candidates(ranked, visited_Q, scanned_Q, whole_Q)
 
     def _fetched(self, k: int) -> int:
-        """Return the number of rows to fetch for k results: a document in two leaves has two."""
         if self.codec == "pq":
             return self._listed(k)
         copies = self.lists.copies

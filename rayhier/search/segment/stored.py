@@ -173,7 +173,6 @@ def read_shards(leaf_map: LeafMap, work: Lookup | Listing) -> list[pa.Table]:
 
 
 def _least(ids: pa.Array, count: int) -> pa.Array:
-    """Return the places of the `count` least ids, in any order."""
     return pc.select_k_unstable(pa.table({ID: ids}), count, [(ID, "ascending")])
 
 
@@ -188,12 +187,10 @@ def documents(tables: Sequence[pa.Table], work: Lookup | Listing) -> list[Stored
 
 
 def _passage(row: dict[str, Any]) -> int:
-    """Return the number of a passage, which ends its id after a `#`; 0 for a whole document."""
     return 0 if row[DOC_ID] == row[ID] else int(row[DOC_ID].rpartition("#")[2])
 
 
 def _document(name: str, parts: Sequence[dict[str, Any]]) -> Stored:
-    """Make a document from its first rows: one, or those of its passages in their order."""
     first, is_cut = parts[0], any(part[DOC_ID] != name for part in parts)
     texts = [str(part["text"]) for part in parts]
     fields = {key: value for key, value in first.items() if key not in (*OWN, DOC_ID)}

@@ -44,7 +44,6 @@ class Tail:
     """Documents of the changes after a version's last one, and the ids that these changes name."""
 
     def __init__(self, first: int, *, words: Language | None = "english") -> None:
-        """Begin empty, after change number `first`. `words`: language of the index's words."""
         self.first, self.last, self._words = first, first, words
         self._lock = threading.Lock()
         self.rows_of = dict[str, list[int]]()
@@ -124,7 +123,6 @@ class Tail:
         return TailView(self, number)
 
     def __len__(self) -> int:
-        """Return the number of rows, with those that were taken away."""
         return len(self.born)
 
 

@@ -47,7 +47,6 @@ class SingleProducts:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """Ask for it; afterwards torch has the number of threads that it had before the first that asked."""
         with self._lock:
             if not self._asked:
                 self._before = torch.get_num_threads()

@@ -106,7 +106,6 @@ class WordScan:
 
 
 def _opened(leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> PostingLists:
-    """Open the postings of the shards that a scan holds, and how rare words are in all others."""
     searched, others, spans = list[Postings](), list[Postings](), list[tuple[int, int]]()
     for shard in leaf_map.manifest.shards:
         is_searched = leaves.reads(shard)

@@ -56,7 +56,6 @@ class Postings:
     """Postings of a shard in mapped arrays; or only the number of documents that have each word."""
 
     def __init__(self, lease: Lease, *, rarity_alone: bool = False) -> None:
-        """Map the arrays in a folder of the cache; with `rarity_alone` it has no others."""
         self._lease, about = lease, json.loads((lease.folder / ABOUT).read_bytes())
         self.documents = int(about["documents"])
         """Number of documents."""
@@ -116,7 +115,6 @@ class Postings:
 
 
 def _counted(leaf_map: LeafMap, shard: Shard) -> pa.Table:
-    """Read a shard's postings. If an older rayhier split its texts into other words, count the words again."""
     table = leaf_map.postings(shard)
     if table.schema.metadata == schemas.POSTINGS.metadata:
         return table
@@ -239,7 +237,6 @@ class PostingLists:
             raise
 
     def _summed(self, query: "_Query", k: int, mask_N: Bools | None) -> tuple[Floats, Ints]:
-        """Add a query's words, the rarest first. Once no other row can be among the best, the rest is looked up."""
         score_N, threshold = self._accumulator, 0.0
         parts: list[Ints] = []
         for word in range(query.words):

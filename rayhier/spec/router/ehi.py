@@ -25,7 +25,6 @@ class EhiRouting(TreeSpec):
 
     @property
     def levels(self) -> int:
-        """Number of levels below the root."""
         return self.height
 
     def auto_leaves(self, documents: int) -> float:

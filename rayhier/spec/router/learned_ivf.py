@@ -42,12 +42,10 @@ class LearnedIvfRouting(TreeSpec):
 
     @property
     def spills(self) -> bool:
-        """Return True: only documents near a border between leaves get a second leaf."""
         return True
 
     @property
     def splits_leaves(self) -> bool:
-        """Return True: leaves are split and given up as the index changes."""
         return True
 
     def phases(self, *, supervised: bool) -> dict[str, int]:
@@ -55,7 +53,6 @@ class LearnedIvfRouting(TreeSpec):
         return {"router": TEACHING.epochs if supervised else 0}
 
     def targets(self, queries: int, documents: int) -> int:
-        """Estimate the number of texts that teach the router: judged queries, and documents used as queries."""
         return queries + min(documents, TEACHING.most, DOCUMENTS_A_QUERY * queries)
 
     def auto_leaves(self, documents: int) -> float:

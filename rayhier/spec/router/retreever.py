@@ -44,7 +44,6 @@ class RetreeverRouting(Routing):
 
     @property
     def reads(self) -> Reads:
-        """Part of an encoded text that routing needs: `tokens` where splits are by attention, else `vectors`."""
         return "tokens" if self.splits == "attention" else "vectors"
 
     @property
@@ -54,7 +53,6 @@ class RetreeverRouting(Routing):
 
     @property
     def sidecar_bytes(self) -> int:
-        """Bytes that sidecars of the leaf map take for a document: a float16 for each leaf."""
         return 2 * self.leaves
 
     def multiply_adds(self, leaves: int, dimension: int) -> float:

@@ -30,12 +30,10 @@ class ContrastTraining(InfoNce):
 
     @property
     def routes(self) -> bool:
-        """Return False: this training does not train the router, which learns after the encoder."""
         return False
 
     @property
     def needs_judgements(self) -> bool:
-        """Return True: without train judgements nothing is trained."""
         return True
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:  # noqa: ARG002  documents teach nothing here

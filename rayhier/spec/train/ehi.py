@@ -61,12 +61,10 @@ class EhiTraining(Training):
 
     @property
     def routes(self) -> bool:
-        """Return True: this training trains the router together with the encoder."""
         return True
 
     @property
     def needs_judgements(self) -> bool:
-        """Return False: without train judgements, documents serve as queries."""
         return False
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:  # noqa: ARG002  both teach it

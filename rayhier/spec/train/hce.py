@@ -138,27 +138,22 @@ class HceTraining(InfoNce):
 
     @property
     def routes(self) -> bool:
-        """Return False: this training does not train the router, which is made after it."""
         return False
 
     @property
     def needs_judgements(self) -> bool:
-        """Return False: without train judgements, pseudo-queries of documents are trained on."""
         return False
 
     @property
     def draws(self) -> PseudoQueries | None:
-        """Settings of the pseudo-queries that the embed stage draws and encodes; None if objective is supervised."""
         return None if self.objective == "supervised" else self.pseudo_queries
 
     @property
     def does_without_draws(self) -> bool:
-        """Return True if training can do without pseudo-queries, by pairs alone; else a run without any is refused."""
         return self.objective == "auto" and self.start != "whitened"
 
     @property
     def generation(self) -> GeneratedSpec | None:
-        """Settings of generated pairs, which are trained on in addition to judged pairs; None: no generated pairs."""
         return self.generated
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:

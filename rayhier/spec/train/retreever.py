@@ -88,17 +88,14 @@ class RetreeverTraining(Training):
 
     @property
     def routes(self) -> bool:
-        """Return True: this training trains the router; documents serve as queries where judgements are missing."""
         return True
 
     @property
     def needs_judgements(self) -> bool:
-        """Return False: without train judgements, the tree is trained by documents as queries."""
         return False
 
     @property
     def needs_differences(self) -> bool:
-        """Return True: training fails where all documents have the same vector, as no split separates them."""
         return True
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:
