@@ -68,6 +68,12 @@ def broken(*records):
 OTHER = {"model": "n"}
 KILLED = (event("killed", 2.6), event("started", 2.9))
 GOOD = {
+    "words tell the order of two lost changes": [
+        put(1, "c", "elm third", key="k"),
+        put(1.1, "c", "oak third", key="l"),
+        *KILLED,
+        search(3, "oak", [("a", "oak first")], 2),
+    ],
     "nothing happens": [get(1, "a", "oak first", 0), get(2, "c"), index(3, 2, 0)],
     "changes and reads": [
         put(1, "c", "oak third", 1),
@@ -253,7 +259,7 @@ BAD = {
     "a result of a later change": (["search"], [*if_one, search(1.1, "fern", [("c", "x")], 0, "dense")]),
     "a word that is not found": (["search", "words"], [search(1, "first", [], 0)]),
     "too few results by words": (
-        ["words"],
+        ["search", "words"],
         [put(1, "c", "oak third", 1), search(2, "oak", [("c", "oak third")], 1)],
     ),
     "a result without the word": (["words"], [search(1, "first", [("a", "oak first"), ("b", "elm second")], 0)]),

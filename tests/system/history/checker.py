@@ -17,6 +17,7 @@ import json
 import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -488,7 +489,7 @@ class Timeline:
         return sorted((name for name, numbers in self._numbers.items() if numbers), key=str.encode)
 
 
-def facts(operation: Operation, bounds: Bounds, ids: list[str], words: "Words") -> Iterator[Fact]:
+def facts(operation: Operation, bounds: Bounds, ids: list[str]) -> Iterator[Fact]:
     """What an answer says of documents; `ids` are those that it may speak of, in the order of their bytes."""
     if operation.status == 404 and operation.kind in ("get", "delete"):
         names = tuple([operation.sent["id"]] if operation.kind == "get" else operation.sent["ids"])
@@ -515,16 +516,15 @@ def facts(operation: Operation, bounds: Bounds, ids: list[str], words: "Words") 
         end = len(ids) if follows is None else bisect.bisect_right(ids, follows.encode(), key=str.encode)
         for name in {*shown, *ids[begin:end]}:
             yield _is(operation, name, shown.get(name))
-    elif (
-        operation.kind == "search"
-    ):  # results are documents of that log number; of a word of one text, all that have it
+    elif operation.kind == "search":  # results are documents of that log number, by words all that have one
         shown = {name: text for name, text, _ in operation.good["results"]}
         for name, text in shown.items():
             yield _is(operation, name, text)
-        if operation.sent["mode"] == "bm25" and not operation.good["partial"]:
-            for name, other in words.with_word(operation.sent["query"]):
-                if name not in shown:
-                    yield _told(operation, log, name, partial(operator.ne, other), f"was not {other!r}")
+        is_whole = not operation.good["partial"] and len(shown) < operation.sent["k"]
+        if operation.sent["mode"] == "bm25" and is_whole:
+            query = operation.sent["query"]
+            for name in (name for name in ids if name not in shown):
+                yield _told(operation, log, name, partial(_has_none, set(query.split())), f"had no word of {query!r}")
 
 
 def _any_gone(names: Iterable[str], state: State, log: int) -> bool:
@@ -535,6 +535,10 @@ def _were_there(names: Iterable[str], count: int, state: State, log: int) -> boo
     return sum(state(name, log) is not None for name in names) == count
 
 
+def _has_none(words: AbstractSet[str], text: str | None) -> bool:
+    return words.isdisjoint((text or "").split())
+
+
 def _is(operation: Operation, name: str, text: str | None) -> Fact:
     return _told(operation, operation.log, name, partial(operator.eq, text), f"was {text!r}")
 
@@ -543,22 +547,6 @@ def _told(operation: Operation, log: int, name: str, holds: Callable[[str | None
     """Make a fact about the text of one document at a log number."""
     said = f"{name} {said} at log {log}"
     return Fact(operation, log, log, (name,), lambda state, log: holds(state(name, log)), said)
-
-
-class Words:
-    """Which documents were ever written with a word that only one text has."""
-
-    def __init__(self, history: History, changes: Iterable[Change]) -> None:
-        self._with = defaultdict[str, set[tuple[str, str]]](set)
-        for effect in (history.documents, *(change.effect for change in changes)):
-            for name, text in effect.items():
-                for word in (text or "").split():
-                    self._with[word].add((name, str(text)))
-
-    def with_word(self, query: str) -> Iterable[tuple[str, str]]:
-        """Return documents and texts that have the word, where the query is one word and one text has it."""
-        having = self._with.get(query, set())
-        return having if len({text for _, text in having}) == 1 else ()
 
 
 def assigned(
@@ -578,11 +566,11 @@ def assigned(
     gaps = [number for number in range(1, bounds.top + 1) if number not in taken]
     candidates = _candidates(history, gaps, lost, bounds)
     affected = {name for of_gap in candidates for change in of_gap for name in change.effect}
-    words, speaking = Words(history, changes), sorted(affected, key=str.encode)
+    speaking = sorted(affected, key=str.encode)
     told = [
         fact
         for operation in history.operations
-        for fact in facts(operation, bounds, speaking, words)
+        for fact in facts(operation, bounds, speaking)
         if not affected.isdisjoint(fact.ids)
     ]
     told.sort(key=lambda fact: fact.high)
@@ -685,10 +673,10 @@ def states(
     history: History, changes: list[Change], bounds: Bounds, timeline: Timeline, makers: dict[int, Change]
 ) -> Iterator[Violation]:
     """Each answer is that of the documents at its log number, which the changes up to it make."""
-    ids, words = timeline.ids, Words(history, changes)
+    ids = timeline.ids
     counts = _counted(timeline, ids, bounds.top)
     for operation in history.operations:
-        for fact in facts(operation, bounds, ids, words):
+        for fact in facts(operation, bounds, ids):
             if not fact.allowed(timeline):
                 is_now = {name: timeline(name, fact.low) for name in fact.ids}
                 rule = "put or delete" if operation.kind in CHANGES else operation.kind
