@@ -14,17 +14,12 @@ from rayhier.spec.train import EhiTraining
 from rayhier.train.ehi import MINING_BEAM, Joint
 from rayhier.train.tower import HeadTower
 
-from ..conftest import told
+from ..conftest import M, told, unit
 from ..driver import Driver, ends_as_if_it_had_not_been_cut_off, run, same, weights
 
-N, M, SIGNAL = 240, 16, 8
 ROUTER = EhiRouting(type="ehi", branching=12)
 TALL = EhiRouting(type="ehi", branching=3, height=2)
 COLD, COLD_TALL = (router.model_copy(update={"warm_start": "none"}) for router in (ROUTER, TALL))
-
-
-def unit(vectors):
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 def spec(epochs=4, **hard):

@@ -13,6 +13,8 @@ from rayhier.train.hce import whiten as module
 from rayhier.train.hce.whiten import covariance, start_whitened, whitening
 from rayhier.train.tower import HeadTower
 
+from ..conftest import unit
+
 N, M = 400, 6
 NOISE_Q = np.array([-1, 1] * 4 + [0]) * (9 / 8) ** 0.5
 
@@ -31,10 +33,6 @@ def drawn():
 def tower(documents):
     sides = dict.fromkeys(("query", "document", "dev", "pseudo"), documents)
     return HeadTower(ResidualHead(M), sides, torch.device("cpu"))
-
-
-def unit(vectors):
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def test_the_covariance_is_of_all_differences_however_many_at_a_time(drawn, monkeypatch):
