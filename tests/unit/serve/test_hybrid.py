@@ -23,7 +23,7 @@ def worded(damageable):
     """A copy of the published index whose spec has BM25."""
     path = damageable / "current.json"
     now = json.loads(path.read_text())
-    now["spec"]["search"] = {"k": 7, "beam": 2, "hybrid": {"depth": 20, "weight": 0.3}}
+    now["spec"]["search"] = {"k": 7, "beam": 2, "hybrid": {"weight": 0.3}}
     path.write_text(json.dumps(now))
     return damageable
 

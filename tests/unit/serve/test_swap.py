@@ -97,7 +97,9 @@ def test_another_model_takes_the_place_of_the_one_that_is_served(kind, open_serv
     assert server.index()["model"] == MODEL
     nows[OTHER_MODEL] = train_again()
     assert server.index()["model"] == MODEL
+    old, new = (Artifact.open(work / "index" / name).root for name in (INDEX, OTHER_INDEX))
     look(server)
+    assert pins.held(old)
     shown, after = server.index(), server.search(TEXTS[3], 10)
     assert (shown["model"], shown["index"], shown["refused"]) == (OTHER_MODEL, OTHER_INDEX, None)
     assert (before["model"], after["model"]) == (MODEL, OTHER_MODEL)
@@ -109,8 +111,6 @@ def test_another_model_takes_the_place_of_the_one_that_is_served(kind, open_serv
     routed = server.client.post("/v1/route", json={"query": TEXTS[3], "beam": 3}, headers=READ).json()
     model = Model.of_workdir(work, nows[OTHER_MODEL])
     assert [leaf["leaf"] for leaf in routed["leaves"]] == model.route(model.encode([TEXTS[3]]), 3)[0][0].tolist()
-    old, new = (Artifact.open(work / "index" / name).root for name in (INDEX, OTHER_INDEX))
-    assert pins.held(old)
     drained(server)
     assert not pins.held(old)
     assert pins.held(new)
