@@ -292,7 +292,7 @@ def check(lines: Iterable[str]) -> Report:
     timeline, missing, lost = assigned(history, changes, bounds)
     violations += missing
     makers = {change.number: change for change in changes if change.number is not None} | lost
-    violations += states(history, changes, bounds, timeline, makers)
+    violations += states(history, bounds, timeline, makers)
     same, compared = repeatable(history)
     violations += same
     counts = dict(Counter(f"{operation.kind} {operation.status or 'cut'}" for operation in history.operations))
@@ -669,9 +669,7 @@ class _Search:
         self._timeline.drop(self._gaps[len(self.chosen)], change.effect)
 
 
-def states(
-    history: History, changes: list[Change], bounds: Bounds, timeline: Timeline, makers: dict[int, Change]
-) -> Iterator[Violation]:
+def states(history: History, bounds: Bounds, timeline: Timeline, makers: dict[int, Change]) -> Iterator[Violation]:
     """Each answer is that of the documents at its log number, which the changes up to it make."""
     ids = timeline.ids
     counts = _counted(timeline, ids, bounds.top)
