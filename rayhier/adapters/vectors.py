@@ -180,7 +180,7 @@ class VectorIndex:
             "workdir": str(self._folder),
             "corpus": {"type": "jsonl", "documents": "none"},
             "encoder": {"model": "package:none", "similarity": similarity},
-            "router": {"type": "learned_ivf", "rank": 0},
+            "router": {"type": "learned_ivf"},
             "index": {"vectors": vectors, "words": False},
             "search": {"k": self._k, **search},
         }

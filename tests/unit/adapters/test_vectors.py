@@ -108,7 +108,7 @@ def test_fewer_vectors_than_leaves_are_refused():
     [
         ({"router": {"leaves": 3}}, "router.leaves"),
         ({"corpse": {}}, "corpse"),
-        ({"router": {"rank": -1}}, "router.rank"),
+        ({"router": {"branching": -1}}, "router.branching"),
     ],
 )
 def test_sections_that_are_not_allowed_are_named(sections, message):
