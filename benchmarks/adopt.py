@@ -187,7 +187,7 @@ class Case:
     def phase(self, seed: int) -> EncoderPhase:
         """Make the training, not begun."""
         data, (examples, dev, spans) = self.small.data, self._read
-        encoder = as_embedded(data.spec, data.vectors, 0).encoder.model_copy(update={"train": "head", "device": "cpu"})
+        encoder = as_embedded(data.spec, data.vectors, 0).encoder.model_copy(update={"train": "head"})
         tower = build_tower(encoder, data.model, data.corpus, self.documents, examples, dev, spans)
         return self.make(seed)(tower, examples)
 

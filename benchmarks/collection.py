@@ -153,5 +153,5 @@ class Collection:
 
     def tower(self, examples: Examples, part: LearningPart, dev: Queries, spans: Spans | None) -> Tower:
         """A head on the stored vectors, or a part of the transformer, untrained, that learns from these examples."""
-        spec = as_embedded(self.spec, self.vectors, 0).encoder.model_copy(update={"train": part, "device": "cpu"})
+        spec = as_embedded(self.spec, self.vectors, 0).encoder.model_copy(update={"train": part})
         return build_tower(spec, self.model, self.corpus, self.documents, examples, dev, spans)

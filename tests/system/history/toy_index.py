@@ -65,7 +65,7 @@ def _make(work: Path, seed: int, model: str, index: str) -> Current:
             "encoder": {"model": str(encoder), "max_length": 32, "precision": "float32"},
             "index": {"vectors": "float32"},
             "router": {"type": "learned_ivf", "branching": LEAF_COUNT},
-            "search": {"k": 7, "beam": 2, "hybrid": {"depth": 20, "weight": 0.3}},
+            "search": {"k": 7, "beam": 2, "hybrid": {"weight": 0.3}},
             "cluster": {"address": "local"},
         }
     )
