@@ -77,7 +77,7 @@ def job(name: str, folder: Path, **router: object) -> JobSpec:
             "workdir": str(folder),
             "corpus": {"type": "jsonl", "documents": "synthetic"},
             "encoder": {"model": "package:none", "train": "head"},
-            "router": {"type": "learned_ivf", "rank": 0, **router},
+            "router": {"type": "learned_ivf", **router},
             "cluster": {"address": "local", "index": {"workers": 2, "cpus": 1}},
         }
     )

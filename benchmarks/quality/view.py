@@ -203,8 +203,7 @@ class View:
         assert isinstance(own, LearnedIvfRouting)
         key = own, spec.index
         if key not in self._indexes:
-            bend = {"rank": 0} if self.examples.same else {}
-            router = make_router(own.model_copy(update=bend), self.vectors, self.seed)
+            router = make_router(own, self.vectors, self.seed)
             leaf_NR = settle(router, self.vectors, spec, self.seed)
             if not self.examples.same:
                 train(RouterPhase(router, leaf_NR, *self.targets, TEACHING, self.seed))
@@ -215,6 +214,6 @@ class View:
         """An index before it is taught: documents as they lie, leaves by their centroids, no bend."""
         index, own, (n, m) = self.index(spec), spec.router, self.vectors.shape
         assert isinstance(own, LearnedIvfRouting)
-        router = empty_router(own.model_copy(update={"rank": 0}), n, m, self.seed)
+        router = empty_router(own, n, m, self.seed)
         router.begin(index.router.cells.centroid_LM)
         return Index(router, index.leaf_NR)

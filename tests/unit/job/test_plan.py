@@ -307,14 +307,6 @@ def test_a_workdir_of_another_format_is_refused(tiny_spec: Callable[..., Path], 
         make_plan(load(tiny_spec(), [f"workdir={work}"]))
 
 
-@pytest.mark.parametrize("key", ["rank"])
-def test_more_dimensions_than_the_vectors_have_are_refused(key: str, tiny_spec: Callable[..., Path]) -> None:
-    most = make_plan(load(tiny_spec())).model.dimension
-    make_plan(load(tiny_spec(), [f"router.{key}={most}", "router.height=1"]))
-    with pytest.raises(InputError, match=rf"router\.{key}: got {most + 1}; allowed: at most {most}, the vectors'"):
-        make_plan(load(tiny_spec(), [f"router.{key}={most + 1}", "router.height=1"]))
-
-
 def test_a_changed_source_changes_everything(tiny_spec: Callable[..., Path], tiny_corpus: Path) -> None:
     spec = tiny_spec()
     before = fingerprints(spec)
