@@ -12,7 +12,7 @@ from rayhier.evaluate.systems.documents import BaselineDocuments
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record
 from rayhier.train.data import neighbours
-from rayhier.train.phases import dev_queries
+from rayhier.train.phases import dev_and_spans
 
 N, M = 40, 8
 
@@ -87,20 +87,22 @@ def test_a_split_without_judgements_has_no_queries(published):
 
 def test_without_dev_judgements_held_out_documents_ask(published):
     documents = load_documents(*published)
-    assert set(dev_queries(*published, documents).ids) == {documents.ids[row] for row in holdout_rows(documents.ids)}
+    assert set(dev_and_spans(*published, documents)[0].ids) == {
+        documents.ids[row] for row in holdout_rows(documents.ids)
+    }
 
 
 def test_dev_judgements_of_zero_alone_are_none(published, tmp_path):
     judged = {"judgements/dev.parquet": judgements([("q0", "d05", 0), ("q3", "d30", -1)])}
     corpus = artifact(tmp_path / "zero", "corpus", judged | texts())
     documents = load_documents(*published)
-    assert set(dev_queries(corpus, published[1], documents).ids) <= set(documents.ids)
+    assert set(dev_and_spans(corpus, published[1], documents)[0].ids) <= set(documents.ids)
 
 
 def test_dev_judgements_are_used_where_one_is_above_zero(published, tmp_path):
     judged = {"judgements/dev.parquet": judgements([("q0", "d05", 0), ("q3", "d30", 1)])}
     corpus = artifact(tmp_path / "one", "corpus", judged | texts())
-    assert dev_queries(corpus, published[1], load_documents(*published)).ids == ["q3", "q0"]
+    assert dev_and_spans(corpus, published[1], load_documents(*published))[0].ids == ["q3", "q0"]
 
 
 def test_a_tenth_is_held_out_whatever_the_order():
