@@ -22,10 +22,8 @@ CHUNK_TEXTS = 16_384
 """Number of texts that are sorted by length together. Meanwhile the next ones are tokenised."""
 
 
-CPU_TOKENS = 4_096
-"""Most tokens, padding included, that a CPU encodes in one forward pass: larger batches outgrow its caches."""
-GPU_TOKENS, TEXTS = 65_536, 256
-"""Most tokens, padding included, that a GPU encodes in one forward pass, and most texts."""
+CPU_BATCH, GPU_BATCH = (64, 4_096), (256, 65_536)
+"""Most texts, and most tokens with padding, of a forward pass. Larger batches outgrow the caches of a CPU."""
 
 
 def limit_threads(cpus: int) -> None:
@@ -43,7 +41,7 @@ class TextEncoder:
         self.tokenise = Tokeniser(self.encoder.tokenizer, self.encoder.layout.prompt, self.max_length)
         self.seen = 0
         """Number of tokens encoded since the encoder was loaded."""
-        self.tokens = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
+        self.texts, self.tokens = CPU_BATCH if self.device.type == "cpu" else GPU_BATCH
         self.padding: int = self.encoder.tokenizer.pad_token_id or 0
         self._layers: Layers = BothOutputs(self.encoder)
 
@@ -125,7 +123,7 @@ class TextEncoder:
     def _batches(self, tokens: Tokens) -> Iterator[Tokens]:
         start = 0
         while start < len(tokens):
-            size = min(TEXTS, max(1, self.tokens // max(1, len(tokens[start]))))
+            size = min(self.texts, max(1, self.tokens // max(1, len(tokens[start]))))
             yield tokens[start : start + size]
             start += size
 

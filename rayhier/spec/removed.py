@@ -18,7 +18,7 @@ REMOVED: dict[str, str] = {
     "cross_encoder.train.pairs": "leave the key out: a cross-encoder learns from its corpus",
     "cross_encoder.train.seed": "leave the key out: the seed is 0",
     "cross_encoder.train.teacher": "leave the key out: the weight is 0.5",
-    "encoder.batch_size": "leave the key out: a GPU reads at most 256 texts of together 65,536 tokens at a time",
+    "encoder.batch_size": "leave the key out: a CPU encodes at most 64 texts at a time, and a GPU 256",
     "encoder.device": "leave the key out: CUDA is used if there is such a device; CUDA_VISIBLE_DEVICES= hides it",
     "evaluate.baselines=codes": "compare with exact_same_encoder, or with faiss_ivf_same_encoder",
     "evaluate.visited": "leave the key out: the report has 1, 2, 5, 10, 20, 40 and 100%",
@@ -73,6 +73,6 @@ REMOVED: dict[str, str] = {
 
 
 def advice(key: str, value: object) -> str | None:
-    """Return what to write instead of a key or its value; None if neither was removed."""
+    """Return what to write instead of a key or its value. None if neither was removed."""
     instead = REMOVED.get(key) or REMOVED.get(f"{key}={value}")
     return None if instead is None else f"removed; {instead}"

@@ -67,7 +67,7 @@ def test_batch_size_and_order_do_not_matter(minilm, base, monkeypatch):
     order = np.random.default_rng(0).permutation(len(TEXTS))
     shuffled = ours(minilm).encode([TEXTS[row] for row in order])
     assert np.abs(shuffled - base[order]).max() < 1e-5
-    monkeypatch.setattr("rayhier.embed.encode.TEXTS", 1)
+    monkeypatch.setattr("rayhier.embed.encode.CPU_BATCH", (1, 4_096))
     assert np.abs(ours(minilm).encode(TEXTS) - base).max() < 1e-5
 
 

@@ -59,9 +59,8 @@ def test_texts_end_where_the_transformer_does(tiny_model):
 
 @pytest.mark.parametrize(("most_texts", "tokens", "most"), [(4, 10_000, 4), (64, 40, 20), (64, 1, 1)])
 def test_batches_keep_both_limits(tiny_model, texts, monkeypatch, most_texts, tokens, most):
-    monkeypatch.setattr("rayhier.embed.encode.TEXTS", most_texts)
     encoder = tiny(tiny_model)
-    encoder.tokens = tokens
+    encoder.texts, encoder.tokens = most_texts, tokens
     shapes = []
     hidden = encoder.encoder.hidden
     monkeypatch.setattr(encoder.encoder, "hidden", lambda ids, mask: shapes.append(ids.shape) or hidden(ids, mask))
