@@ -20,7 +20,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that the first argument names with the arguments after it; returns the command's exit code.
+    """Run the command that the first argument names with the arguments after it. Returns the command's exit code.
 
     `arguments` None: those of the process. argparse exits with code 2 where there is no such command.
     """

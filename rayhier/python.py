@@ -43,7 +43,7 @@ RESULTS, WIDTH = 10, 100
 
 
 def open_index(workdir: str | os.PathLike[str]) -> "Index":
-    """Open the index that a run built in `workdir` (a folder, s3:// or gs://); InputError where there is no index."""
+    """Open the index that a run built in `workdir` (a folder, s3:// or gs://). InputError where there is no index."""
     return Index(workdir)
 
 
@@ -52,7 +52,7 @@ class Results(Sequence[Hit]):
     """Results of one query, best first: a sequence of hits that prints as a table; `to_pandas` makes a data frame."""
 
     query: str | None
-    """Text of the query; None where the query was a vector."""
+    """Text of the query. None where the query was a vector."""
     answer: Answer
     """The hits, and the number of documents visited to find them."""
 
@@ -182,7 +182,7 @@ class Index:
         return [Results(text, answer) for text, answer in zip(texts, self._searcher.answer(request), strict=True)]
 
     def document(self, id: str) -> Stored:  # noqa: A002 the name in every interface
-        """Read the document with an id: title, text, declared fields, leaves; InputError where there is none."""
+        """Read the document with an id: title, text, declared fields, leaves. InputError where there is none."""
         documents = self._stored(Lookup((id,)))
         if not documents:
             raise InputError(f"id: got {id!r:.80}; allowed: the id of a document in the index")
@@ -200,7 +200,7 @@ class Index:
         return self._searcher.documents(work)
 
     def encode(self, texts: str | Sequence[str]) -> Floats:
-        """Encode n texts by the trained encoder; returns float32 [n, m], unit vectors where similarity is cosine."""
+        """Encode n texts by the trained encoder. Returns float32 [n, m], unit vectors where similarity is cosine."""
         return self._searcher.model.encode([texts] if isinstance(texts, str) else list(texts)).numpy
 
     def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
@@ -242,7 +242,7 @@ class Index:
         return self._reopened()
 
     def delete(self, ids: str | Sequence[str]) -> int:
-        """Delete documents by their ids; returns the new version, which later searches use.
+        """Delete documents by their ids. Returns the new version, which later searches use.
 
         InputError where an id is not in the index.
         """
@@ -271,7 +271,7 @@ class Index:
 
 
 def _array(numbers: Any) -> Floats:
-    """Return numbers as a float32 array; InputError where `numbers` holds anything but numbers."""
+    """Return numbers as a float32 array. InputError where `numbers` holds anything but numbers."""
     try:
         return np.asarray(numbers, dtype=np.float32)
     except (TypeError, ValueError):

@@ -174,7 +174,7 @@ def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float
 
 
 def call(function: Callable[..., T], cpus: int, *arguments: Any, gpus: float = 0) -> T:
-    """Run `function(*arguments)` in a cluster process with `cpus` CPUs; returns its result, raises its InputError."""
+    """Run `function(*arguments)` in a cluster process with `cpus` CPUs. Returns its result, raises its InputError."""
     try:
         result: T = ray.get(ray.remote(num_cpus=cpus, num_gpus=gpus or None)(function).remote(*arguments))
     except RayTaskError as error:

@@ -167,7 +167,7 @@ def tracked(spec: JobSpec, title: str, artifact: str, board: Path | None = None)
 
 
 def located(spec: JobSpec) -> JobSpec:
-    """Make the tracker's path one that every process of this machine understands; InputError where it is none."""
+    """Make the tracker's path one that every process of this machine understands. InputError where it is none."""
     match spec.track:
         case MlflowTracker(file=str(file)) as tracker:
             placed = {"uri": f"{SQLITE}{resolve('track.uri', file)}"}
@@ -221,7 +221,7 @@ def _opened(spec: JobSpec, title: str, artifact: str) -> Tracker:
 
 
 def _import(name: str) -> Any:
-    """Import a tracker's package, which then tells nobody that it is used; InputError that says what to install."""
+    """Import a tracker's package, which then tells nobody that it is used. InputError that says what to install."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")

@@ -35,7 +35,7 @@ class RayhierANN(RunnerReports, BaseANN):
         self._index.put(range(len(X)), X)
 
     def set_query_arguments(self, search: Mapping[str, Any]) -> None:
-        """Search as a spec's section `search` says; InputError names a key that is not allowed."""
+        """Search as a spec's section `search` says. InputError names a key that is not allowed."""
         self._index.search_as(search)
         self._said[1:] = [dict(search)]
 

@@ -34,11 +34,11 @@ class RayhierStreamingANN(RunnerReports, BaseStreamingANN):
         """Do nothing: the first vectors that are inserted make the leaves."""
 
     def insert(self, X: npt.NDArray[Any], ids: npt.NDArray[np.uint32]) -> None:
-        """Add vectors [n, m] under new numbers [n]; InputError where a number is there already."""
+        """Add vectors [n, m] under new numbers [n]. InputError where a number is there already."""
         self._index.put(ids.tolist(), X)
 
     def delete(self, ids: npt.NDArray[np.uint32]) -> None:
-        """Delete the vectors under some numbers; InputError where a number is not there."""
+        """Delete the vectors under some numbers. InputError where a number is not there."""
         self._index.delete(ids.tolist())
 
     def replace(self, X: npt.NDArray[Any], ids: npt.NDArray[np.uint32]) -> None:

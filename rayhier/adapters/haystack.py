@@ -54,7 +54,7 @@ class RayhierDocumentStore:
         self._store = store_of(Client(index, token and token.resolve_value()) if is_served else index)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the index's place and where its token is read, but no token; InputError for an open index."""
+        """Return the index's place and where its token is read, but no token. InputError for an open index."""
         if not isinstance(self.index, str):
             raise InputError("to_dict: got an open index; allowed: a store made from a workdir or an address")
         return default_to_dict(self, index=self.index, token=self.token and self.token.to_dict())
@@ -96,11 +96,11 @@ class RayhierDocumentStore:
         self._store.delete([document.id for document in self._store.all()])
 
     def delete_by_filter(self, filters: dict[str, Any]) -> int:
-        """Delete the documents that meet a filter; returns their number."""
+        """Delete the documents that meet a filter. Returns their number."""
         return len(self._store.delete([document.id for document in self._matching(filters)]))
 
     def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
-        """Write metadata over those of the documents that meet a filter; returns their number."""
+        """Write metadata over those of the documents that meet a filter. Returns their number."""
         there = list(self._matching(filters))
         if not all(document.is_whole for document in there):
             raise ValueError("update_by_filter: the corpus is cut into passages; allowed: to write whole documents")

@@ -68,7 +68,7 @@ class RayhierVectorStore(VectorStore):
         index: Any = None,
         **_: Any,
     ) -> Self:
-        """Add texts to an index; InputError without one, as an index is trained, or with another's embeddings."""
+        """Add texts to an index. InputError without one, as an index is trained, or with another's embeddings."""
         if index is None:
             raise InputError("index: got none; allowed: a workdir with an index, or a server's address")
         if embedding is not None and not isinstance(embedding, RayhierEmbeddings):
@@ -85,7 +85,7 @@ class RayhierVectorStore(VectorStore):
         ids: Sequence[str | None] | None = None,
         **_: Any,
     ) -> list[str]:
-        """Write texts, which replace those with the same ids; returns the ids, made where none are given."""
+        """Write texts, which replace those with the same ids. Returns the ids, made where none are given."""
         contents = list(texts)
         named = [str(uuid.uuid4()) if id_ is None else str(id_) for id_ in (ids or [None] * len(contents))]
         about, fields = metadatas or [{} for _ in contents], self._store.fields()
@@ -145,7 +145,7 @@ class RayhierRetriever(BaseRetriever):
     k: int = 10
     filter: dict[str, Any] | None = None
     mode: Mode | None = None
-    """Order of results: dense, bm25 or hybrid; None: as the index's spec says."""
+    """Order of results: dense, bm25 or hybrid. None: as the index's spec says."""
     rerank: bool | None = None
 
     def model_post_init(self, _: Any) -> None:

@@ -89,7 +89,7 @@ class RayhierLlamaVectorStore(BasePydanticVectorStore):
         return self._store
 
     def add(self, nodes: Sequence[BaseNode], **_: Any) -> list[str]:
-        """Write nodes, which replace those with the same ids; returns their ids."""
+        """Write nodes, which replace those with the same ids. Returns their ids."""
         fields = self._store.fields()
         rows = []
         for node in nodes:
@@ -101,7 +101,7 @@ class RayhierLlamaVectorStore(BasePydanticVectorStore):
         return [node.node_id for node in nodes]
 
     def delete(self, ref_doc_id: str, **_: Any) -> None:
-        """Delete the nodes of a document; InputError where the corpus keeps no node whole, so that none is known."""
+        """Delete the nodes of a document. InputError where the corpus keeps no node whole, so that none is known."""
         if self._store.fields().get(METADATA) != "string":
             said = f"allowed: delete_nodes, or a corpus that declares the field {METADATA!r} of type string"
             raise InputError(
@@ -110,14 +110,14 @@ class RayhierLlamaVectorStore(BasePydanticVectorStore):
         self._store.delete([node.node_id for node in self.get_nodes() if node.ref_doc_id == ref_doc_id])
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
-        """Read the nodes with some ids that meet a filter; None: any."""
+        """Read the nodes with some ids that meet a filter. None: any."""
         if filters is None and node_ids is not None:
             return list(map(_node, self._store.get(node_ids)))
         there = map(_node, store.matching(self._store, where(filters)))
         return [node for node in there if node_ids is None or node.node_id in node_ids]
 
     def delete_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **_: Any) -> None:
-        """Delete the nodes with some ids that meet a filter; InputError without either."""
+        """Delete the nodes with some ids that meet a filter. InputError without either."""
         if node_ids is None and filters is None:
             raise InputError("delete_nodes: got neither node_ids nor filters; allowed: one of them, or clear()")
         self._store.delete([node.node_id for node in self.get_nodes(node_ids, filters)])
@@ -127,7 +127,7 @@ class RayhierLlamaVectorStore(BasePydanticVectorStore):
         self._store.delete([document.id for document in self._store.all()])
 
     def query(self, query: VectorStoreQuery, **options: Any) -> VectorStoreQueryResult:
-        """Find the best nodes of a text, or of a vector of `RayhierEmbedding`; InputError where it asks for more."""
+        """Find the best nodes of a text, or of a vector of `RayhierEmbedding`. InputError where it asks for more."""
         unknown = [name for name in UNSAID if getattr(query, name) not in (None, [])]
         if unknown:
             raise InputError(f"query: got {unknown[0]}; allowed: query_str or query_embedding, mode, filters, top k")
@@ -166,7 +166,7 @@ class RayhierLlamaRetriever(BaseRetriever):
 
 
 def where(filters: MetadataFilters | None) -> dict[str, Any] | None:
-    """Return rayhier's filter for LlamaIndex's; InputError where rayhier has no such operator."""
+    """Return rayhier's filter for LlamaIndex's. InputError where rayhier has no such operator."""
     if filters is None or not filters.filters:
         return None
     parts = [_one(part) if isinstance(part, MetadataFilter) else where(part) or {} for part in filters.filters]

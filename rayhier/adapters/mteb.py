@@ -62,7 +62,7 @@ class RayhierSearch(_Named):
         self._options: dict[str, Any] = {"mode": mode, "rerank": rerank}
 
     def index(self, corpus: Any, **_: Any) -> None:
-        """Write the task's documents that the index lacks; InputError if it holds other documents or texts."""
+        """Write the task's documents that the index lacks. InputError if it holds other documents or texts."""
         wanted = {row["id"]: (row.get("title") or "", row["text"]) for row in corpus}
         there = {document.id: (document.title, document.text) for document in self._store.all()}
         if others := [id_ for id_, texts in there.items() if wanted.get(id_) != texts]:
@@ -76,7 +76,7 @@ class RayhierSearch(_Named):
     def search(
         self, queries: Any, *, top_k: int, top_ranked: Mapping[str, list[str]] | None = None, **_: Any
     ) -> dict[str, dict[str, float]]:
-        """Find the best `top_k` documents of each query; InputError for a task that gives the documents to rank."""
+        """Find the best `top_k` documents of each query. InputError for a task that gives the documents to rank."""
         if top_ranked is not None:
             raise InputError("top_ranked: got documents to rank; allowed: a retrieval task")
         answers = self._store.search(queries["text"], top_k, **self._options)
@@ -93,7 +93,7 @@ class RayhierEncoder(_Named):
         super().__init__(name, index)
 
     def encode(self, inputs: Iterable[Mapping[str, Sequence[str]]], **_: Any) -> Floats:
-        """Encode texts, batch by batch, blank ones as a full stop; returns float32 [n, m]."""
+        """Encode texts, batch by batch, blank ones as a full stop. Returns float32 [n, m]."""
         texts = [text for batch in inputs for text in batch["text"]]
         return self._store.encode([text if text.strip() else "." for text in texts])
 
@@ -107,7 +107,7 @@ class RayhierEncoder(_Named):
 
 
 def corpus_task(workdir: str, split: Literal["dev", "test"] = "test") -> AbsTaskRetrieval:
-    """Make a retrieval task of the corpus and the judged queries of a run; InputError where a file is not there."""
+    """Make a retrieval task of the corpus and the judged queries of a run. InputError where a file is not there."""
     place = locate(workdir)
     now = current.read(place)
     corpus, vectors = (current.artifact(place, now, kind) for kind in ("corpus", "vectors"))

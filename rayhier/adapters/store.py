@@ -40,7 +40,7 @@ class Document:
     title: str
     text: str
     fields: Mapping[str, Any]
-    """Values of the declared fields; None for a missing value."""
+    """Values of the declared fields. None for a missing value."""
     score: float = 0.0
     is_whole: bool = True
     """False where the text is that of passages, which may overlap."""
@@ -56,7 +56,7 @@ class Document:
 
 
 def _object(text: Any) -> dict[str, Any] | None:
-    """Read a JSON object; None where the text is anything else."""
+    """Read a JSON object. None where the text is anything else."""
     try:
         read = json.loads(text)
     except (TypeError, ValueError):
@@ -91,7 +91,7 @@ class Opened:
             self.index.add(rows, upsert=True)
 
     def delete(self, ids: Sequence[str]) -> list[str]:
-        """Delete documents as one version of the index; returns the ids that were there."""
+        """Delete documents as one version of the index. Returns the ids that were there."""
         there = [document.id for document in self.get(ids)]
         if there:
             self.index.delete(there)
@@ -177,7 +177,7 @@ class Served:
             begin += size
 
     def delete(self, ids: Sequence[str]) -> list[str]:
-        """Delete documents, each thousand as a change of the log; returns the ids that were there."""
+        """Delete documents, each thousand as a change of the log. Returns the ids that were there."""
         there = [document.id for document in self.get(ids)]
         for begin in range(0, len(there), PAGE):
             self.client.delete(there[begin : begin + PAGE])
@@ -241,7 +241,7 @@ def store_of(index: "str | os.PathLike[str] | Index | Client") -> Store:
 
 
 def matching(store: Store, where: Mapping[str, Any] | None) -> Iterator[Document]:
-    """Read all documents that meet a filter, in the order of ids; InputError where it is not allowed."""
+    """Read all documents that meet a filter, in the order of ids. InputError where it is not allowed."""
     if where is None:
         yield from store.all()
         return

@@ -115,7 +115,7 @@ class VectorIndex:
         """Since `search_as`: queries, documents visited for them, and rows and leaves compared."""
 
     def put(self, numbers: Iterable[int], vector_NM: npt.NDArray[Any], *, replaces: bool = False) -> None:
-        """Add vectors [n, m] under new numbers [n]; InputError if one is there already, unless it `replaces`."""
+        """Add vectors [n, m] under new numbers [n]. InputError if one is there already, unless it `replaces`."""
         table = pa.table([_ids(numbers), *[pa.repeat("", len(vector_NM))] * 2], schema=schemas.DOCUMENTS)
         with self._own_cache():
             if self._space is None or self._router is None:
@@ -127,7 +127,7 @@ class VectorIndex:
             self._changed(self._router)
 
     def delete(self, numbers: Iterable[int]) -> None:
-        """Delete the vectors with some numbers; InputError where a number is not there."""
+        """Delete the vectors with some numbers. InputError where a number is not there."""
         if self._router is None:
             raise InputError("numbers: got some, but there are no vectors; allowed: to put vectors first")
         with self._own_cache():
@@ -135,7 +135,7 @@ class VectorIndex:
             self._changed(self._router)
 
     def search_as(self, search: Mapping[str, Any]) -> None:
-        """Let searches follow a spec's section `search`; InputError names a key that is not allowed."""
+        """Let searches follow a spec's section `search`. InputError names a key that is not allowed."""
         self._spec = self._read(search)
         self.asked = self.visited = self.compared = 0
         if self._router is not None:

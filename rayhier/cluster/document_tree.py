@@ -131,7 +131,7 @@ def _cells(vectors_NM: Floats, row_N: Ints, k: int, seed: int) -> Iterator[tuple
 
 
 def _settle(vectors_NM: Floats, centroid_KM: Floats, own_N: Ints, cells: list[Ints], ends: list[int]) -> Ints:
-    """Let vectors change to clusters of near cells, and move centroids, in place; returns the clusters [n]."""
+    """Let vectors change to clusters of near cells, and move centroids, in place. Returns the clusters [n]."""
     probing = _probing(vectors_NM, cells)
     for _ in range(ROUNDS):
         for number, row_R in enumerate(members(own_N, len(centroid_KM))):
@@ -178,7 +178,7 @@ def _fill_empty(vectors_NM: Floats, centroid_KM: Floats, rows: list[Ints], seed:
 
 
 def _first_half(vectors_NM: Floats, seed: int) -> Bools | None:
-    """Split vectors [n, m] in two clusters, neither empty: Booleans [n], True in the first; None if all are equal."""
+    """Split vectors [n, m] in two clusters, neither empty: Booleans [n], True in the first. None if all are equal."""
     differs_N: Bools = (vectors_NM != vectors_NM[0]).any(axis=1)
     if not differs_N.any():
         return None

@@ -23,7 +23,7 @@ CAST_ROWS = 65_536
 def spherical_kmeans(
     vectors_NM: Floats, k: int, seed: int, iterations: int = ITERATIONS, rows: Ints | None = None
 ) -> Floats:
-    """Cluster unit vectors [n, m] in float32 or float16, or only its `rows`; returns unit centroids [k, m].
+    """Cluster unit vectors [n, m] in float32 or float16, or only its `rows`. Returns unit centroids [k, m].
 
     ValueError where k exceeds n.
 
@@ -39,7 +39,7 @@ def spherical_kmeans(
 
 
 def refined(vectors_NM: Floats, centroid_KM: Floats, rounds: int) -> Floats:
-    """Improve unit centroids [k, m] by `rounds` iterations of k-means over unit vectors [n, m]; returns [k, m].
+    """Improve unit centroids [k, m] by `rounds` iterations of k-means over unit vectors [n, m]. Returns [k, m].
 
     ValueError where k exceeds n.
     """
@@ -94,7 +94,7 @@ def _in_two_steps(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations
 
 
 def fit(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations: int = ITERATIONS) -> tuple[Floats, Ints]:
-    """Cluster the rows `row_N` [n] of vectors; returns unit centroids [k, m] and the number [n] of each row's nearest.
+    """Cluster the rows `row_N` [n] of vectors. Returns unit centroids [k, m] and the number [n] of each row's nearest.
 
     Centroids are learned from a sample of at most SAMPLE_A_CLUSTER rows for each cluster, copied to memory. The
     nearest centroids are then found for all rows, CAST_ROWS at a time.

@@ -1,6 +1,6 @@
 """Queries and judgements of a source, checked against each other and the documents by the driver process.
 
-Queries and judgements of the test split are an artifact of their own, so that more of them change nothing that was
+Queries and judgements of the test split are a separate artifact, so that more of them change nothing that was
 trained.
 """
 

@@ -22,7 +22,7 @@ TOGETHER = 64
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a table of measures: of the index as it is searched, and of exact search; returns the exit code."""
+    """Print a table of measures: of the index as it is searched, and of exact search. Returns the exit code."""
     options = _parser().parse_args(arguments)
     return run_command(lambda: print("\n".join(_measure(options))))
 

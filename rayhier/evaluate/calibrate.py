@@ -266,7 +266,7 @@ def best_beside(judge: Judge, ranking: Ranking, score_QK: Values, base_QK: Float
 
 
 def reordered(ranking: Ranking, score_QK: Values, base_QK: Floats, beside: float) -> Ranking:
-    """Order a ranking's documents by scores [q, k], -inf where there are none, + `beside` times base scores [q, k]."""
+    """Order documents by scores [q, k] plus `beside` times base scores [q, k]. -inf stands for no score."""
     added_QK = np.where(np.isfinite(score_QK), base_QK, 0.0)
     total_QK = (score_QK + beside * added_QK).astype(np.float32)
     order_QK = np.argsort(-total_QK, axis=1, kind="stable")

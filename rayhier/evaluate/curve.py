@@ -20,7 +20,7 @@ class System:
     rank: Callable[[int], Ranking]
     routing: Callable[[int], float]
     seconds: Callable[[int], Values] | None = None
-    """Function from a beam to the seconds [n] that some single queries take on one core; None: they are not timed."""
+    """Function from a beam to the seconds [n] that some single queries take on one core. None: they are not timed."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Point:
     measures: dict[str, float]
     values: Mapping[str, Values] = field(default_factory=dict, compare=False, repr=False)
     microseconds: float | None = field(default=None, compare=False)
-    """Median time of a single query on one core; None where it was not measured."""
+    """Median time of a single query on one core. None where it was not measured."""
 
     def flat(self) -> dict[str, float]:
         costs = ("beam", "visited_mean", "visited_p95", "cost_mean", "leaves_mean")

@@ -93,13 +93,13 @@ class Evaluation:
     asked_before: dict[str, int]
     """Number of `queries`, and of queries that also train or choose, `by_id` or `by_text`. Empty if no query does."""
     level: int | None = None
-    """Level of ReTreever's tree by which the index is searched; None where a query visits leaves."""
+    """Level of ReTreever's tree by which the index is searched. None where a query visits leaves."""
     cut: dict[str, Any] | None = None
     """How dev was cut out of train, as the record of the corpus says. None if dev has its own judgements."""
     corpus: int | None = None
     """Number of documents of the corpus, where a filter chose some; else None."""
     left_out: int | None = None
-    """Number of judged queries that are not measured because no answer matches the filter; None without a filter."""
+    """Number of judged queries that are not measured because no answer matches the filter. None without a filter."""
 
 
 def evaluate(

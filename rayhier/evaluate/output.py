@@ -197,7 +197,7 @@ def write_plots(spec: JobSpec, evaluation: Evaluation, report: Report, folder: L
 
 
 def _recall_visited(axes: Axes, evaluation: Evaluation, report: Report, measure: str) -> None:
-    """Draw a curve for each system, the mean over seeds; a system without a curve is a horizontal line."""
+    """Draw a curve for each system, the mean over seeds. A system without a curve is a horizontal line."""
     for number, name in enumerate(evaluation.seeds[0].curves):
         curves = [result.curves[name] for result in evaluation.seeds]
         x = np.mean([[point.visited_mean for point in curve] for curve in curves], axis=0)

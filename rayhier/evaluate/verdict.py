@@ -65,12 +65,15 @@ def _hybrid(spec: JobSpec, report: Report) -> list[str]:
         how = "Hybrid, by ranks"
     elif any(weight.queries for weight in report.weights):
         chosen = ", ".join(dict.fromkeys(f"{weight.weight:g}" for weight in report.weights))
-        how = f"Hybrid, with BM25's weight {chosen}, chosen by {report.weights[0].chosen_by}"
+        how = f"Hybrid, with BM25's weight {chosen} ({report.weights[0].chosen_by} chose it)"
     else:
         usual = report.weights[0].weight if report.weights else fusion.chosen
         how = f"Hybrid, with BM25's weight {usual:g}"
     gain, beside = tables.said(over), tables.said(beyond)
-    return [f"{how}: {measure} {alone:.3f} -> {both:.3f}, {gain}; over BM25 alone, {words:.3f}, {beside}."]
+    return [
+        f"{how}: {measure} {alone:.3f} -> {both:.3f}, {gain}.",
+        f"BM25 alone: {measure} {words:.3f}. Hybrid search gains {beside}.",
+    ]
 
 
 def _reranked(spec: JobSpec, report: Report) -> list[str]:
@@ -81,7 +84,7 @@ def _reranked(spec: JobSpec, report: Report) -> list[str]:
     after, value = report.systems[name], report.systems[name].measures[measure]
     before = report.systems.get(rows[0].baseline)  # none where seeds are searched differently
     instead = "" if before is None or before.ms is None else f" instead of {before.ms:,.0f}"
-    worse = "; it makes results worse: search without it" if rows[0].high < 0 and not rows[0].doubt else ""
+    worse = ". It makes results worse: search without it" if rows[0].high < 0 and not rows[0].doubt else ""
     gain = f"{measure} {value - rows[0].difference:.3f} -> {value:.3f}, {tables.said(rows[0])}"
     cost = f"for {after.ms or 0:,.0f} ms a query{instead}{worse}{rows[0].doubt}"
     return [f"Re-ranked, {after.calls or 0:.0f} calls a query: {gain}, {cost}."]

@@ -111,7 +111,7 @@ def noise(seed: int, name: str, number: int, shape: tuple[int, int]) -> np.ndarr
 
 
 def load(folder: Path) -> Any:
-    """Load a model in float32; InputError where its kind does not write text, or weights are missing."""
+    """Load a model in float32. InputError where its kind does not write text, or weights are missing."""
     from transformers import AutoModelForSeq2SeqLM
 
     try:

@@ -76,7 +76,7 @@ class GeneratePart:
 
 
 def build(spec: JobSpec, source: PairSource, corpus: Artifact, attempt: Attempt) -> Output:
-    """Read a file of pairs, or write queries for documents of `corpus`; InputError where no pair is accepted."""
+    """Read a file of pairs, or write queries for documents of `corpus`. InputError where no pair is accepted."""
     match spec.train.generation:
         case PairFile():
             sources = [read_file(source.path, corpus, spec.corpus.limits)]
@@ -144,7 +144,7 @@ def last_hash(corpus: Artifact, most: int) -> int | None:
 
 
 def read_file(path: Path, corpus: Artifact, limits: Limits) -> Source:
-    """Read a file of pairs: accepted and rejected ones; InputError where no pair names a document of the corpus."""
+    """Read a file of pairs: accepted and rejected ones. InputError where no pair names a document of the corpus."""
     form = lines.Format(lambda line: check.pair(check.json_row(line), limits), ALLOWED)
     rows = lines.whole(NamedFile(path.name, path), form).rows
     parsed = collect(distinct(known(rows, document_ids(corpus)), set()))
@@ -187,7 +187,7 @@ def distinct(rows: Rows[Pair], earlier: set[bytes]) -> Rows[Pair]:
 
 
 def write(root: Location, sources: Sequence[Source]) -> Output:
-    """Write accepted pairs, their queries and rejected rows below `root`, as parquet files; returns counts and files.
+    """Write accepted pairs, their queries and rejected rows below `root`, as parquet files. Returns counts and files.
 
     A text that is a query of several documents is one query there.
     """

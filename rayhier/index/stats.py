@@ -62,7 +62,7 @@ class Due:
     def advice(self) -> list[str]:
         lines = []
         if self.dear > DEAR and len(self.grown):
-            times = f"searches compare {self.dear:.2f} times the rows of an index made anew (above {DEAR})"
+            times = f"searches compare {self.dear:.2f} times the rows of a rebuilt index (above {DEAR})"
             lines.append(f"maintain: {times}; {len(self.grown):,} leaves are to be split")
         if self.emptier > EMPTIER:
             lines.append(f"maintain: {self.emptier:.0%} of the leaves are nearly empty (above {EMPTIER:.0%})")

@@ -30,7 +30,7 @@ MOST_PATHS = 2_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the tree, a node or a path, or write an HTML page; returns exit code 2 after a user's mistake, else 0."""
+    """Print the tree, a node or a path, or write an HTML page. Returns exit code 2 after a user's mistake, else 0."""
     options = _parser().parse_args(arguments)
     return run_command(lambda: _show(options))
 
@@ -146,7 +146,7 @@ def _path(steps: "Sequence[PathStep]") -> Iterator[str]:
 
 
 def _write_page(tree: "Inspection", file: Path, depth: int) -> tuple[int, int]:
-    """Write the page of the first `depth` levels of a tree; returns its size in bytes and its number of nodes.
+    """Write the page of the first `depth` levels of a tree. Returns its size in bytes and its number of nodes.
 
     InputError where the tree has too many nodes for a page, or the file cannot be written.
     """

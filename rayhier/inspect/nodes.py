@@ -77,7 +77,7 @@ class Inspection:
         return Node(0, 0, 0, sum(manifest.counts), [], [])
 
     def node(self, name: str) -> Node:
-        """Find the node named LEVEL:NUMBER; InputError where there is none."""
+        """Find the node named LEVEL:NUMBER. InputError where there is none."""
         level, _, number = name.partition(":")
         if level.isdecimal() and number.isdecimal() and 1 <= int(level) <= len(self.levels):
             nodes = self.levels[int(level) - 1]
@@ -122,7 +122,7 @@ class Inspection:
         return titles
 
     def document(self, name: str) -> list[PathStep]:
-        """Return the path of a document to its leaf, with probabilities; InputError for an id not in the index."""
+        """Return the path of a document to its leaf, with probabilities. InputError for an id not in the index."""
         paths = self.documents([name])
         if name not in paths:
             raise InputError(f"--document: got {name!r}, which the index does not hold; allowed: an id of a document")

@@ -91,7 +91,7 @@ class Cost:
         return START + self.amount / (self.rate * self.devices)
 
     def measured(self, seconds: float) -> float | None:
-        """Return the rate of a run that took so many seconds; None if they do not tell it from the start."""
+        """Return the rate of a run that took so many seconds. None if they do not tell it from the start."""
         return None if seconds < 2 * START or not self.amount else self.amount / (seconds - START) / self.devices
 
 

@@ -22,7 +22,7 @@ TOKENS, TEXTS = 1_000, 100
 
 
 def measure(plan: Plan) -> None:
-    """Note the rate at which this process encodes some documents; InputError if they cannot be read yet."""
+    """Note the rate at which this process encodes some documents. InputError if they cannot be read yet."""
     spec, texts, count = plan.spec, list[str](), 0.0
     for text in islice(_texts(plan), TEXTS):
         texts.append(text)

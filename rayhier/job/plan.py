@@ -110,9 +110,9 @@ class Plan:
     source: Source
     model: ModelFolder
     pairs: PairSource | None = None
-    """Source of generated pairs; None without `train.generated`."""
+    """Source of generated pairs. None without `train.generated`."""
     cross_encoder: CrossEncoderFolder | None = None
-    """The cross-encoder's folder; None without `cross_encoder`."""
+    """The cross-encoder's folder. None without `cross_encoder`."""
     steps: list[Step] = field(default_factory=list)
 
     def step(self, kind: Kind, seed: int | None = None) -> Step:
@@ -135,7 +135,7 @@ class Plan:
 
     @property
     def report(self) -> Artifact | None:
-        """The published evaluation; None where it is not published yet or the corpus has no judgements."""
+        """The published evaluation. None where it is not published yet or the corpus has no judgements."""
         return self.step("evaluate").place.published() if self.evaluates else None
 
     @property
@@ -156,7 +156,7 @@ class Plan:
 
 
 def make_plan(spec: JobSpec) -> Plan:
-    """Check corpus, model and workdir and plan the steps; InputError where any is missing or the job cannot fit."""
+    """Check corpus, model and workdir and plan the steps. InputError where any is missing or the job cannot fit."""
     place = workdir.find(spec.workdir)
     current.check_format(place)
     described = source.describe(spec.corpus)

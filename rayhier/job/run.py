@@ -22,7 +22,7 @@ from rayhier.storage.writer_lease import refuse_while_written
 
 
 def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> dict[str, Any]:
-    """Make every artifact of the named stages that is not published yet; returns a summary, as JSON values.
+    """Make every artifact of the named stages that is not published yet. Returns a summary, as JSON values.
 
     With `fresh`, the artifacts of these stages, and all that depend on a model among them, are removed and made again.
     The summary has name, workdir, steps and seconds. Raises InputError before any step runs where an input is missing,
@@ -232,7 +232,7 @@ def _make_current(plan: Plan) -> None:
 
 
 def _weight(plan: Plan, seed: int) -> float | None:
-    """BM25's weight that was chosen for a seed's model; None where none was, or not yet."""
+    """BM25's weight that was chosen for a seed's model. None where none was, or not yet."""
     calibration = plan.step("calibration", seed).place.published() if plan.spec.chooses_weight else None
     if calibration is None:
         return None
@@ -256,7 +256,7 @@ def _show_report(plan: Plan) -> None:
 
 
 def carry_changes(plan: Plan, spec: JobSpec, artifacts: dict[str, str]) -> str | None:
-    """Carry changes of the index that current.json names into this run's; returns that index's fingerprint.
+    """Carry changes of the index that current.json names into this run's. Returns that index's fingerprint.
 
     Where current.json names this run's index already, the one before it, carried again where it was written to since;
     None where there was none. Where nobody wrote to the index that it names, but a server to the one before that, this

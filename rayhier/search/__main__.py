@@ -156,7 +156,7 @@ def _answers(parsed: argparse.Namespace, workdir: "Location", now: "Current", jo
 
 
 def _checked(parsed: argparse.Namespace) -> "Request":
-    """Return a request without queries for what is asked; InputError where the index does not allow it.
+    """Return a request without queries for what is asked. InputError where the index does not allow it.
 
     Raises InputError too where the query has no words, or options do not go together.
     """
@@ -205,7 +205,7 @@ def _parse(text: str, fields: Mapping[str, Any]) -> Any:
 
 
 def _text(text: str) -> str:
-    """Return a query unchanged; InputError where it has no words or is not UTF-8."""
+    """Return a query unchanged. InputError where it has no words or is not UTF-8."""
     from rayhier.spec.query import check_text
 
     try:
@@ -235,7 +235,7 @@ def _queries(query: str | None) -> Iterator[list[str]]:
 
 
 def _prompted() -> str | None:
-    """Read a line at a prompt; None at the end of input."""
+    """Read a line at a prompt. None at the end of input."""
     try:
         return input("query> ")
     except EOFError:

@@ -11,7 +11,7 @@ from rayhier.storage.paths import Location
 
 
 def index_root(workdir: Location, now: Current) -> Location:
-    """Return the folder of the leaf map's versions; InputError where a file of the index is not as published."""
+    """Return the folder of the leaf map's versions. InputError where a file of the index is not as published."""
     index = current.artifact(workdir, now, "index")
     index.verify(without=CHANGING)
     return index.root

@@ -100,13 +100,13 @@ class Reranker:
 
     spec: Rerank
     read: Read | None
-    """Function that scores pairs in this process; None where another process scores them."""
+    """Function that scores pairs in this process. None where another process scores them."""
     base_weight: float = 0.0
     """Weight of the base score, which is added to the cross-encoder's."""
     factors: Factors | None = None
     anchors: Anchors | None = None
     slope: float | None = None
-    """Slope of the cross-encoder's score on the base score; None: that of the factors."""
+    """Slope of the cross-encoder's score on the base score. None: that of the factors."""
 
     def __call__(
         self,
@@ -118,7 +118,7 @@ class Reranker:
         *,
         by_score: bool = False,
     ) -> Ranking:
-        """Re-rank a ranking of q queries, whose documents have columns `doc_id` and `vector`; returns the best k.
+        """Re-rank a ranking of q queries, whose documents have columns `doc_id` and `vector`. Returns the best k.
 
         `texts` and `query_QM` [q, m] are the queries and their vectors. Documents that were read come first, by score;
         then the pool's others by estimates below these, then documents outside the pool in their order. `budget`
@@ -231,7 +231,7 @@ def below(score_P: Values, calls: int) -> Values:
 def open_reranker(
     spec: JobSpec, published: Mapping[str, Artifact], leaf_map: LeafMap, *, reads: bool = True
 ) -> Reranker | None:
-    """Open the re-ranker of a spec from the artifacts published, by kind; None where the spec does not re-rank.
+    """Open the re-ranker of a spec from the artifacts published, by kind. None where the spec does not re-rank.
 
     With `reads` False the cross-encoder itself is not opened, as another process scores pairs. InputError where factors
     were made for another model than the leaf map's.

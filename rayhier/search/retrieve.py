@@ -148,7 +148,7 @@ class Found:
     lost: list[list[str]]
     """Names, for each query, of the parts of the index that it needed but that did not answer."""
     near: Ranking | None = None
-    """Best documents by vectors alone, before words are fused or anything is re-ranked; None where words or a level of
+    """Best documents by vectors alone, before words are fused or anything is re-ranked. None where words or a level of
     a tree order documents."""
 
 
@@ -262,7 +262,7 @@ class Retriever:
     reranker: Reranker | None = None
 
     def __call__(self, request: Request, routes: Routes, held_Q: Ints | None = None) -> Retrieval:
-        """Yield the work that answers a request whose queries were encoded and routed; returns the outcome.
+        """Yield the work that answers a request whose queries were encoded and routed. Returns the outcome.
 
         `held_Q` [q] is the number of rows in the leaves that each query visits, where the number of documents to
         re-rank is limited. InputError where it exceeds the limit.

@@ -128,7 +128,7 @@ class Snapshot:
     ) -> Self:
         """Open a version of the index that `now` names (None: the newest), and read a range of its leaves (None: all).
 
-        Searches see the change log up to number `log`; None: all of it where `version` is None too, else what the
+        Searches see the change log up to number `log`. None: all of it where `version` is None too, else what the
         version's files hold. The encoder's transformer is loaded at the first text. The model of the snapshot `before`
         is used again where that is the version's. InputError as in `open`, and where an object of the log is damaged.
         """
@@ -146,7 +146,7 @@ class Snapshot:
             return snapshot
 
     def see(self, log: int | None = None) -> None:
-        """Let searches see the log up to a number (None: all); InputError where it has none, or one is damaged."""
+        """Let searches see the log up to a number (None: all). InputError where it has none, or one is damaged."""
         first, last = self.manifest.log, self.follow(log)
         if log is not None and last != log:
             end = ChangeLog(self.leaf_map.root).last(first)
@@ -154,7 +154,7 @@ class Snapshot:
         self.log = last
 
     def follow(self, number: int | None = None) -> int:
-        """Read the log's changes up to a number (None: all) into the tail; returns the number of the last one read.
+        """Read the log's changes up to a number (None: all) into the tail. Returns the number of the last one read.
 
         InputError where an object of the log is damaged or missing; what came before it is in the tail.
         """
@@ -168,7 +168,7 @@ class Snapshot:
         return self._model if isinstance(self._model, Model) else self._model()
 
     def model_of(self, manifest: Manifest, spec: JobSpec) -> Model | None:
-        """Return this snapshot's model where it is that of another version; None: another must be opened."""
+        """Return this snapshot's model where it is that of another version. None: another must be opened."""
         mine = self.manifest
         is_same = (mine.model, mine.revision) == (manifest.model, manifest.revision) and self.spec == spec
         return self.model if is_same else None
@@ -311,7 +311,7 @@ class Snapshot:
         return _joined([stored, tail], work.k)
 
     def open_files(self) -> None:
-        """Open every file that searches read now, as a server does; InputError where one is not as published.
+        """Open every file that searches read now, as a server does. InputError where one is not as published.
 
         Vectors that rows are scored again by are read ahead, where they fill no more than half of the memory.
         """
@@ -327,7 +327,7 @@ class Snapshot:
         return opened.intact() and (self.words is None or self.words.intact())
 
     def probe(self) -> None:
-        """Search a leaf of each file, at most 16, and a word; OSError where open files were changed."""
+        """Search a leaf of each file, at most 16, and a word. OSError where open files were changed."""
         if not self.intact():
             raise OSError("files in the cache of this machine were changed while they were open")
         m = self.manifest.dimension

@@ -21,7 +21,7 @@ from rayhier.storage.paths import locate
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until stopped; returns the exit status: 2 for a user's mistake, 130 after Ctrl-C, 0 after SIGTERM."""
+    """Serve until stopped. Returns the exit status: 2 for a user's mistake, 130 after Ctrl-C, 0 after SIGTERM."""
     parsed = _parser().parse_args(arguments)
     is_config = parsed.target.endswith((".yaml", ".yml"))
     return run_command(lambda: _deploy(parsed) if is_config else _embed(parsed))

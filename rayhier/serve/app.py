@@ -32,7 +32,7 @@ DRAINS = 5.0
 
 
 def build(args: ServeArgs) -> Application:
-    """Make the Ray Serve application; InputError where the index, the token's file or a limit is wrong."""
+    """Make the Ray Serve application. InputError where the index, the token's file or a limit is wrong."""
     version, _, parts = check(args)
     drain, writes = args.limits.seconds + DRAINS, args.write_token_file is not None
 

@@ -48,7 +48,7 @@ def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, M
 
 
 class Application:
-    """Answers requests to an index over HTTP, by an engine; another index may take its place."""
+    """Answers requests to an index over HTTP, by an engine. Another index may take its place."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Application:
         scores: PairScores | None,
         instruments: Instruments,
     ) -> None:
-        """Open a version's model; InputError if a file is not as published, or the token's file holds none."""
+        """Open a version's model. InputError if a file is not as published, or the token's file holds none."""
         torch.set_num_threads(args.encoder_threads)
         self._args, self.metrics = args, Metrics(instruments)
         self._tokens = Tokens(args.token_file, args.write_token_file)
@@ -70,7 +70,7 @@ class Application:
         self._audit = Audit(self.engine, args.recall, self.metrics)
         self._read: tuple[LeafMap, NodeTable] | None = None
         self.refused: str | None = None
-        """Why another model or index, which current.json names, is not served; None: it names this one."""
+        """Why another model or index, which current.json names, is not served. None: it names this one."""
         self.metrics.serves(version.number)
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class Application:
     def open(
         self, version: Version, parts: Sequence[ShardRange], shards: Sequence[Shards], scores: PairScores | None
     ) -> Follower:
-        """Open a version, which no request sees until it is shown; InputError if a file is not as published."""
+        """Open a version, which no request sees until it is shown. InputError if a file is not as published."""
         args = self._args
         at_once = AT_ONCE if args.together > 1 else args.limits.max_requests
         groups = [
@@ -95,7 +95,7 @@ class Application:
             return Follower(Engine(view), shards, self.metrics, pins.pop_all())
 
     def writer(self, follower: Follower | None = None) -> Writer:
-        """Make the Writer of a followed index, which the caller closes; InputError if another server writes."""
+        """Make the Writer of a followed index, which the caller closes. InputError if another server writes."""
         return Writer(follower or self.follower, self._args.writes, self.metrics)
 
     def see_tail(self, follower: Follower | None = None) -> None:

@@ -126,7 +126,7 @@ class _Server:
             self._headers["Authorization"] = f"Bearer {token}"
 
     def exchange(self, call: _Call[T]) -> Exchange[T]:
-        """Send a request until it is answered, or no retry is left; ApiError if no answer can be read."""
+        """Send a request until it is answered, or no retry is left. ApiError if no answer can be read."""
         content = None if call.body is None else json.dumps(call.body).encode()
         method = "GET" if call.body is None else call.method
         headers = self._headers | ({} if call.key is None else {"Idempotency-Key": call.key})
@@ -152,7 +152,7 @@ class _Server:
         filter: Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
         **options: Unpack[SearchOptions],
     ) -> _Call[SearchResponse]:
-        """Search the best `k` documents for a query in at most `beam` leaves; None stands for the server's default.
+        """Search the best `k` documents for a query in at most `beam` leaves. None stands for the server's default.
 
         `filter`, over the declared fields: only documents that meet it are results, from as many leaves as hold
         enough of them. `SearchOptions` has the other options. ApiError or ValueError where there is no answer.
@@ -173,7 +173,7 @@ class _Server:
         return _Call(BatchResponse.model_validate_json, "/v1/search:batch", body)
 
     def route(self, question: Question, beam: SupportsIndex | None = None) -> _Call[RouteResponse]:
-        """List the leaves that a query would visit, at most `beam`, in the order of visit; ApiError as in `search`."""
+        """List the leaves that a query would visit, at most `beam`, in the order of visit. ApiError as in `search`."""
         body = {_kind(question, "query", "vector"): _plain(question), "beam": _count("beam", beam)}
         return _Call(RouteResponse.model_validate_json, "/v1/route", body)
 
@@ -209,12 +209,12 @@ class _Server:
         return _Call(WrittenResponse.model_validate_json, "/v1/documents", body, "PUT", key or uuid.uuid4().hex)
 
     def delete(self, ids: Sequence[str], key: str | None = None) -> _Call[WrittenResponse]:
-        """Delete documents by their ids, as `put` writes them; ApiError 404 where one is not there."""
+        """Delete documents by their ids, as `put` writes them. ApiError 404 where one is not there."""
         body = {"ids": _texts("ids", ids)}
         return _Call(WrittenResponse.model_validate_json, "/v1/documents", body, "DELETE", key or uuid.uuid4().hex)
 
     def document(self, id: str, min_log: SupportsIndex | None = None) -> _Call[DocumentResponse]:  # noqa: A002
-        """Read the document with an id, as of change `min_log` at least; ApiError 404 where there is none."""
+        """Read the document with an id, as of change `min_log` at least. ApiError 404 where there is none."""
         if _text("id", id) in ("", ".", ".."):  # dots are parts of a path that say where it goes
             raise ValueError(f"id: got {id!r}; allowed: the id of a document, but for '.' and '..'")
         page = _page(min_log=_count("min_log", min_log))
@@ -295,11 +295,11 @@ def _described(method: Method, make: Callable[..., _Call[Any]]) -> Method:
 
 
 class Client:
-    """A client of a server of an index; each method returns once the server has answered.
+    """A client of a server of an index. Each method returns once the server has answered.
 
     A request that is answered 503, or that no server answers, is sent again, at most `retries` times, after the pause
     that the server asks for. `timeout` is in seconds. Connections are kept until `close`. Methods raise ApiError
-    (status, code, message) where the server refuses, is not reached or not understood; ValueError for a query or an
+    (status, code, message) if the server refuses, is not reached or not understood. ValueError for a query or an
     option that no server could answer.
     """
 
@@ -307,7 +307,7 @@ class Client:
         self._server = _Server(url, token, retries, timeout)
         self.url, self._http = self._server.url, httpx2.Client(timeout=timeout)
         self.close = weakref.finalize(self, self._http.close)
-        """Function that closes the connections; they are also closed when the client is garbage-collected."""
+        """Function that closes the connections. They are also closed when the client is garbage-collected."""
 
     def __enter__(self) -> Self:
         return self
@@ -420,7 +420,7 @@ def _page(**parameters: Any) -> str:
 
 
 def _all(questions: Sequence[Question]) -> dict[str, Any]:
-    """Return the part of a request's body that has its queries; ValueError unless all are texts, or all vectors."""
+    """Return the part of a request's body that has its queries. ValueError unless all are texts, or all vectors."""
     if isinstance(questions, str | bytes):
         raise ValueError("questions: got text; allowed: a list of texts or of vectors")
     queries = list(questions)
@@ -438,7 +438,7 @@ def _asked(
     where: Mapping[str, Any] | None,
     options: SearchOptions,
 ) -> dict[str, Any]:
-    """Return a request's body without its queries; ValueError for a value that JSON cannot hold."""
+    """Return a request's body without its queries. ValueError for a value that JSON cannot hold."""
     if unknown := set(options) - SearchOptions.__annotations__.keys():
         raise TypeError(
             f"got an unexpected option {min(unknown)!r}; allowed: {', '.join(SearchOptions.__annotations__)}"
@@ -461,7 +461,7 @@ def _asked(
 
 
 def _text(name: str, value: str) -> str:
-    """Return a text; ValueError where the value is none, or no UTF-8."""
+    """Return a text. ValueError where the value is none, or no UTF-8."""
     try:
         value.encode()
     except (AttributeError, UnicodeEncodeError):
@@ -480,7 +480,7 @@ def _kind(question: Question, text: str, vector: str) -> str:
 
 
 def _numbers(value: Any) -> list[float] | None:
-    """Return finite numbers of any type as floats; None if the value is anything else."""
+    """Return finite numbers of any type as floats. None if the value is anything else."""
     try:
         given = value.tolist() if hasattr(value, "tolist") else list(value)
         if isinstance(value, str | bytes) or any(isinstance(number, str | bytes) for number in given):
@@ -492,7 +492,7 @@ def _numbers(value: Any) -> list[float] | None:
 
 
 def _plain(question: Question) -> str | list[float]:
-    """Convert a query to a value of JSON; ValueError if the query is neither text nor numbers."""
+    """Convert a query to a value of JSON. ValueError if the query is neither text nor numbers."""
     plain = question if isinstance(question, str) else _numbers(question)
     if plain is None:
         raise ValueError(f"question: got {_shown(question)}; allowed: a text, or a list of finite numbers")
@@ -500,7 +500,7 @@ def _plain(question: Question) -> str | list[float]:
 
 
 def _packed(document: Any, place: str) -> Any:
-    """Return a document whose vector, if it has one, is a text; ValueError if the vector is no finite numbers."""
+    """Return a document whose vector, if it has one, is a text. ValueError if the vector is no finite numbers."""
     vector = document.get("vector") if isinstance(document, Mapping) else None
     if vector is None or isinstance(vector, str):
         return document
@@ -512,7 +512,7 @@ def _packed(document: Any, place: str) -> Any:
 
 
 def _json(value: Any, place: str) -> Any:
-    """Convert a value, which may hold numpy's numbers and arrays, to a value of JSON; ValueError names `place`."""
+    """Convert a value, which may hold numpy's numbers and arrays, to a value of JSON. ValueError names `place`."""
     plain = value.tolist() if hasattr(value, "tolist") else value
     try:
         match plain:
@@ -539,7 +539,7 @@ def _shown(value: object) -> str:
 
 
 def _count(name: str, number: SupportsIndex | None) -> int | None:
-    """Convert a whole number of any type to an int; ValueError where the value is no whole number."""
+    """Convert a whole number of any type to an int. ValueError where the value is no whole number."""
     if number is None:
         return None
     try:
@@ -551,7 +551,7 @@ def _count(name: str, number: SupportsIndex | None) -> int | None:
 
 
 def _pause(error: ApiError, answer: Answer | None, retry: int) -> float | None:
-    """Return the seconds to wait before a request is sent again; None where it should not be sent again.
+    """Return the seconds to wait before a request is sent again. None where it should not be sent again.
 
     A request that took too long is not sent again: the server may still be at work on it.
     """
@@ -568,7 +568,7 @@ def _pause(error: ApiError, answer: Answer | None, retry: int) -> float | None:
 
 
 def _read(call: _Call[T], url: str, answer: Answer | None) -> T:
-    """Parse the answer to a request; ApiError where there is none, or this version of the client cannot read it."""
+    """Parse the answer to a request. ApiError where there is none, or this version of the client cannot read it."""
     if isinstance(answer, httpx2.Response):
         if not answer.is_success:
             raise _refusal(answer)

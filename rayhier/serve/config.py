@@ -42,7 +42,7 @@ class ServeConfig:
 
 
 def look(template: Path, workdir: str, token_file: str | None, port: int | None) -> ServeConfig:
-    """Read a Ray Serve config and make its paths absolute; InputError where the config, a path or the port is wrong.
+    """Read a Ray Serve config and make its paths absolute. InputError where the config, a path or the port is wrong.
 
     Imports neither Ray nor torch. The checks that need these are made before the config is deployed.
     """
@@ -71,7 +71,7 @@ def look(template: Path, workdir: str, token_file: str | None, port: int | None)
 
 
 def read_args(pairs: Sequence[str], **given: str | None) -> ServeArgs:
-    """Make a server's settings from `NAME=VALUE` pairs and keyword arguments; InputError where one is wrong."""
+    """Make a server's settings from `NAME=VALUE` pairs and keyword arguments. InputError where one is wrong."""
     values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     for pair in pairs:
         path, equals, text = pair.partition("=")

@@ -122,7 +122,7 @@ class Embedded:
     """
 
     def __init__(self, args: ServeArgs) -> None:
-        """Open model, leaves and, where the spec re-ranks, the cross-encoder; InputError where one cannot be opened."""
+        """Open model, leaves and, where the spec re-ranks, the cross-encoder. InputError where one cannot be opened."""
         # One group unless the arguments say otherwise: more would only divide one process's work.
         self._args = args = args if args.shard_groups else args.model_copy(update={"shard_groups": 1})
         version, _, parts = check_index(args)
@@ -138,7 +138,7 @@ class Embedded:
         self._draining = set[asyncio.Task[None]]()
 
     async def begin(self) -> None:
-        """Let the Writer begin before the first request; InputError if it would leave changes behind."""
+        """Let the Writer begin before the first request. InputError if it would leave changes behind."""
         if self._writers is None:
             return
         try:

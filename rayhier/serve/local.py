@@ -27,7 +27,7 @@ SAID_SECONDS = 10.0
 
 
 def checked(local: ServeConfig) -> ServeConfig:
-    """Return a config unchanged; InputError where Ray Serve or the index does not allow it."""
+    """Return a config unchanged. InputError where Ray Serve or the index does not allow it."""
     try:
         ServeDeploySchema.model_validate(local.config)
     except ValidationError as error:
@@ -37,7 +37,7 @@ def checked(local: ServeConfig) -> ServeConfig:
 
 
 def deploy(local: ServeConfig) -> None:
-    """Deploy a config, and return once every deployment runs; InputError where one fails, after all are stopped."""
+    """Deploy a config, and return once every deployment runs. InputError where one fails, after all are stopped."""
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     say("  joining Ray")
     join(local.spec)

@@ -1,4 +1,4 @@
-"""Runs work off the event loop in threads, and beside the requests that began it."""
+"""Runs work in threads off the event loop, and tasks that outlive the request that began them."""
 
 import asyncio
 import contextlib
@@ -46,7 +46,7 @@ def yield_to_others() -> None:
 
 
 class Tasks:
-    """Keeps tasks until they end; Serve cancels calls in a request's context, so each has a context of its own."""
+    """Keeps tasks until they end. Each has a new context, because Serve cancels calls in a request's context."""
 
     def __init__(self) -> None:
         self._tasks = set[asyncio.Task[Any]]()
@@ -60,4 +60,4 @@ class Tasks:
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waited has it; nobody may have
+            task.exception()  # a caller that waits gets it too

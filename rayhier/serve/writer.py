@@ -99,14 +99,14 @@ class WriterReplica:
         return writer, readers
 
     def _writing(self) -> tuple[Writer, Readers]:
-        """Return the Writer and its readers; RuntimeError where it has not begun."""
+        """Return the Writer and its readers. RuntimeError where it has not begun."""
         self._start()
         if self._begun is None:
             raise RuntimeError("the Writer is starting")
         return self._begun
 
     async def _answered(self, change: Callable[[Writer], Awaitable[T]]) -> T | ApiError:
-        """Make a change; returns once all ingresses see it, or the error that refuses it."""
+        """Make a change. Returns once all ingresses see it, or the error that refuses it."""
         writer, readers = self._writing()
         try:
             outcome = await change(writer)

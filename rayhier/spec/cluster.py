@@ -31,7 +31,7 @@ class TrainWorkers(Section):
     workers: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Number of processes. Batch size and result do not depend on it."""
     least_workers: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Elastic training: start, and continue after a failure, with any number of processes from this to `workers`; null:
+    """Elastic training: start, and continue after a failure, with any number of processes from this to `workers`. null:
     always with `workers`."""
     cpus: Annotated[int, Field(ge=1, le=1_000)] = 1
     """CPUs that each process reserves, and number of its threads. More than 1 helps only where batches are large."""

@@ -82,11 +82,11 @@ class Judgements(Section):
     """Judgements of each split: a file, or an ir_datasets id. Without dev, a tenth of the train queries becomes dev."""
 
     train: Text | None = None
-    """Judgements to train on: a file, or an id of ir_datasets; null: none."""
+    """Judgements to train on: a file, or an id of ir_datasets. null: none."""
     dev: Text | None = None
-    """Judgements by which training picks its best epoch; null: those of a tenth of the train queries."""
+    """Judgements by which training picks its best epoch. null: those of a tenth of the train queries."""
     test: Text | None = None
-    """Judgements for the final evaluation; null: none."""
+    """Judgements for the final evaluation. null: none."""
 
     @model_validator(mode="after")
     def _apart(self) -> Self:
@@ -106,7 +106,7 @@ class _Corpus(Section):
 
     @property
     def windows(self) -> Passages | None:
-        """Sizes of the passages that longer documents are cut into; None: documents are not cut."""
+        """Sizes of the passages that longer documents are cut into. None: documents are not cut."""
         return None
 
     @property
@@ -144,11 +144,11 @@ class _Cut(_Corpus):
     """A source whose documents may be cut into passages."""
 
     passages: Passages | None = None
-    """Sizes of the passages that longer documents are cut into; null: documents are not cut."""
+    """Sizes of the passages that longer documents are cut into. null: documents are not cut."""
 
     @property
     def windows(self) -> Passages | None:
-        """Sizes of the passages that longer documents are cut into; None: documents are not cut."""
+        """Sizes of the passages that longer documents are cut into. None: documents are not cut."""
         return self.passages
 
 
@@ -178,14 +178,14 @@ class OwnFiles(_WithFields):
     """Files of the documents: a file, a folder of files, or a pattern such as `data/*.jsonl`; relative to the current
     directory."""
     queries: Text | None = None
-    """Files of the queries: a file, a folder of files, or a pattern; relative to the current directory; null: no
+    """Files of the queries: a file, a folder of files, or a pattern; relative to the current directory. null: no
     queries."""
     judgements: Judgements = Judgements()
     """Files that say which documents answer which queries."""
     columns: Columns = Columns()
     """Names of the documents' columns or JSON keys."""
     query_columns: Columns | None = None
-    """Names of the queries' columns or JSON keys, `id` and `text`; null: those of `columns`."""
+    """Names of the queries' columns or JSON keys, `id` and `text`. null: those of `columns`."""
 
     @property
     def names_judgements(self) -> bool:
@@ -257,7 +257,7 @@ class HuggingFace(_Cut):
     commit hash is used without asking the hub for the newest commit."""
     judgements: Text | None = None
     """Hub id (`@REVISION`) or folder of the judgements: columns query-id, corpus-id and score, a split for each of
-    train, dev and test; null: the id or folder `path`, without a revision, with `-qrels` added."""
+    train, dev and test. null: the id or folder `path`, without a revision, with `-qrels` added."""
 
     @property
     def qrels(self) -> str:

@@ -1,4 +1,4 @@
-"""`cross_encoder:` the model that reads a query and a document together; `scores:` computed with it before searches.
+"""`cross_encoder:` the model that reads a query and a document together, and `scores:` that it computes ahead.
 
 A cross-encoder is slow and accurate: each pair is a forward pass. Factors are a vector and a bias for every document,
 learned from the scores of pairs.
@@ -67,7 +67,7 @@ class CrossEncoderSpec(Section):
     """Weight of the search's own score, which is added to the cross-encoder's score. `auto`: chosen for the trained
     model, in the stage calibrate, by dev queries; 0 without dev."""
     train: CrossEncoderTraining | None = None
-    """Training of the cross-encoder; null: the model is used as it is."""
+    """Training of the cross-encoder. null: the model is used as it is."""
 
 
 CHOSEN_DEPTH = 50

@@ -52,5 +52,5 @@ class EncoderSpec(Section):
 
     @property
     def transformer_part(self) -> Literal["last_layer", "all"] | None:
-        """Part of the transformer that training changes; None where the transformer stays frozen."""
+        """Part of the transformer that training changes. None where the transformer stays frozen."""
         return self.train if self.train in ("last_layer", "all") else None

@@ -44,7 +44,7 @@ class EvaluateSpec(Section):
     the power of two from 16 to N/8 (N documents) with the lowest cost on dev queries; `scann` gets as many partitions
     as `faiss_ivf_same_encoder` has lists."""
     filter: dict[str, Any] | None = None
-    """A filter over the corpus's declared fields, as in a search; null: none. All systems then search only the
+    """A filter over the corpus's declared fields, as in a search. null: none. All systems then search only the
     documents that match, and shares visited are shares of these documents. Queries without a matching answer are left
     out."""
     seeds: Annotated[tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...], Field(min_length=1, max_length=100)] = (0,)

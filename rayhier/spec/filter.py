@@ -140,7 +140,7 @@ def fields_of(where: Filter) -> set[str]:
 
 
 def parse_json(text: str, fields: Mapping[str, FieldType], name: str = "filter") -> Filter:
-    """Read a filter from JSON text; InputError where the text is not JSON, or not a filter over the declared fields."""
+    """Read a filter from JSON text. InputError where the text is not JSON, or not a filter over the declared fields."""
     try:
         parsed = json.loads(text, object_pairs_hook=lambda pairs: _once(pairs, name))
     except RecursionError:
@@ -218,7 +218,7 @@ class _Reader:
         return self.typed(field, json_value, place)
 
     def typed(self, field: str, value: Any, place: str) -> Value:
-        """Return a value of the field's type; InputError where `value` has another type."""
+        """Return a value of the field's type. InputError where `value` has another type."""
         try:
             match self.kind(field):
                 case "int" if type(value) is int and -(2**63) <= value < 2**63:
@@ -235,7 +235,7 @@ class _Reader:
         raise _refused(place, _show(value), f"{VALUES[self.kind(field)]}{missing}")
 
     def truth(self, value: Any) -> bool | None:
-        """Return True or False; None for any other value."""
+        """Return True or False. None for any other value."""
         return value if isinstance(value, bool) else self.words.get(value) if isinstance(value, str) else None
 
     def kind(self, field: str) -> FieldType:
@@ -254,7 +254,7 @@ def _all(parts: Iterable[Filter]) -> Filter:
 
 
 def _once(pairs: list[tuple[str, Any]], name: str) -> dict[str, Any]:
-    """An object of JSON; InputError where a key comes twice, as the first value would be lost."""
+    """An object of JSON. InputError where a key comes twice, as the first value would be lost."""
     keys = dict[str, Any]()
     for key, value in pairs:
         if key in keys:

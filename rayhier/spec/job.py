@@ -62,7 +62,7 @@ class JobSpec(Section):
     evaluate: EvaluateSpec = EvaluateSpec()
     cluster: ClusterSpec = ClusterSpec()
     track: TrackSpec | None = None
-    """Tracker that gets the measures of training and evaluation, beside TensorBoard's files in every model."""
+    """Tracker that gets the measures of training and evaluation, as well as TensorBoard's files in every model."""
 
     @field_validator("workdir")
     @classmethod
@@ -139,7 +139,7 @@ class JobSpec(Section):
 
     @property
     def factors(self) -> FactorKind | None:
-        """Kind of the factors to learn from the cross-encoder's scores; None: nothing is learned."""
+        """Kind of the factors to learn from the cross-encoder's scores. None: nothing is learned."""
         return None if self.scores is None else self.scores.factors
 
     def _reranking_fits(self) -> None:
@@ -219,7 +219,7 @@ class JobSpec(Section):
 
     @property
     def measured(self) -> Filter | None:
-        """The filter that chooses the documents to evaluate; None where all documents are evaluated."""
+        """The filter that chooses the documents to evaluate. None where all documents are evaluated."""
         condition = self.evaluate.filter
         return None if condition is None else parse(condition, self.corpus.field_types, "evaluate.filter", YAML_WORDS)
 
@@ -253,7 +253,7 @@ class JobSpec(Section):
     def settled(self, weight: float | None) -> Self:
         """Return the spec with an automatic mode and weight of searches settled.
 
-        `weight` is the one that dev queries chose for the model; None, where none was chosen, stands for a usual one.
+        `weight` is the one that dev queries chose for the model. None, where none was chosen, stands for a usual one.
         """
         usual = TAUGHT_WEIGHT if self.corpus.names_judgements else UNTAUGHT_WEIGHT
         search = self.search.settled(usual if weight is None else weight, words=self.index.words)

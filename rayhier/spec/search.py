@@ -28,7 +28,7 @@ POOLED = 10_000
 """Most documents of the visited leaves that the cross-encoder may read with `pool: leaves`; a larger budget counts
 instead."""
 FUSED = 100
-"""Documents that the search by vectors and BM25 each give to fusion for a query; the number of results, if larger."""
+"""Documents that the search by vectors and BM25 each give to fusion for a query, or the number of results if larger."""
 
 CACHE_BYTES = 50e9
 """Most disk space that searches use on a machine to cache indexes. The least recently used index is removed first. An
@@ -203,7 +203,7 @@ class SearchSpec(Section):
         return min(AUTO_LEVEL, depth) if self.level == "auto" else self.level
 
     def row_codec(self, size: IndexSize) -> Codec | None:
-        """Return the codec of leaves in an index of a size; None: the stored vectors' precision."""
+        """Return the codec of leaves in an index of a size. None: the stored vectors' precision."""
         if self.codec != "auto":
             return self.codec
         may_lose = self.how != "level" and not isinstance(self.beam, RecallBeam)
@@ -240,12 +240,12 @@ class SearchSpec(Section):
 
     @property
     def reranking(self) -> Rerank | None:
-        """Settings of re-ranking; None where the spec re-ranks nothing."""
+        """Settings of re-ranking. None where the spec re-ranks nothing."""
         return None if self.rerank.type == "none" else self.rerank
 
     @property
     def recall(self) -> float | None:
-        """Share of an exact search's best documents for which queries choose the beam; None: they choose none."""
+        """Share of an exact search's best documents for which queries choose the beam. None: they choose none."""
         if isinstance(self.beam, RecallBeam):
             return self.beam.recall
         return AUTO_RECALL if self.beam == "auto" and self.how == "leaves" else None

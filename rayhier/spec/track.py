@@ -27,7 +27,7 @@ class MlflowTracker(Section):
 
     @property
     def file(self) -> str | None:
-        """The file of sqlite:///FILE; None for a server."""
+        """The file of sqlite:///FILE. None for a server."""
         return self.uri.removeprefix(SQLITE) if self.uri.startswith(SQLITE) else None
 
 

@@ -136,7 +136,7 @@ class ChangeLog:
         return max([least, *singles, _end(gathered)])
 
     def after(self, number: int, last: int | None = None, *, again: bool = True) -> Iterator[Change]:
-        """Yield the changes after a number, in their order, up to number `last`; None: all there are.
+        """Yield the changes after a number, in their order, up to number `last`. None: all there are.
 
         Raises:
             InputError: an object is missing between others, or damaged. The changes before it were yielded.

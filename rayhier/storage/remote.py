@@ -50,7 +50,7 @@ class Remote:
 
     @classmethod
     def parse(cls, text: str) -> "Remote":
-        """Read `s3://bucket/key` or `gs://bucket/key`; ValueError for any other text."""
+        """Read `s3://bucket/key` or `gs://bucket/key`. ValueError for any other text."""
         parsed = re.fullmatch(r"((?:s3|gs)://[^/]+)(?:/(.*))?", text)
         parts = [part for part in (parsed[2] or "").split("/") if part] if parsed else ["."]
         if parsed is None or {".", ".."} & set(parts):

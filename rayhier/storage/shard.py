@@ -15,7 +15,7 @@ FEWEST_PACKED = 1_000
 
 
 class Sidecar(BaseModel, frozen=True, extra="forbid"):
-    """A parquet file with one more column of a shard's rows, in their order; null in a document's second row."""
+    """A parquet file with one more column of a shard's rows, in their order. null in a document's second row."""
 
     file: File
     maker: str

@@ -31,7 +31,7 @@ ENCODED = 65_536
 
 class Tower(Protocol):
     micro_batch: int | None
-    """Most texts whose activations are in memory at a time; None: any number."""
+    """Most texts whose activations are in memory at a time. None: any number."""
 
     @property
     def module(self) -> nn.Module: ...

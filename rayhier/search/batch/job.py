@@ -90,7 +90,7 @@ class Job:
         return {path.name for path in self.parts.glob("[0-9]*.parquet")}
 
     def run(self, answers: Answers) -> tuple[int, Refused]:
-        """Search all queries; returns how many were answered, and the rows that were refused.
+        """Search all queries. Returns how many were answered, and the rows that were refused.
 
         InputError as in `check`, and where all rows are refused.
         """
@@ -126,7 +126,7 @@ class Job:
         }
 
     def _begin(self) -> set[str]:
-        """Write the ledger, where there is none; returns the parts that are done."""
+        """Write the ledger, where there is none. Returns the parts that are done."""
         if not (self.parts / LEDGER).exists():
             shutil.rmtree(self.parts, ignore_errors=True)
             self.parts.mkdir(parents=True)
@@ -146,7 +146,7 @@ def in_this_process(searcher: Snapshot, arguments: dict[str, Any]) -> Answers:
 
 
 def answered(rules: Rules, chunk: Chunk, arguments: dict[str, Any], retrieve: Callable[[Request], Found]) -> pa.Table:
-    """Search the queries of a chunk by `retrieve`; returns their results in the chunk's order, as `RESULTS`.
+    """Search the queries of a chunk by `retrieve`. Returns their results in the chunk's order, as `RESULTS`.
 
     Of documents only the ids are read. InputError where the index does not allow the arguments with these queries, or
     the cross-encoder fails.

@@ -92,7 +92,7 @@ class QueryFile:
     """A file of queries, read a chunk at a time, always in the same chunks."""
 
     def __init__(self, path: Path, rules: Rules) -> None:
-        """Take a path, and the rules of the index that is searched; InputError where it is no such file."""
+        """Take a path, and the rules of the index that is searched. InputError where it is no such file."""
         if path.suffix not in KINDS:
             raise InputError(f"--queries: got {path.name!r}; allowed: a file that ends in {', '.join(KINDS)}")
         if not path.is_file():
@@ -171,7 +171,7 @@ class QueryFile:
             raise InputError(f"--queries: {self.path}: cannot be read: {error}") from None
 
     def _query(self, row: Any) -> QueryRow:
-        """Make a query of a row; ValueError with the reason where it is none."""
+        """Make a query of a row. ValueError with the reason where it is none."""
         fields = self._parsed(row) if isinstance(row, bytes) else row
         name = next((fields[key] for key in IDS if fields.get(key) is not None), None)
         if isinstance(name, int) and not isinstance(name, bool):
@@ -247,7 +247,7 @@ class IndexDocuments:
         return self._leaf_map.manifest.documents
 
     def chunks(self, refused: Refused) -> Iterator[Chunk]:  # noqa: ARG002  no document is refused
-        """Yield the documents, a shard in memory at a time; InputError where a file is not as published."""
+        """Yield the documents, a shard in memory at a time. InputError where a file is not as published."""
         for shard in self._leaf_map.manifest.shards:
             key = self._leaf_map.key(shard)
             names = list(dict.fromkeys(["doc_id", key]))

@@ -65,12 +65,12 @@ class Worker:
             return self._opened
 
     def read(self, work: Reading) -> Any:
-        """Do a piece of a search's work in this worker's leaves; InputError where a file is not as published."""
+        """Do a piece of a search's work in this worker's leaves. InputError where a file is not as published."""
         _one_thread()
         return self._searcher.read(work)
 
     def search(self, workers: Sequence[Any], chunk: Chunk, arguments: dict[str, Any]) -> pa.Table:
-        """Search the queries of a chunk with all workers; returns their results as `batch.answered` does."""
+        """Search the queries of a chunk with all workers. Returns their results as `batch.answered` does."""
         _one_thread()
         searcher = self._searcher
 

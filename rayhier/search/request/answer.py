@@ -41,7 +41,7 @@ class Answer:
     scored: int = 0
     """Number of scores computed; a document's copies in several leaves or shard groups count each."""
     calls: int | None = None
-    """Number of documents that the cross-encoder read; None where results were not re-ranked."""
+    """Number of documents that the cross-encoder read. None where results were not re-ranked."""
     enough: bool = True
     """True where there are as many results as the query asked for; False where fewer documents match in its leaves."""
 

@@ -59,7 +59,7 @@ class Calibration:
 
     @classmethod
     def open(cls, calibration: Artifact) -> Self | None:
-        """Read a published calibration; None if no queries chose a beam.
+        """Read a published calibration. None if no queries chose a beam.
 
         Raises InputError if its file is not as published.
         """
@@ -102,5 +102,5 @@ class Calibration:
 
 
 def calibration_of(workdir: Location, now: Current) -> Calibration | None:
-    """Open the calibration of the index that `now` names; None if no queries chose a beam."""
+    """Open the calibration of the index that `now` names. None if no queries chose a beam."""
     return Calibration.open(current.artifact(workdir, now, "calibration")) if now.spec.chooses_beam else None

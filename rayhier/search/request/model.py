@@ -108,7 +108,7 @@ class Model:
 
     @property
     def open_encoder(self) -> TextEncoder | None:
-        """The trained encoder with its transformer; None where stored base vectors and the head are enough."""
+        """The trained encoder with its transformer. None where stored base vectors and the head are enough."""
         return None if self._reads_stored else self.text_encoder
 
     @property
@@ -117,7 +117,7 @@ class Model:
 
     @property
     def chosen(self) -> ChosenBeam | None:
-        """The beam that dev queries chose for the spec's `search.k`; None if they chose none."""
+        """The beam that dev queries chose for the spec's `search.k`. None if they chose none."""
         search = self.spec.search
         if search.recall is None or self.calibration is None:
             return None
@@ -125,11 +125,11 @@ class Model:
 
     @cached_property
     def flat_similarity(self) -> LevelSimilarity | None:
-        """The rule by which searches compare all documents by a level of a tree; None where they do not."""
+        """The rule by which searches compare all documents by a level of a tree. None where they do not."""
         return LevelSimilarity.of(self.spec.search, self.tree) if self.spec.search.how == "level" else None
 
     def flat_query(self, encoded: Encoded) -> FlatQuery | None:
-        """Compute queries' numbers for a search of all documents by a level; None where there is no such search.
+        """Compute queries' numbers for a search of all documents by a level. None where there is no such search.
 
         InputError where the router reads tokens and only vectors are known.
         """
@@ -137,7 +137,7 @@ class Model:
 
     @property
     def tree(self) -> RetreeverRouter:
-        """The router as ReTreever's tree, whose levels represent texts; InputError where it is of another type."""
+        """The router as ReTreever's tree, whose levels represent texts. InputError where it is of another type."""
         if not isinstance(self.trained, RetreeverRouter):
             raise InputError(f"search.how: got level, but the router is of type {self.spec.router.type}")
         return self.trained
@@ -166,7 +166,7 @@ class Model:
         return _route(self.router, encoded, beam)
 
     def widen(self, encoded: Encoded, beam: int) -> Ints:
-        """Choose `beam` leaves [q, beam] for every query, in the order of visit; InputError as in `route`."""
+        """Choose `beam` leaves [q, beam] for every query, in the order of visit. InputError as in `route`."""
         return self.route(encoded, beam)[0]
 
     def densities(self, leaves_QB: Ints, log_prob_QB: Floats) -> Floats | None:

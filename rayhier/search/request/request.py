@@ -67,11 +67,11 @@ class Request:
     """Most leaves that a query visits; 0 where it visits none."""
     mode: Mode = "dense"
     where: Filter | None = None
-    """Filter that results meet; None: all documents may be results."""
+    """Filter that results meet. None: all documents may be results."""
     budget: int = 0
     """Number of documents that the cross-encoder reads for a query; 0: results are not re-ranked."""
     pool: int | None = None
-    """Number of documents found for a query, of which the cross-encoder reads some; None: results are not re-ranked."""
+    """Number of documents found for a query, of which the cross-encoder reads some. None: results are not re-ranked."""
     fills: bool = False
     """True where a query visits more leaves until `k` documents are found: no number of leaves was named."""
     needs: Needs = "texts"
@@ -84,7 +84,7 @@ class Request:
 
     @property
     def texts(self) -> Sequence[str]:
-        """The queries as texts; ValueError where they are vectors."""
+        """The queries as texts. ValueError where they are vectors."""
         if isinstance(self.queries, np.ndarray):
             raise ValueError("queries: got vectors; allowed: texts")
         return self.queries
@@ -105,7 +105,7 @@ class Rules:
     fields: Mapping[str, FieldType] = field(default_factory=dict)
     """Types of the declared fields, which filters may name."""
     dimension: int | None = None
-    """Size of a query's vector; None: any."""
+    """Size of a query's vector. None: any."""
     is_cosine: bool = False
     """True where vectors must have unit length."""
     words: bool = False
@@ -114,7 +114,7 @@ class Rules:
     """Number of shard groups, each of which lists its own best documents by BM25."""
     limits: SearchLimits = SearchLimits()
     calibration: Calibration | None = None
-    """How far dev queries go; None if they choose no beam."""
+    """How far dev queries go. None if they choose no beam."""
 
     def request(
         self,

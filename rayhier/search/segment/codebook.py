@@ -58,7 +58,7 @@ class Codebook:
     centroid_GCP: Floats
     """Centroids [pieces, 16, numbers of a piece]."""
     rotation_PP: Floats | None = None
-    """Rotation [p, p] of padded vectors, x R, before they are cut; None: none."""
+    """Rotation [p, p] of padded vectors, x R, before they are cut. None: none."""
 
     @classmethod
     def train(cls, vector_NM: npt.NDArray[Any], piece: int = PIECE, *, rotate: bool = False) -> Self:
@@ -118,7 +118,7 @@ class Codebook:
         return (torch.tensor(vector_NP) @ torch.from_numpy(self.rotation_PP)).numpy()
 
     def flat(self, vector_NM: npt.NDArray[Any]) -> Any:
-        """Code vectors [n, m]; returns faiss's index of their codes, in which vector i has id i."""
+        """Code vectors [n, m]. Returns faiss's index of their codes, in which vector i has id i."""
         index: Any = faiss.IndexPQFastScan(self.width, self.pieces, BITS, faiss.METRIC_INNER_PRODUCT)
         index.pq, index.is_trained = self.quantizer(), True
         for begin in range(0, len(vector_NM), AT_ONCE):

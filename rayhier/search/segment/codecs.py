@@ -86,7 +86,7 @@ def stored(index: Any, number: int, begin: int, end: int) -> npt.NDArray[Any]:
 
 
 def write(index: Any, path: Path) -> None:
-    """Write a faiss index to a file; OSError, with the path, where it cannot be written."""
+    """Write a faiss index to a file. OSError, with the path, where it cannot be written."""
     try:
         faiss.write_index(index, str(path))
     except RuntimeError as error:  # faiss' message has the place in its sources, then what happened

@@ -31,7 +31,7 @@ def exact(query_QM: Floats, vector_NM: Floats, doc_ids: pa.Array, result_ids: pa
 def exact_rows(query_QM: Floats, vector_NM: Floats, result_N: Ints | None, k: int) -> tuple[Floats, Ints]:
     """Return scores and rows [q, k] of the best k results of each query [q, m] among all vectors [n, m].
 
-    `result_N` [n] numbers the result that each row belongs to; None where every row is a separate result.
+    `result_N` [n] numbers the result that each row belongs to. None where every row is a separate result.
     """
     if not len(vector_NM):  # faiss cannot search an empty index
         return np.zeros((len(query_QM), 0), np.float32), np.zeros((len(query_QM), 0), np.int64)
@@ -47,7 +47,7 @@ def best_results(
     """Return scores and rows [q, k] of the best k results, each once, of a search over `rows` rows.
 
     `fetch_rows(n)` returns scores and rows [q, n] of the best n rows. `result_N` [n] numbers the result that each row
-    belongs to; None where every row is a separate result.
+    belongs to. None where every row is a separate result.
     """
     if result_N is None:
         return fetch_rows(min(k, rows))
@@ -60,7 +60,7 @@ def best_results(
 
 
 def flat(document_NK: Floats, similarity: Comparison) -> FlatSearch:
-    """Index documents' vectors [n, k]; returns the function that searches them by a similarity."""
+    """Index documents' vectors [n, k]. Returns the function that searches them by a similarity."""
     cosine = similarity == "cosine"
     index = faiss.IndexFlat(document_NK.shape[1], faiss.METRIC_INNER_PRODUCT if cosine else faiss.METRIC_L1)
     index.add(np.ascontiguousarray(document_NK, dtype=np.float32))

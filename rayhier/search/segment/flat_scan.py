@@ -167,7 +167,7 @@ class FlatScan:
 
 
 def nodes_of(leaf_map: LeafMap, shard: Shard) -> Sidecar:
-    """Return a shard's sidecar (a file beside it) of leaf probabilities; InputError if none or another model's."""
+    """Return a shard's sidecar (a file beside it) of leaf probabilities. InputError if none or another model's."""
     nodes = shard.sidecars.get(NODES)
     if nodes is None:
         raise InputError(

@@ -47,9 +47,9 @@ class StoredRows:
     size_L: Ints
     """Number of rows of each list."""
     row_N: Ints | None = None
-    """Number that a caller gives each row [n]; None: the same."""
+    """Number that a caller gives each row [n]. None: the same."""
     mask_N: Bools | None = None
-    """True for rows that are scanned, by the caller's numbers [n]; None: all are."""
+    """True for rows that are scanned, by the caller's numbers [n]. None: all are."""
 
     def vectors(self, number: int, begin: int, end: int) -> torch.Tensor:
         """Return the stored vectors [n, m] of the rows from `begin` to `end` of a list."""
@@ -211,7 +211,7 @@ class Tiles(NamedTuple):
 
 
 def _groups(size_L: Ints, list_QB: Ints) -> tuple[Ints, Iterator[Tiles]]:
-    """Sort the pairs of a query and a list with rows by their lists; returns their order [p] and groups of tiles."""
+    """Sort the pairs of a query and a list with rows by their lists. Returns their order [p] and groups of tiles."""
     kind = np.uint16 if len(size_L) <= 1 << 16 else np.int64  # numpy sorts 16 bits ten times as fast
     pair_P = np.flatnonzero(np.where(list_QB < 0, 0, size_L[list_QB]))
     list_P = list_QB.ravel()[pair_P].astype(kind)
@@ -230,7 +230,7 @@ def _groups(size_L: Ints, list_QB: Ints) -> tuple[Ints, Iterator[Tiles]]:
 
 
 def _cut(begin_T: Ints, end_T: Ints, most: int) -> tuple[Ints, Ints, Ints]:
-    """Cut ranges into pieces of at most `most`; returns for each the number of its range, its begin and its end.
+    """Cut ranges into pieces of at most `most`. Returns for each the number of its range, its begin and its end.
 
     >>> [array_T.tolist() for array_T in _cut(np.array([0, 5]), np.array([5, 6]), 3)]
     [[0, 0, 1], [0, 3, 5], [3, 5, 6]]

@@ -21,12 +21,12 @@ from rayhier.spec.train.retreever import Comparison
 
 @dataclass(frozen=True)
 class LevelSimilarity:
-    """A rule for comparing documents at a level of ReTreever's tree; vectors score the best of them again."""
+    """A rule for comparing documents at a level of ReTreever's tree. Vectors score the best of them again."""
 
     level: int
     comparison: Comparison
     offset_L: Floats | None = field(default=None, compare=False, repr=False)
-    """Learned numbers [l], one for each leaf, that are added to a text's numbers before the cosine (`represent`); None
+    """Learned numbers [l], one for each leaf, that are added to a text's numbers before the cosine (`represent`). None
     for total variation."""
 
     @classmethod

@@ -49,9 +49,9 @@ class FileLists:
     size_L: Ints
     """Number of rows [l] of each list."""
     copies: Copies | None = None
-    """Numbers of the results that the rows belong to; None where every row is a result of its own."""
+    """Numbers of the results that the rows belong to. None where every row is a result of its own."""
     list_N: Ints | None = None
-    """List [n] of each row; None where rows are numbered list after list."""
+    """List [n] of each row. None where rows are numbered list after list."""
     _numbered_from: list[int] = field(default_factory=lambda: [0])
 
     @classmethod
@@ -312,7 +312,7 @@ class LeafLists:
 
     @cached_property
     def _row_of_place(self) -> Ints | None:
-        """Number [n] of each row, list after list; None where rows are numbered so."""
+        """Number [n] of each row, list after list. None where rows are numbered so."""
         named = self._files[0].list_N if len(self._files) == 1 else None
         return None if named is None else np.argsort(named, kind="stable")
 
@@ -442,7 +442,7 @@ def _joined(parts: Sequence[Copies | None], rows: Sequence[int]) -> Copies | Non
 
 
 def _stacked(files: Sequence[FileLists], row_F: Ints) -> tuple[Any, bool]:
-    """Put the lists of files behind one faiss index; returns it, and True where its ids are rows of all files.
+    """Put the lists of files behind one faiss index. Returns it, and True where its ids are rows of all files.
 
     Lists that are mapped have ids of their own files; scans then ask faiss for a row's list and its place in it.
     """
@@ -483,7 +483,7 @@ def _scan_in_threads(
 def _scan(
     index: Any, chosen: Chosen | None, k: int, pairs: bool, query_QM: Floats, list_QB: Ints
 ) -> tuple[Floats, Ints]:
-    """Scan each query's lists [q, β] with faiss; returns scores and labels [q, k] of the best rows.
+    """Scan each query's lists [q, β] with faiss. Returns scores and labels [q, k] of the best rows.
 
     A label is the row's id, or with `pairs` the row's list and its place in it.
     """

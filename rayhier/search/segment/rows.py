@@ -92,7 +92,7 @@ class Rows:
         return np.concatenate([np.zeros(0, bool), *(segment.mask(where) for segment in self._segments)])
 
     def scored(self, query_QM: Floats, row_QT: Ints) -> RankedRows:
-        """Score rows [q, t] by inner products of queries [q, m] and stored vectors; returns the rows, best first.
+        """Score rows [q, t] by inner products of queries [q, m] and stored vectors. Returns the rows, best first.
 
         Where vectors of the last rows came from a disk, those of all these rows are asked of it at once.
         """

@@ -96,7 +96,7 @@ class LeafScan:
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """The segments, opened at first use; InputError where a file is not as it was published."""
+        """The segments, opened at first use. InputError where a file is not as it was published."""
         with self._lock:
             return self._segments
 
@@ -134,7 +134,7 @@ class LeafScan:
         return "_lists" in self.__dict__
 
     def open(self) -> None:
-        """Open every segment now; InputError where a file is not as it was published."""
+        """Open every segment now. InputError where a file is not as it was published."""
         _ = self.lists
 
     def warm(self, most: float) -> None:

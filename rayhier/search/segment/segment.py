@@ -68,7 +68,7 @@ class Segment:
         limit: float = math.inf,
         codebook: Codebook | None = None,
     ) -> Self:
-        """Open a shard's rows at the leaf map's version; InputError where the file is not as the manifest lists it.
+        """Open a shard's rows at the leaf map's version. InputError where the file is not as the manifest lists it.
 
         `codebook` is needed for the codec `pq` alone. The segment's files may displace other cached files: all stay
         within `limit` bytes, except those that are mapped.
@@ -183,7 +183,7 @@ class Segment:
 
     @cached_property
     def matrix(self) -> torch.Tensor:
-        """Stored vectors [n, m] of all rows, mapped; ValueError where the codec keeps them in the lists alone."""
+        """Stored vectors [n, m] of all rows, mapped. ValueError where the codec keeps them in the lists alone."""
         mapped = self._mapped
         if mapped is None:
             raise ValueError(f"matrix: got rows of {self.folder}, whose lists hold the vectors; allowed: of codec pq")
@@ -205,7 +205,7 @@ class Segment:
                 self._mapped.base.madvise(POPULATE)
 
     def read_ahead(self, rows: Ints) -> None:
-        """Have the system read the stored vectors of some rows [n], ascending, at the same time; returns at once."""
+        """Have the system read the stored vectors of some rows [n], ascending, at the same time. Returns at once."""
         if self._mapped is None or not len(rows):
             return
         page, width = mmap.ALLOCATIONGRANULARITY, self._mapped.strides[0]
@@ -224,7 +224,7 @@ class Segment:
         return torch.from_numpy(self.lists.vectors(rows))
 
     def _array(self, name: str) -> Any:
-        """Map the array of this name; None where the segment has none."""
+        """Map the array of this name. None where the segment has none."""
         path = self.folder / f"{name}.npy"
         return np.load(path, mmap_mode="r") if path.exists() else None
 
@@ -261,7 +261,7 @@ def leaf_pairs(leaves: pa.ListArray) -> Ints:
 
 
 def copies_of(table: pa.Table, rank_N: Ints) -> Copies | None:
-    """Return which rows of a leaf map belong to one result; None where every row is its own result.
+    """Return which rows of a leaf map belong to one result. None where every row is its own result.
 
     `rank_N` [n] are the rows' ranks: 0 in a document's first leaf, 1 in its second.
     """

@@ -59,9 +59,9 @@ class Stored:
     id: str
     title: str
     text: str | None
-    """Its text; None where the corpus is cut into passages."""
+    """Its text. None where the corpus is cut into passages."""
     passages: list[str] | None
-    """Texts of its passages, in their order; None where the corpus is not cut."""
+    """Texts of its passages, in their order. None where the corpus is not cut."""
     fields: dict[str, Any]
     """The corpus's declared fields, by name."""
     first_leaves: list[int]
@@ -84,7 +84,7 @@ class StoredDocuments:
     """
 
     def __init__(self, leaves: LeafScan) -> None:
-        """Take the scan of the leaves; TypeError at first use where it has rows in memory."""
+        """Take the scan of the leaves. TypeError at first use where it has rows in memory."""
         self._leaves = leaves
 
     @cached_property

@@ -55,9 +55,9 @@ class Tail:
         self.leaf = Growing(np.int64)
         """Best leaf [n] of each row."""
         self.vectors: Growing | None = None
-        """Vectors [n, m], as leaf files round them; None before the first row."""
+        """Vectors [n, m], as leaf files round them. None before the first row."""
         self.table: pa.Table | None = None
-        """Ids and columns that results show, row for row; None before the first row."""
+        """Ids and columns that results show, row for row. None before the first row."""
         self.word_hash, self.word_row, self.word_count = Growing(np.uint64), Growing(np.int64), Growing(np.int32)
         """Hash [p] of each word of a row, the row [p], ascending, and how often it has the word [p]."""
         self.length = Growing(np.float32)
@@ -70,7 +70,7 @@ class Tail:
         """Bytes of the rows, about."""
 
     def add(self, change: Change) -> None:
-        """Add the next change; ValueError where its number is another."""
+        """Add the next change. ValueError where its number is another."""
         with self._lock:
             if change.number != self.last + 1:
                 raise ValueError(f"change: got number {change.number}; allowed: {self.last + 1}")
@@ -117,7 +117,7 @@ class Tail:
         self.length.extend(length_N.astype(np.float32))
 
     def at(self, number: int) -> "TailView":
-        """Return the tail as it was after a change; ValueError where it does not have that change."""
+        """Return the tail as it was after a change. ValueError where it does not have that change."""
         if not self.first <= number <= self.last:
             raise ValueError(f"log: got change {number}; allowed: {self.first} to {self.last}")
         return TailView(self, number)

@@ -26,7 +26,7 @@ def threads_for(queries: int, fewest: int) -> int:
 
 
 def in_threads(work: Callable[..., Part], fewest: int, *arrays: np.ndarray) -> list[Part]:
-    """Call `work` with a part of the arrays [q, ...] in each thread; returns what it returned, part after part.
+    """Call `work` with a part of the arrays [q, ...] in each thread. Returns what it returned, part after part.
 
     What is too little for two threads is done in the caller's. What a call raises is raised.
     """

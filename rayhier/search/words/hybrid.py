@@ -57,7 +57,7 @@ class WordScan:
 
     @property
     def words(self) -> PostingLists:
-        """The postings, opened at first use; InputError where there are none, or a file is not as it was published."""
+        """The postings, opened at first use. InputError where there are none, or a file is not as it was published."""
         with self._lock:
             return self._words
 
@@ -66,7 +66,7 @@ class WordScan:
         return self._open()
 
     def open(self) -> None:
-        """Open all postings now; InputError where a file is not as it was published."""
+        """Open all postings now. InputError where a file is not as it was published."""
         _ = self.words
 
     def intact(self) -> bool:
@@ -132,7 +132,7 @@ def fused(
     `sum`: score by vectors + weight · BM25 / the query's best BM25; BM25 is 0 for a document that is no result of it.
     If vector scores are not `cosines`, the weight is multiplied by the best minus the lowest vector score.
     `rank`: 1 / (60 + rank by vectors) + 1 / (60 + rank by BM25), over the documents of both. Of BM25's results in all
-    parts together, only the best `listed` count; None: all. Documents count as visited in the search by vectors alone.
+    parts together, only the best `listed` count. None: all. Documents count as visited in the search by vectors alone.
     """
     rankings = [dense, *(part.ranking for part in parts)]
     documents, row_QF = joined([(ranking.documents, ranking.row_QK) for ranking in rankings])

@@ -255,7 +255,7 @@ class PostingLists:
         return _taken(parts, score_N)
 
     def _weighted(self, text: str, further: "TailView | None") -> tuple[Weighted, list[tuple[Ints, Ints]]]:
-        """Weigh a text's words [t], 0 where no document has one; returns too what `find` returns of searched shards."""
+        """Weigh a text's words [t], 0 where no document has one. Returns too what `find` returns of searched shards."""
         # Documents of an English index do not have the stop words of a query.
         hash_T, times_T = np.unique(word_hashes(words(text, "other")), return_counts=True)
         places = [postings.find(hash_T) for postings in (*self._searched, *self._others)]

@@ -71,14 +71,14 @@ class Admission:
 
     @contextmanager
     def __call__(self, size: int) -> Iterator[None]:
-        """Count a request of `size` queries as waiting, and as answered at the end; ApiError 503 if it is refused."""
+        """Count a request of `size` queries as waiting, and as answered at the end. ApiError 503 if it is refused."""
         with self.counting(size) as answered:
             yield
             answered()
 
     @contextmanager
     def counting(self, size: int) -> Iterator[Callable[[], None]]:
-        """Count a request of `size` queries; yields a function to call at its answer. ApiError 503 if refused."""
+        """Count a request of `size` queries. Yields a function to call at its answer. ApiError 503 if refused."""
         self.check()
         if not self._there:
             self._left = self._clock()

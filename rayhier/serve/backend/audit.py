@@ -59,7 +59,7 @@ class Audit:
 
     @property
     def recall(self) -> ServedRecall | None:
-        """Recall of the newest audited queries of the served model, of whatever version; None: none was audited."""
+        """Recall of the newest audited queries of the served model, of whatever version. None: none was audited."""
         if not self._window or self._model != self._engine.view.seen.model:
             return None
         return ServedRecall.of([share for _, share in self._window], self._window[0][0])
@@ -106,7 +106,7 @@ class Audit:
         return None
 
     async def _searched(self, work: Exact, view: View) -> Ranking | None:
-        """Search exactly; None where a group does not answer, or another version is served meanwhile."""
+        """Search exactly. None where a group does not answer, or another version is served meanwhile."""
         groups, best = view.groups, Ranking.none(1)
         rows = int(view.count_L.sum()) / max(1, len(groups))
         parts = max(1, math.ceil(rows * work.query_QM.shape[1] / PART))
@@ -127,7 +127,7 @@ class Audit:
 def share_found(near_K: Floats, best_K: Floats) -> float | None:
     """Return the share of the best documents, of scores `best_K`, that a search of scores `near_K` found.
 
-    A score of -inf stands for no document; None: no document is among the best. Documents that score as the last of the
+    A score of -inf stands for no document. None: no document is among the best. Documents that score as the last of the
     best do are as good as that one.
 
     >>> share_found(np.array([0.9, 0.7, 0.5]), np.array([0.9, 0.8, 0.7]))

@@ -53,7 +53,7 @@ class WaitingChange:
     key: str | None
     body: str
     assigner: Assigner | None = None
-    """The assigner that chose leaves for the documents to be written; None where the change deletes documents."""
+    """The assigner that chose leaves for the documents to be written. None where the change deletes documents."""
     outcome: "asyncio.Future[Written]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def ends(self, outcome: Written | Exception) -> None:
@@ -90,7 +90,7 @@ class Keys:
             self._outcomes.popitem(last=False)
 
     def outcome(self, key: str | None, body: str) -> Written | None:
-        """Return the outcome of an earlier request with the same key; ApiError 422 where its body was another."""
+        """Return the outcome of an earlier request with the same key. ApiError 422 where its body was another."""
         if key is None or key not in self._outcomes:
             return None
         before, written = self._outcomes[key]
@@ -237,7 +237,7 @@ class ChangeQueue:
             nexts = nexts[appended:]
 
     def _end_appended(self, appended: Sequence[_Next]) -> bool:
-        """Answer requests whose changes are in the log; returns False where another Writer may have read it before."""
+        """Answer requests whose changes are in the log. Returns False where another Writer may have read it before."""
         try:
             self._lease.check()
         except ApiError as error:
@@ -250,7 +250,7 @@ class ChangeQueue:
         return True
 
     def _end_again(self, waiting: WaitingChange) -> bool:
-        """Answer a request whose key an earlier one had; returns False if there is none."""
+        """Answer a request whose key an earlier one had. Returns False if there is none."""
         try:
             again = self.again(waiting.key, waiting.body)
         except ApiError as error:
@@ -261,7 +261,7 @@ class ChangeQueue:
         return again is not None
 
     async def _made_of(self, waiting: WaitingChange, there: Counter[str], number: int) -> Change:
-        """Make a change of this number; `there` counts its documents before it; ApiError 404 where one is missing."""
+        """Make a change of this number; `there` counts its documents before it. ApiError 404 where one is missing."""
         ids, table, router, replaced = waiting.ids, waiting.table, self._follower.manifest.router, 0
         if waiting.kind == "delete" and (missing := [name for name in ids if not there[name]]):
             message = f"ids: {len(missing)} not in the index: {missing[0]!r:.80}; nothing was changed"
@@ -301,14 +301,14 @@ class ChangeQueue:
         return len(changes), None
 
     async def present(self, ids: Sequence[str], seen: Seen) -> Counter[str]:
-        """Count the rows of documents with some ids; ApiError 503 where a shard group does not answer."""
+        """Count the rows of documents with some ids. ApiError 503 where a shard group does not answer."""
         try:
             return await self._follower.engine.present(ids, seen)
         except LostError as lost:
             raise unanswered(f"{lost} did not answer; nothing was changed; retry later") from None
 
     async def catch_up(self) -> None:
-        """Let requests see changes of another process; ApiError 503 if a shard group is lost. Needs the lock."""
+        """Let requests see changes of another process. ApiError 503 if a shard group is lost. Needs the lock."""
         try:
             await self._follower.catch_up()
         except LostError as lost:
@@ -317,7 +317,7 @@ class ChangeQueue:
             log.error("%s", self._follower.damage)
 
     async def beyond(self, other: Location) -> list[Change]:
-        """Read the other log's changes after this one's newest; InputError after a rollback of the other index."""
+        """Read the other log's changes after this one's newest. InputError after a rollback of the other index."""
         return await run_in(self._append_thread, self._beyond, other)
 
     def _beyond(self, other: Location) -> list[Change]:

@@ -34,7 +34,7 @@ class CrossEncoderReplica:
     """A replica that scores pairs by a cross-encoder; pairs of several requests are scored together."""
 
     def __init__(self, version: Version, threads: int) -> None:
-        """Open a version's cross-encoder; InputError if there is none, or a file is not as published."""
+        """Open a version's cross-encoder. InputError if there is none, or a file is not as published."""
         torch.set_num_threads(threads)
         spec = version.now.spec
         if spec.cross_encoder is None:

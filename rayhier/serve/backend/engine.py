@@ -97,7 +97,7 @@ class View:
     leaf_map: LeafMap
     reranker: Reranker | None = None
     reranking: Reranking | None = None
-    """The cross-encoder; None if the spec has none."""
+    """The cross-encoder. None if the spec has none."""
 
     @classmethod
     def of(
@@ -109,7 +109,7 @@ class View:
         limits: SearchLimits,
         reranking: Reranking | None,
     ) -> Self:
-        """Open what requests read of a version besides its rows; InputError if a file is not as published."""
+        """Open what requests read of a version besides its rows. InputError if a file is not as published."""
         manifest = leaf_map.manifest
         rules = rules_of(version.now.spec, manifest, model.calibration)
         return cls(
@@ -172,7 +172,7 @@ class Engine:
         await self._changed.wait()
 
     async def search(self, request: Request) -> Answers:
-        """Answer each query of a request; ApiError 503 if too many queries wait, InputError if it is not allowed."""
+        """Answer each query of a request. ApiError 503 if too many queries wait, InputError if it is not allowed."""
         began = perf_counter()
         calls = len(request.queries) * request.budget
         view = self.view
@@ -209,12 +209,12 @@ class Engine:
         return Answers(results, step.lost, times, routes, rows_Q, view.seen)
 
     async def route(self, request: Request) -> Routes:
-        """Route each query to at most `beam` leaves; InputError where the router reads tokens but got vectors."""
+        """Route each query to at most `beam` leaves. InputError where the router reads tokens but got vectors."""
         with self.admission(_size(request.queries)):
             return await self._routes(request, self.view.model)
 
     async def encode(self, texts: Sequence[str]) -> tuple[Floats, int]:
-        """Encode n texts: vectors [n, m], and the number of tokens read; ApiError 503 if too many queries wait."""
+        """Encode n texts: vectors [n, m], and the number of tokens read. ApiError 503 if too many queries wait."""
         model, encoded = self.view.model, list[tuple[Floats, int]]()
         with self.admission(_size(texts)):
             each = max(1, PART // max(_size([text]) for text in texts))
@@ -224,7 +224,7 @@ class Engine:
         return np.concatenate([vector_NM for vector_NM, _ in encoded]), sum(tokens for _, tokens in encoded)
 
     async def score(self, query: str, texts: Sequence[str]) -> Floats:
-        """Score n texts for a query: [n]; ApiError 404 without a cross-encoder, 503 if it does not answer in time."""
+        """Score n texts for a query: [n]. ApiError 404 without a cross-encoder, 503 if it does not answer in time."""
         reranking = self.view.reranking
         if reranking is None:
             raise ApiError(404, "model_not_found", f"rerank: this index has no cross-encoder; {NO_CROSS_ENCODER}")
@@ -237,7 +237,7 @@ class Engine:
         return score_N
 
     async def documents(self, work: Lookup | Listing) -> tuple[list[Stored], list[str]]:
-        """Read documents by their ids, and name the groups that did not answer; ApiError 503 if too many wait."""
+        """Read documents by their ids, and name the groups that did not answer. ApiError 503 if too many wait."""
         view = self.view
         with self.admission(1):
             tables = await asyncio.gather(*(_or_lost(group, work, view.seen) for group in view.groups))
@@ -247,7 +247,7 @@ class Engine:
         return await run_in_thread(size, documents, there, work), lost
 
     async def present(self, ids: Sequence[str], seen: Seen) -> Counter[str]:
-        """Count the documents, or passages, with some ids; LostError where a group does not answer."""
+        """Count the documents, or passages, with some ids. LostError where a group does not answer."""
         work = Lookup(tuple(ids), needs="ids")
         tables = await asyncio.gather(*(group.read(work, seen) for group in self.view.groups))
         return Counter(name for table in tables for name in table[ID].to_pylist())

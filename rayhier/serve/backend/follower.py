@@ -64,9 +64,9 @@ class Follower:
         self.root, self.engine = engine.view.leaf_map.root, engine
         self.log, self.lock = ChangeLog(self.root), asyncio.Lock()
         self.damage: str | None = None
-        """Message that names the first change of the log that cannot be read; None: all can be read."""
+        """Message that names the first change of the log that cannot be read. None: all can be read."""
         self.refused: str | None = None
-        """Why the newest version is not served; None: it is, as far as is known."""
+        """Why the newest version is not served. None: it is, as far as is known."""
         self.applied: Callable[[Change], None] = lambda _: None
         """Function that is called with each change that requests see from then on."""
         self.changed: Callable[[], None] = lambda: None
@@ -117,7 +117,7 @@ class Follower:
         self._tail.append((made.number, made.documents, made.table.nbytes, time.monotonic()))
 
     def begin(self) -> list[Change]:
-        """Let requests see the opened version's tail, and return its changes; InputError if it can have none."""
+        """Let requests see the opened version's tail, and return its changes. InputError if it can have none."""
         manifest = self.manifest
         changes, self.damage = self._after(manifest.log)
         if changes and self.spec.search.how == "level":
@@ -143,7 +143,7 @@ class Follower:
         self.applied(made)
 
     async def catch_up(self) -> None:
-        """Let requests see later changes, up to a damaged object; LostError if a shard group does not answer."""
+        """Let requests see later changes, up to a damaged object. LostError if a shard group does not answer."""
         changes, self.damage = await self._in(self._after, self.seen.log)
         for made in changes:
             self.apply(made, await self.engine.present(made.ids.to_pylist(), self.seen))
@@ -152,7 +152,7 @@ class Follower:
         await asyncio.gather(*(group.open(number) for group in self._groups))
 
     async def move(self, number: int) -> None:
-        """Let requests see a newer version, once all groups have opened it; LostError if one does not answer."""
+        """Let requests see a newer version, once all groups have opened it. LostError if one does not answer."""
         while True:
             groups, view = self._groups, self.engine.view
             await self.open(number)
@@ -213,7 +213,7 @@ class Follower:
             self._serve(opened, pins, newest)
 
     async def look(self) -> None:
-        """Let requests see the newest version and change on storage; LostError if a shard group does not answer."""
+        """Let requests see the newest version and change on storage. LostError if a shard group does not answer."""
         newest = (await self._in(versions, self.root))[-1]
         if newest > self.seen.version:
             try:

@@ -49,7 +49,7 @@ class Group:
         self._batches: Batches[tuple[Scan, Seen], Ranking] = Batches(self._scanned, together, "scan", metrics, at_once)
 
     async def read(self, work: Reading, seen: Seen) -> Any:
-        """Do a piece of a search's work in the group's leaves; LostError if no answer comes.
+        """Do a piece of a search's work in the group's leaves. LostError if no answer comes.
 
         Scans that arrive while others are at work are made together if their `k`, their beam and what they see are
         equal.

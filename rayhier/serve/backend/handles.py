@@ -61,7 +61,7 @@ class DeploymentClient:
     _back: "asyncio.Task[None] | None" = field(default=None, init=False, repr=False)
 
     async def ask(self, ask: Callable[[DeploymentHandle], DeploymentResponse[T]], seconds: float) -> T:
-        """Send a request by `ask`; LostError if no answer comes in `seconds`, ApiError 503 if too many wait."""
+        """Send a request by `ask`. LostError if no answer comes in `seconds`, ApiError 503 if too many wait."""
         if self.lost:
             self._look()
             raise LostError(self.name)

@@ -61,7 +61,7 @@ class Placement:
         await run_in(self._encode_thread, lambda: self.encoder)
 
     async def place(self, documents: Sequence[Mapping[str, Any]]) -> tuple[pa.Table, list[str], Assigner]:
-        """Make rows of documents as a request gives them; InputError if one is not allowed.
+        """Make rows of documents as a request gives them. InputError if one is not allowed.
 
         Returns the rows, the documents' ids, and the assigner that chose the leaves. Documents that arrive while others
         are encoded are encoded together with the next.

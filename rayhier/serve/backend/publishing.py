@@ -39,7 +39,7 @@ LONGEST_SECONDS = 60.0
 SETTLED = 0.05
 """Share of rows that must come or go before leaves are tried again whose splitting did not pay."""
 MAINTAINED, BUSY = 5_000, 0.25
-"""Documents, about, that a step reads, so that the log's tail waits for seconds only; and the share of the time that
+"""Documents that a step reads, so that the log's tail waits for seconds only, and the share of the time that
 steps may take."""
 log = logging.getLogger("ray.serve")
 
@@ -58,11 +58,11 @@ class Maintenance:
     def __init__(self, root: Location) -> None:
         self._root = root
         self.may_be_due = False
-        """True where leaves may be due; to be set once rows came or went."""
+        """True if leaves may be due. Set it once rows came or went."""
         self._unpaid, self._skipped, self._rests = 0, 0, 0.0
 
     def next(self, manifest: Manifest, router: Router, spec: JobSpec) -> Callable[[], None] | None:
-        """Return the next step, which publishes a version where it pays; None where none is due, or it rests."""
+        """Return the next step, which publishes a version if it pays. None if no step is due, or during a rest."""
         if time.monotonic() < self._rests:
             return None
         due, can_be = Due.of(manifest, spec), can_maintain(router, spec)
@@ -175,7 +175,7 @@ class Publisher:
                 self._lease.has_caught_up = True
 
     async def fold(self) -> None:
-        """Write the tail to leaf files as a new version, and serve it; then split leaves that grew, and pack files."""
+        """Write the tail to leaf files as a new version, and serve it. Then split leaves that grew, and pack files."""
         async with self._publishing:
             if self._lease.moved:
                 return
@@ -214,7 +214,7 @@ class Publisher:
             self._is_tidying = False
 
     def _tidied(self) -> LeafMap | None:
-        """Publish a version in fewer files; None where they are few, and without many removed rows."""
+        """Publish a version in fewer files. None where they are few, and without many removed rows."""
         packed = pack(self._root)
         if packed is None and Stats.of(LeafMap.open(self._root).manifest).void > VOID:
             return compact_here(self._follower.spec, self._root)

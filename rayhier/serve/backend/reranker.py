@@ -25,7 +25,7 @@ class PairScores(Protocol):
     """Interface of a cross-encoder in this process or in a deployment."""
 
     async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
-        """Score each query [n] with its item (document) [n]: [n]; LostError if no answer comes within `seconds`."""
+        """Score each query [n] with its item (document) [n]: [n]. LostError if no answer comes within `seconds`."""
 
     async def answers(self) -> bool: ...
 
@@ -37,14 +37,14 @@ class Reranking:
         """Limit the calls of a request, in all its rounds together, to `seconds`."""
         self._scores, self._seconds = scores, seconds
         self.admission = Admission(WAITING * seconds)
-        """Counter of the calls that wait; raises ApiError 503 where further ones would wait too long."""
+        """Counter of the calls that wait. Raises ApiError 503 where further ones would wait too long."""
 
     async def answers(self) -> bool:
         return await self._scores.answers()
 
     @contextmanager
     def calls(self, count: int) -> Iterator[Callable[[Work], Awaitable[Reply]]]:
-        """Count a request's calls while the block runs; yields a function that scores the pairs of a round.
+        """Count a request's calls while the block runs. Yields a function that scores the pairs of a round.
 
         The function's reply is empty where the cross-encoder fails or the request's seconds have passed. ApiError 503
         where too many calls wait.
@@ -71,7 +71,7 @@ class Reranking:
 
 
 def open_versions_reranker(version: Version) -> Reranker | None:
-    """Open a version's re-ranker without its cross-encoder; InputError if a file is not as published."""
+    """Open a version's re-ranker without its cross-encoder. InputError if a file is not as published."""
     workdir, now = locate(version.workdir), version.now
     published = {kind: current.artifact(workdir, now, kind) for kind in KINDS if kind in now.artifacts}
     for artifact in published.values():

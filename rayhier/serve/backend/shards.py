@@ -34,7 +34,7 @@ log = logging.getLogger("ray.serve")
 
 
 class ShardGroup:
-    """Searches a range of an index's leaves; InputError where a file is not as published.
+    """Searches a range of an index's leaves. InputError where a file is not as published.
 
     Several versions may be open at a time, each with its tail: those that requests name, and with `follows` the newest
     on storage. A version is closed if no request has named it for `seconds` since a newer version was opened. If
@@ -82,7 +82,7 @@ class ShardGroup:
         return await self._work(lambda: opened.read(work, number), small=small)
 
     async def open(self, number: int) -> None:
-        """Open a version too; InputError if it is not there or not as published, RuntimeError after `release`."""
+        """Open a version too. InputError if it is not there or not as published, RuntimeError after `release`."""
         if "_versions" not in self.__dict__:
             raise RuntimeError("the group was released")
         if number not in self._versions:
@@ -91,7 +91,7 @@ class ShardGroup:
         self._named.setdefault(number, (now, now))  # so that older versions end even if no request comes
 
     async def ping(self) -> None:
-        """Search a leaf of each shard; raises an error, of any type, where files cannot be read or were changed."""
+        """Search a leaf of each shard. Raises an error, of any type, where files cannot be read or were changed."""
         await self._work(lambda: self._newest.probe())
 
     async def alive(self) -> None:
@@ -106,7 +106,7 @@ class ShardGroup:
             self._newer = asyncio.create_task(self._open_newest(), context=contextvars.Context())
 
     async def _at(self, seen: Seen) -> Snapshot:
-        """Return what is seen, with its log; InputError if it is of another model than this group's."""
+        """Return what is seen, with its log. InputError if it is of another model than this group's."""
         model = self._newest.manifest.model
         if seen.model != model:
             raise InputError(f"version {seen.version}: got model {seen.model}; allowed: {model}, whose leaves are open")

@@ -47,7 +47,7 @@ class Version:
         return None if published is None else published.root
 
     def model(self, precision: Precision | None = None) -> Model:
-        """Open the trained model, in a precision (None: the spec's); InputError if a file is not as published."""
+        """Open the trained model, in a precision (None: the spec's). InputError if a file is not as published."""
         spec, update = self.now.spec, {} if precision is None else {"precision": precision}
         spec = spec.model_copy(update={"encoder": spec.encoder.model_copy(update=update)})
         place, now = locate(self.workdir), self.now.model_copy(update={"spec": spec})

@@ -40,7 +40,7 @@ class Writer:
         limits: WriteLimits,
         metrics: Metrics | None = None,
     ) -> None:
-        """Write to the index that a follower follows; InputError where another writes, or it cannot have a tail."""
+        """Write to the index that a follower follows. InputError where another writes, or it cannot have a tail."""
         if follower.spec.search.how == "level":
             raise InputError(
                 "write_token_file: search.how is level, which compares documents by a tree's levels, that changes do "
@@ -70,9 +70,9 @@ class Writer:
         return self._lease.lost
 
     async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Written:
-        """Write documents, which replace those with the same ids; returns once the change is durable and seen.
+        """Write documents, which replace those with the same ids. Returns once the change is durable and seen.
 
-        InputError where a document is not allowed; ApiError 422 where a key was used with another body, 503 where
+        InputError where a document is not allowed. ApiError 422 where a key was used with another body, 503 where
         storage refuses the change or too many changes wait to be folded. Nothing is changed then.
         """
         if (again := self._changes.again(key, body)) is not None:
@@ -82,7 +82,7 @@ class Writer:
         return await self._changes.make(WaitingChange("put", table, ids, key, body, assigner))
 
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
-        """Delete documents; ApiError 404 where an id is not there, and as `put`. Nothing is changed then."""
+        """Delete documents. ApiError 404 where an id is not there, and as `put`. Nothing is changed then."""
         if (again := self._changes.again(key, body)) is not None:
             return again
         names = list(dict.fromkeys(ids))
@@ -182,7 +182,7 @@ class Writers:
         return await self._by(lambda writer: writer.delete(ids, key, body))
 
     async def rollback(self, number: int, key: str | None = None) -> RolledBack:
-        """Publish an older version again, as `Publisher.rollback` does; ApiError 409 if another index is served now."""
+        """Publish an older version again, as `Publisher.rollback` does. ApiError 409 if another index is served now."""
         try:
             return await self.now.publisher.rollback(number, key)
         except MovedError:

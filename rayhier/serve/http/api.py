@@ -208,7 +208,7 @@ class _Sight:
             raise ApiError(409, "other_model", message)
 
     async def reach(self, number: int | None = None) -> None:
-        """Wait until requests see what was answered before, and a change; ApiError 422 or 504 if that takes long."""
+        """Wait until requests see what was answered before, and a change. ApiError 422 or 504 if that takes long."""
         if self._following is not None:
             await self._following()
         if number is None or (last := self.now().log) >= number:
@@ -234,7 +234,7 @@ class _Sight:
 
 
 class _Asked:
-    """Converts bodies to requests by the rules of what is seen; InputError, answered 422, if one is not allowed."""
+    """Converts bodies to requests by the rules of what is seen. InputError, answered 422, if one is not allowed."""
 
     def __init__(self, engine: Engine, *, log_queries: bool) -> None:
         self._engine, self._log_queries = engine, log_queries
@@ -433,7 +433,7 @@ def _writes(app: FastAPI, writer: "Writes | None", limits: WriteLimits, sight: _
 
 
 def _writing(writer: "Writes | None") -> Writes:
-    """Return the Writer; ApiError 403 where there is none."""
+    """Return the Writer. ApiError 403 where there is none."""
     if writer is None:
         raise ApiError(403, "forbidden", "this server does not write; allowed: a server that has a write_token_file")
     return writer
@@ -472,7 +472,7 @@ def _told(written: Written) -> Response:
 
 
 def _key(key: str | None) -> str | None:
-    """Return an idempotency key; ApiError 422 where it is not allowed."""
+    """Return an idempotency key. ApiError 422 where it is not allowed."""
     if key is not None and not re.fullmatch(f"[!-~]{{1,{KEY_LENGTH}}}", key):
         raise invalid(
             f"Idempotency-Key: got {key[:NAME_SHOWN]!r}; allowed: 1 to {KEY_LENGTH} printable ASCII characters"
@@ -572,7 +572,7 @@ class _AnswerWriter:
         self._most, self._left = most, most
 
     def answers(self) -> list[AnswerBody]:
-        """Make the bodies of all answers; ApiError 422 if they exceed the limit."""
+        """Make the bodies of all answers. ApiError 422 if they exceed the limit."""
         return [self._answer(row, answer) for row, answer in enumerate(self._outcome.answers)]
 
     def _answer(self, row: int, answer: Answer) -> AnswerBody:

@@ -45,7 +45,7 @@ class Receiver:
         self.arriving = Shares("bytes of arriving bodies", limits.max_arriving_bytes, limits.peer_share)
 
     async def __call__(self, scope: Scope, receive: Receive) -> bytes:
-        """Receive a body within the limits; ApiError 413, 408 or 503 beyond them, GoneError if the client leaves."""
+        """Receive a body within the limits. ApiError 413, 408 or 503 beyond them, GoneError if the client leaves."""
         length, most = dict(scope["headers"]).get(b"content-length", b"0"), self._limits.max_body_bytes
         if length.isdigit() and int(length[:20]) > most:
             raise _too_large(most)

@@ -90,7 +90,7 @@ def _line(problem: Mapping[str, Any]) -> str:
 
 
 def _allowed(kind: str, limits: Mapping[str, Any]) -> str | None:
-    """Describe the values allowed, by pydantic's type of error; None where the error's message describes them."""
+    """Describe the values allowed, by pydantic's type of error. None where the error's message describes them."""
     match kind:
         case "greater_than_equal":
             return f"at least {limits['ge']:g}"

@@ -26,7 +26,7 @@ class EmbeddingsRequest(RequestBody):
     @field_validator("input", mode="before")
     @classmethod
     def _texts(cls, value: Any) -> Any:
-        """Return texts; ValueError where they are something else, such as token ids of another model."""
+        """Return texts. ValueError where they are something else, such as token ids of another model."""
         texts = value if isinstance(value, list) else [value]
         if not texts or not all(isinstance(text, str) for text in texts):
             kind = "an empty list" if not texts else "token ids" if isinstance(texts[0], int | list) else "no text"

@@ -48,7 +48,7 @@ Vector = Annotated[
 
 
 def _unpacked(value: Any, numbers: ValidatorFunctionWrapHandler) -> Any:
-    """Return a list of numbers, or the numbers of a base64 text as an array; ValueError where it is neither."""
+    """Return a list of numbers, or the numbers of a base64 text as an array. ValueError where it is neither."""
     return unpack(value) if isinstance(value, str) else numbers(value)
 
 
@@ -202,7 +202,7 @@ class PutDocument(RequestBody):
     fields: dict[str, Any] = {}
     """Values of the fields that the corpus declares; a field that is missing has no value."""
     vector: PackedVector | None = None
-    """The document's vector by the index's encoder, for all documents of a request or none; null: it is encoded. As
+    """The document's vector by the index's encoder, for all documents of a request or none. null: it is encoded. As
     base64 of float32 it takes a quarter of the bytes, and no time to parse."""
 
 
@@ -255,9 +255,9 @@ class DocumentBody(Body):
     id: str
     title: str
     text: str | None
-    """Text of the document; null where the corpus is cut into passages."""
+    """Text of the document. null where the corpus is cut into passages."""
     passages: list[str] | None
-    """Texts of its passages, in their order; null where the corpus is not cut."""
+    """Texts of its passages, in their order. null where the corpus is not cut."""
     fields: dict[str, Any]
     """Values of the fields that the corpus declares."""
     first_leaves: list[int]
@@ -285,7 +285,7 @@ class ListResponse(SeenBody):
 
     documents: list[DocumentBody]
     next: str | None
-    """Value of `after` for the next page; null where no document follows."""
+    """Value of `after` for the next page. null where no document follows."""
 
 
 class Result(Body):
@@ -300,11 +300,11 @@ class Result(Body):
     leaf: int
     """Number of the leaf in which the document was scored."""
     title: str | None
-    """Title of the document; null where the request does not include titles."""
+    """Title of the document. null where the request does not include titles."""
     text: str | None
-    """Text of the document, or of its best passage where the corpus is cut into passages; null where not included."""
+    """Text of the document, or of its best passage where the corpus is cut into passages. null where not included."""
     fields: dict[str, Any] | None
-    """Values of the fields that the corpus declares; null where not included."""
+    """Values of the fields that the corpus declares. null where not included."""
     estimated: bool
     """True where the score was estimated from those of documents that the cross-encoder read."""
 
@@ -359,9 +359,9 @@ class AnswerBody(Body):
     lost: list[str]
     """Names of the shard groups that did not answer, and `reranker` where the cross-encoder did not."""
     calls: int | None
-    """Number of documents that the cross-encoder read; null where the answer is not re-ranked."""
+    """Number of documents that the cross-encoder read. null where the answer is not re-ranked."""
     explain: Explanation | None
-    """Leaves and rows behind the answer; null unless the request has `explain`."""
+    """Leaves and rows behind the answer. null unless the request has `explain`."""
 
 
 RESULT: JsonDict = {
@@ -443,7 +443,7 @@ class NodeBody(Body):
     parent: str
     """Name of the node above; 0:0 is the root."""
     leaf: int | None
-    """Number of the leaf; null for an inner node."""
+    """Number of the leaf. null for an inner node."""
     size: int
     """Number of rows below the node; a document in two leaves has two rows."""
     children: int
@@ -480,7 +480,7 @@ class VersionBody(Body):
 
     version: int
     parent: int | None
-    """Number of the version before; null for the build."""
+    """Number of the version before. null for the build."""
     change: str
     """Operation that made it: build, add, upsert, delete, fold, maintain, pack, compact, rollback, carry or embed."""
     at: float
@@ -490,7 +490,7 @@ class VersionBody(Body):
     log: int
     """Number of the last change of the change log that its files hold."""
     restored: int | None
-    """Number of the version whose content a rollback published again; null where this is none."""
+    """Number of the version whose content a rollback published again. null where this is none."""
     served: bool
     """True for the version that requests read now."""
 
@@ -500,7 +500,7 @@ class VersionsResponse(Body):
 
     versions: list[VersionBody]
     next: int | None
-    """Value of `before` for the next page; null where no version follows."""
+    """Value of `before` for the next page. null where no version follows."""
 
 
 class RollbackRequest(RequestBody):
@@ -529,7 +529,7 @@ class Drift(Body):
     log_prob: float
     """Mean log-probability of a document's best leaf, of the build or the last compaction."""
     added_log_prob: float | None
-    """Mean log-probability of the best leaf of a document that was added to the built index; null: none was."""
+    """Mean log-probability of the best leaf of a document that was added to the built index. null: none was."""
     advice: list[str]
     """Lines that advise to compact or to train again, with reasons; empty where the index needs neither."""
 
@@ -561,7 +561,7 @@ class IndexResponse(Body):
     model: str
     """Fingerprint of the model: a hash of everything it depends on."""
     refused: str | None
-    """Why a newer model or index, which `current.json` of the workdir names, is not served; null: this is the newest,
+    """Why a newer model or index, which `current.json` of the workdir names, is not served. null: this is the newest,
     or a newer one is being opened."""
     router: str
     """Type of the router: ehi, hce, learned_ivf or retreever."""
@@ -601,7 +601,7 @@ class IndexResponse(Body):
     modes: list[Mode]
     """Modes that a query may ask for."""
     weight: float | None
-    """Weight of BM25 in mode `hybrid`; null where there is no such mode, or ranks are fused."""
+    """Weight of BM25 in mode `hybrid`. null where there is no such mode, or ranks are fused."""
     beam: int
     """Most leaves visited for a query that gives neither `k` nor `beam`."""
     recall: float | None
@@ -609,7 +609,7 @@ class IndexResponse(Body):
     not choose `beam`."""
     drift: Drift
     recall_served: RecallServed | None
-    """Recall as this server, or one of its ingresses, measured it; null until a query was audited."""
+    """Recall as this server, or one of its ingresses, measured it. null until a query was audited."""
     limits: dict[str, int | float]
     """Limits of requests by name, such as `max_k`, the most results for a query."""
 

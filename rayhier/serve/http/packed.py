@@ -23,7 +23,7 @@ def pack(numbers: Iterable[float]) -> str:
 
 
 def unpack(text: str) -> "array[float]":
-    """Return the numbers of a text; ValueError where it is not base64 of one number or more.
+    """Return the numbers of a text. ValueError where it is not base64 of one number or more.
 
     >>> unpack("AACAPwAAAD8=").tolist()
     [1.0, 0.5]

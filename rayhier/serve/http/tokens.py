@@ -96,7 +96,7 @@ def _same(tokens: Mapping[str, bytes]) -> bool:
 
 
 def read_token(path: str, name: str = "token_file") -> str:
-    """Read the token from a file; InputError where it holds none, with a message that never quotes the file."""
+    """Read the token from a file. InputError where it holds none, with a message that never quotes the file."""
     if not Path(path).is_absolute():
         raise InputError(f"{name}: got {path!r}; allowed: an absolute path")
     try:

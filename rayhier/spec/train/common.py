@@ -41,7 +41,7 @@ class Training(Section):
 
     @property
     def draws(self) -> PseudoQueries | None:
-        """Settings of the pseudo-queries that the embed stage draws and encodes; None by default."""
+        """Settings of the pseudo-queries that the embed stage draws and encodes. None by default."""
         return None
 
     @property
@@ -56,7 +56,7 @@ class Training(Section):
 
     @property
     def generation(self) -> GeneratedSpec | None:
-        """Settings of generated pairs, which are trained on in addition to judged pairs; None by default."""
+        """Settings of generated pairs, which are trained on in addition to judged pairs. None by default."""
         return None
 
     def check_documents(self, documents: int) -> None:

@@ -90,7 +90,7 @@ class HceTraining(InfoNce):
     pseudo-queries and their documents (U). `joint`: both, S + U / 2 (J). `auto`: joint where train judgements or
     generated pairs exist, else documents."""
     generated: GeneratedSpec | None = None
-    """Pairs that a model wrote for documents, trained on like judged pairs (the paper's +QG); null: none."""
+    """Pairs that a model wrote for documents, trained on like judged pairs (the paper's +QG). null: none."""
     form: Literal["single", "paper"] = "single"
     """Terms of the loss. `single`: one contrast among documents, to which mined hard negatives are added; by AdamW.
     `paper`: Eq. 5-8, a contrast in both directions for each level below those of `tree.levels`, nothing mined,

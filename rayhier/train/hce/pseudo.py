@@ -22,7 +22,7 @@ class PseudoPairs(Protocol):
     def rows(self) -> Ints: ...
 
     def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
-        """Draw a pseudo-query for each document row [x]; returns the pseudo-queries' rows [x] on the side `pseudo`."""
+        """Draw a pseudo-query for each document row [x]. Returns the pseudo-queries' rows [x] on the side `pseudo`."""
 
 
 class StoredPairs:
