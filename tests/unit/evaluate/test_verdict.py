@@ -156,7 +156,7 @@ def test_what_training_gained_is_said_with_its_doubt(difference, low, high, said
 
 @pytest.mark.parametrize(
     ("low", "high", "said"),
-    [(0.01, 0.03, "."), (-0.01, 0.03, "; this may be chance."), (-0.03, -0.01, "; it makes results worse: search wit")],
+    [(0.01, 0.03, "."), (-0.01, 0.03, "; this may be chance."), (-0.03, -0.01, ". It makes results worse: search wit")],
 )
 def test_what_re_ranking_adds_and_costs_is_said(low, high, said, spec, report):
     reads = {"cross_encoder": {"model": "package:none"}, "search": {"mode": "dense", "rerank": {"type": "rnr"}}}
