@@ -15,6 +15,7 @@ from rayhier.adapters.store import store_of, written
 from rayhier.arrays import Floats
 from rayhier.dataset.queries import load_split
 from rayhier.spec import InputError
+from rayhier.spec.corpus import passages_of
 from rayhier.spec.search import Mode
 from rayhier.storage import current, files
 from rayhier.storage.paths import locate
@@ -111,7 +112,7 @@ def corpus_task(workdir: str, split: Literal["dev", "test"] = "test") -> AbsTask
     place = locate(workdir)
     now = current.read(place)
     corpus, vectors = (current.artifact(place, now, kind) for kind in ("corpus", "vectors"))
-    if now.spec.corpus.windows is not None:
+    if passages_of(now.spec.corpus) is not None:
         raise InputError("corpus.passages: MTEB's tasks have whole documents; allowed: a corpus without passages")
     test = current.artifact(place, now, "test") if split == "test" and "test" in now.artifacts else None
     queries = load_split(split, corpus, vectors, test)

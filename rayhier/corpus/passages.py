@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from rayhier.corpus.check import Entry
 from rayhier.spec import InputError
-from rayhier.spec.corpus import CorpusSpec, FieldType, Passages
+from rayhier.spec.corpus import CorpusSpec, FieldType, Passages, passages_of
 from rayhier.storage import schemas
 
 WORD = re.compile(r"\S+")
@@ -24,7 +24,7 @@ class DocumentLayout:
 
     @classmethod
     def of(cls, spec: CorpusSpec) -> Self:
-        return cls(spec.windows, spec.field_types)
+        return cls(passages_of(spec), spec.field_types)
 
     @property
     def schema(self) -> pa.Schema:

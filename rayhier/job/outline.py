@@ -9,7 +9,7 @@ from rayhier.job.estimate import Cost, reranking_seconds, stage_cost
 from rayhier.job.plan import ASSUMED_DOCUMENTS, STAGES, Plan, Step, beside_rows, size_of
 from rayhier.job.sizes import BUSY, RATE, deployments, stage_memory
 from rayhier.spec import JobSpec
-from rayhier.spec.corpus import FileCorpus
+from rayhier.spec.corpus import FileCorpus, passages_of
 from rayhier.storage.model_folder import weight_files
 
 NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search the index with rayhier search"
@@ -29,7 +29,7 @@ def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = F
             return "to do"
         return "removed" if step in removed else "published" if step.is_published else "left out"
 
-    known = plan.source.rows if plan.spec.corpus.windows is None else None
+    known = plan.source.rows if passages_of(plan.spec.corpus) is None else None
     documents = plan.source.rows or ASSUMED_DOCUMENTS
     about = f"{documents:,}" if known else f"about {documents:,}" if plan.source.rows else f"perhaps {documents:,}"
     lines = [

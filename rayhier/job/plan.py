@@ -16,6 +16,7 @@ from rayhier.job.estimate import Work
 from rayhier.job.sizes import drawn_rows
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import TrainWorkers, Workers
+from rayhier.spec.corpus import passages_of
 from rayhier.spec.cross_encoder import CHOSEN_DEPTH
 from rayhier.spec.index import BYTES
 from rayhier.spec.search import FUSED, MOST_QUERIES
@@ -168,7 +169,7 @@ def make_plan(spec: JobSpec) -> Plan:
         raise InputError(_no_split(spec, sorted(judged - {"train"})))
     if "scann" in spec.evaluate.baselines and importlib.util.find_spec("scann") is None:
         raise InputError(NO_SCANN)
-    if described.documents is not None and spec.corpus.windows is None:
+    if described.documents is not None and passages_of(spec.corpus) is None:
         spec.check_leaves(described.documents)
     pairs = None if generation is None else pair_source.describe(generation)
     reads = None if spec.cross_encoder is None else cross_encoder_folder.describe(spec.cross_encoder)
@@ -370,7 +371,7 @@ def _leaves(spec: JobSpec) -> list[object]:
 
 
 def _work(plan: Plan) -> Work:
-    source, passages = plan.source, plan.spec.corpus.windows
+    source, passages = plan.source, passages_of(plan.spec.corpus)
     documents = source.rows or ASSUMED_DOCUMENTS
     text = source.document_bytes * (passages.words / passages.stride if passages else 1)
     queries = source.queries if source.documents else documents

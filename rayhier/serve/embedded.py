@@ -34,6 +34,7 @@ from rayhier.serve.errors import LostError
 from rayhier.serve.http.protocol import LimitedProtocol
 from rayhier.serve.metrics import Prometheus
 from rayhier.spec import InputError
+from rayhier.spec.corpus import passages_of
 from rayhier.storage import current
 from rayhier.storage.current import Current
 from rayhier.storage.paths import locate
@@ -286,7 +287,7 @@ def _check_fits(before: Current, now: Current) -> None:
     for name, had, has in (
         ("encoder.similarity", before.spec.encoder.similarity, now.spec.encoder.similarity),
         ("corpus.fields", dict(before.spec.corpus.field_types), dict(now.spec.corpus.field_types)),
-        ("corpus.passages", before.spec.corpus.windows, now.spec.corpus.windows),
+        ("corpus.passages", passages_of(before.spec.corpus), passages_of(now.spec.corpus)),
     ):
         if had != has:
             raise InputError(f"{name}: got {has}; allowed: {had}, {RESTART}")

@@ -105,11 +105,6 @@ class _Corpus(Section):
     """Kind of the source, for instance beir or jsonl."""
 
     @property
-    def windows(self) -> Passages | None:
-        """Sizes of the passages that longer documents are cut into. None: documents are not cut."""
-        return None
-
-    @property
     def names_judgements(self) -> bool:
         """Return True if the source may have judgements, which an evaluation needs, as far as the spec tells."""
         return True
@@ -146,10 +141,10 @@ class _Cut(_Corpus):
     passages: Passages | None = None
     """Sizes of the passages that longer documents are cut into. null: documents are not cut."""
 
-    @property
-    def windows(self) -> Passages | None:
-        """Sizes of the passages that longer documents are cut into. None: documents are not cut."""
-        return self.passages
+
+def passages_of(spec: _Corpus) -> Passages | None:
+    """Return the sizes of the passages that longer documents are cut into. None: documents are not cut."""
+    return spec.passages if isinstance(spec, _Cut) else None
 
 
 class _WithFields(_Cut):

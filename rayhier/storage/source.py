@@ -27,6 +27,7 @@ from rayhier.spec.corpus import (
     Passages,
     PythonDocs,
     TextFiles,
+    passages_of,
 )
 from rayhier.storage import files, hub_data, listing
 from rayhier.storage.listing import SPLITS, CorpusFiles
@@ -87,7 +88,7 @@ def describe(spec: CorpusSpec) -> Source:
             size = sum(file.path.stat().st_size for file in listed)
             content = {file.name: files.digest(file.path) for file in listed}
             whole = {"texts": hashlib.sha256(json.dumps(content).encode()).hexdigest()}
-            rows = None if spec.windows else len(listed)
+            rows = None if spec.passages else len(listed)
             return Source(whole, {}, len(listed), size, frozenset(), rows, document_bytes=size)
         case _:
             return _files(spec)
@@ -122,7 +123,7 @@ def _files(spec: FileCorpus) -> Source:
         for query_file in listed.queries[:1]:
             key = f"corpus.{_key(spec, 'queries')}"
             _check_keys(key, query_file.path, (query_names.id, query_names.text), "query_columns")
-    each = passages_a_document(spec, spec.windows, first) if spec.windows else 1
+    each = passages_a_document(spec, passages, first) if (passages := passages_of(spec)) else 1
     test = {file.name for file in listed.queries}
     test |= {file.name for split, file in listed.judgements.items() if split == "test"}
     training = {name: scan.sha256 for name, scan in scans.items() if not spec.names_judgements or name not in test}
