@@ -39,7 +39,6 @@ from rayhier.model.router import Router, load_router
 from rayhier.search.request.model import Model
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError, JobSpec, load
-from rayhier.spec.index import LEAF_FACTOR
 from rayhier.spec.router import LearnedIvfRouting
 from rayhier.storage import leaf_map, schemas
 from rayhier.storage.leaf_map import BUILT, LeafMap, Manifest
@@ -123,7 +122,7 @@ class VectorIndex:
                 self._router = self._built(table, self._space.documents(vector_NM))
             else:
                 batch, put = Encoded.of(self._space.documents(vector_NM)), change.upsert if replaces else change.add
-                put(self._root, Assigner(self._router, self._spec), [(table, batch)], LEAF_FACTOR)
+                put(self._root, Assigner(self._router, self._spec), [(table, batch)])
             self._changed(self._router)
 
     def delete(self, numbers: Iterable[int]) -> None:

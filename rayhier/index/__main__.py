@@ -14,7 +14,6 @@ from rayhier.command import Parser, run_command
 from rayhier.index.arguments import documents_by_id, ids, positive
 from rayhier.progress import say
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.index import LEAF_FACTOR
 from rayhier.storage.paths import Location, locate
 
 if TYPE_CHECKING:
@@ -162,7 +161,7 @@ def _folded(now: "Current", opened: "LeafMap", workdir: Location) -> "LeafMap | 
     refuse_while_written(opened.root)
     model = Model.of_workdir(workdir, now, opened)
     assign = Assigner(model.trained, now.spec, opened.manifest.model)
-    folded = change.fold(opened.root, assign, LEAF_FACTOR)
+    folded = change.fold(opened.root, assign)
     if folded is not None:
         ChangeLog(opened.root).tidy(folded.manifest.log)
     return folded

@@ -8,7 +8,6 @@ from rayhier.index.incoming import batches
 from rayhier.index.pack import packed
 from rayhier.search.index import open_leaf_map
 from rayhier.search.request.model import Model
-from rayhier.spec.index import LEAF_FACTOR
 from rayhier.storage import current
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import Location
@@ -28,4 +27,4 @@ def add_file(
     is_cosine = now.spec.encoder.similarity == "cosine"
     documents = batches(file, now.spec.corpus, id_column, model.encode, unit=is_cosine)
     put = change.upsert if upsert else change.add
-    return packed(put(leaf_map.root, assign, documents, LEAF_FACTOR))
+    return packed(put(leaf_map.root, assign, documents))

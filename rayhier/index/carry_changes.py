@@ -18,7 +18,6 @@ from rayhier.index.assign import Assigner
 from rayhier.index.change import Batch
 from rayhier.index.incoming import BATCH
 from rayhier.search.request.model import Model
-from rayhier.spec.index import LEAF_FACTOR
 from rayhier.storage import files, leaf_map
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.change_log import Change, ChangeLog
@@ -66,12 +65,12 @@ def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | 
     revised = opened.router()
     router = model.trained if revised is None else model.with_router(revised).trained
     assign = Assigner(router, model.spec, opened.manifest.model)
-    opened = change.fold(index.root, assign, LEAF_FACTOR) or opened
+    opened = change.fold(index.root, assign) or opened
     there = _documents(opened, [], names, layout)
     written = {name: rows for name, rows in wanted.items() if rows != there.get(name)}
     gone = [name for name in there if name not in older]
     if written:
-        change.upsert(index.root, assign, _batches(written, layout, model), LEAF_FACTOR)
+        change.upsert(index.root, assign, _batches(written, layout, model))
     if gone:
         change.delete(index.root, gone)
     if not written and not gone and last <= opened.manifest.log and not is_undone:

@@ -5,7 +5,6 @@ applied to the newest version, or refused if it no longer fits.
 """
 
 import contextlib
-import math
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +21,7 @@ from rayhier.index.leaf_limit import Filling
 from rayhier.index.shards import write_rows
 from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError
+from rayhier.spec.index import LEAF_FACTOR
 from rayhier.storage import files, leaf_map, schemas
 from rayhier.storage.change_log import Change, ChangeLog
 from rayhier.storage.files import File
@@ -36,12 +36,12 @@ Batch = tuple[pa.Table, Encoded]
 AGAIN = ("given more than once", "each id once")
 
 
-def add(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float) -> LeafMap:
+def add(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float = LEAF_FACTOR) -> LeafMap:
     """Publish a version with more documents, with leaves of at most `factor` times the mean rows."""
     return _put(root, assign, batches, factor, replace=False)
 
 
-def upsert(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float) -> LeafMap:
+def upsert(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float = LEAF_FACTOR) -> LeafMap:
     """Publish a version with these documents, which replace documents with the same ids."""
     return _put(root, assign, batches, factor, replace=True)
 
@@ -62,7 +62,7 @@ def delete(root: Location, ids: Sequence[str]) -> LeafMap:
         return leaf_map.commit(root, change)
 
 
-def fold(root: Location, assign: Assigner | None = None, factor: float = math.inf) -> LeafMap | None:
+def fold(root: Location, assign: Assigner | None = None, factor: float = LEAF_FACTOR) -> LeafMap | None:
     """Publish a version whose leaf files hold the change log's tail. None if there is no tail.
 
     With `assign`, a leaf may hold at most `factor` times the mean rows: others go to their next-best one. InputError if
@@ -166,7 +166,7 @@ def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: flo
         return leaf_map.commit(root, change)
 
 
-def _settle(root: Location, assign: Assigner | None = None, factor: float = math.inf) -> None:
+def _settle(root: Location, assign: Assigner | None = None, factor: float = LEAF_FACTOR) -> None:
     """Fold the log's tail, which a server left, before a change. InputError if a server writes to the index now."""
     refuse_while_written(root)
     folded = fold(root, assign, factor)

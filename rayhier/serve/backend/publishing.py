@@ -25,7 +25,6 @@ from rayhier.serve.backend.placement import Placement
 from rayhier.serve.errors import RETRY, ApiError, LostError, unanswered
 from rayhier.serve.threads import Tasks, run_in, yield_to_others
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.index import LEAF_FACTOR
 from rayhier.storage import current, leaf_map
 from rayhier.storage.leaf_map import LeafMap, Manifest, Rollback
 from rayhier.storage.paths import Location, locate
@@ -180,7 +179,7 @@ class Publisher:
             if self._lease.moved:
                 return
             await self.serve_newest()  # one that nobody serves yet may have another router
-            await run_in(self._fold_thread, change.fold, self._root, self._placement.assigner, LEAF_FACTOR)
+            await run_in(self._fold_thread, change.fold, self._root, self._placement.assigner)
             await self.serve_newest()
             self._maintenance.may_be_due = True
             await self._maintain()
