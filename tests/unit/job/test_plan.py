@@ -337,8 +337,9 @@ def test_show_names_places_sizes_resources_and_state(tiny_spec: Callable[..., Pa
 
 
 def test_what_is_published_is_not_counted_again(
-    tiny_spec: Callable[..., Path], tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_spec: Callable[..., Path], tiny_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path))  # without rates that a slow test noted
     plan = make_plan(load(tiny_spec(index=ONE_LEAF)))
     whole = sum(seconds(plan, step.stage) for step in plan.steps)
     assert show(plan).splitlines()[-1] == f"to do: about 10 MB, estimated {whole:.0f} s"
