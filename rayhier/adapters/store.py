@@ -148,7 +148,7 @@ class Served:
         ]
 
     def _answers(self, queries: Any, k: int, where: Mapping[str, Any] | None, options: dict[str, Any]) -> list[Any]:
-        """Return results of each query; ask for half of the queries at a time if all answers are too large."""
+        """Return results of each query. Ask for half of the queries at a time if all answers are too large."""
         try:
             return [answer.results for answer in self.client.search_batch(queries, k, filter=where, **options).answers]
         except ApiError as error:

@@ -1,4 +1,4 @@
-"""Leaves that are split in two, moved or given up without training (ours; after Xu et al., "SPFresh", 2023).
+"""Leaves that are split in two, moved or given up without training (our method, after Xu et al., "SPFresh", 2023).
 
 Documents follow centroids c, and queries follow learned weights w, which began as s times the centroids. So a leaf
 that moves from c to c' gets w + s (c' - c), and halves begin with the leaf's weights and bias.

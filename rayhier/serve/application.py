@@ -34,7 +34,7 @@ from rayhier.storage.paths import locate
 
 
 def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, Manifest, list[ShardRange]]:
-    """Return the version of the index of `now` (None: current.json), its manifest and shard groups; or InputError."""
+    """Return the version of the index of `now` (None: current.json), its manifest and shard groups. Or InputError."""
     version, manifest = Version.newest(args.workdir, now)
     ranges = split(manifest.counts, args.shard_groups)
     groups = [ShardRange(f"shards-{number}", leaves) for number, leaves in enumerate(ranges)]

@@ -54,7 +54,7 @@ log = logging.getLogger("ray.serve")
 
 
 def serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None]) -> None:
-    """Serve an index until SIGINT or SIGTERM, and call `ready` once requests are answered; or InputError."""
+    """Serve an index until SIGINT or SIGTERM, and call `ready` once requests are answered. InputError if it cannot."""
     # uvicorn raises the signal again once all requests are answered; background jobs of a script start without SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _end)

@@ -173,7 +173,7 @@ class OwnFiles(_WithFields):
     """Files of the documents: a file, a folder of files, or a pattern such as `data/*.jsonl`; relative to the current
     directory."""
     queries: Text | None = None
-    """Files of the queries: a file, a folder of files, or a pattern; relative to the current directory. null: no
+    """Files of the queries: a file, a folder of files, or a pattern, relative to the current directory. null: no
     queries."""
     judgements: Judgements = Judgements()
     """Files that say which documents answer which queries."""

@@ -66,7 +66,7 @@ class Admission:
 
     @property
     def wait(self) -> float:
-        """Seconds that a further query would wait; the largest request is being worked on, and does not count."""
+        """Seconds that a further query would wait. The largest request does not count, as it is being worked on."""
         return self._each * (sum(self._there) - max(self._there, default=0))
 
     @contextmanager

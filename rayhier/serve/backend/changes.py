@@ -84,7 +84,7 @@ class Keys:
         return ((key, body, written) for key, (body, written) in self._outcomes.items())
 
     def remember(self, key: str, body: str, written: Written) -> None:
-        """Remember an outcome by its request's key and its body's hash; the oldest are forgotten."""
+        """Remember an outcome by its request's key and its body's hash. The oldest are forgotten."""
         self._outcomes[key] = (body, written)
         while len(self._outcomes) > KEPT:
             self._outcomes.popitem(last=False)

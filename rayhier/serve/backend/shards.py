@@ -98,7 +98,7 @@ class ShardGroup:
         """Return at once, even while a search runs, which shows that the replica's process lives."""
 
     async def check_health(self) -> None:
-        """Open changed files again, and the newest version; close unused ones. Ray Serve calls this regularly."""
+        """Open changed files again, and the newest version. Close unused ones. Ray Serve calls this regularly."""
         if not self._newest.intact():
             await run_in(self._thread, self._load_again)
         self._close_unnamed()

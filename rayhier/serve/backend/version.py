@@ -29,7 +29,7 @@ class Version:
 
     @classmethod
     def newest(cls, workdir: str, now: Current | None = None) -> tuple[Self, Manifest]:
-        """Return the newest version of the index of `now` (None: current.json), and its manifest; or InputError."""
+        """Return the newest version of the index of `now` (None: current.json), and its manifest. Or InputError."""
         if "://" not in workdir and not Path(workdir).is_absolute():
             raise InputError(f"workdir: got {workdir!r}; allowed: an absolute path, s3://… or gs://…")
         place = locate(workdir)

@@ -250,7 +250,7 @@ class _Asked:
         return self._logged(name, self._engine.view.rules.route(queries, body.beam, name))
 
     def _logged(self, name: str, request: Request) -> Request:
-        """Return the request; its texts are logged if the config says so. Refused requests are not logged."""
+        """Return the request. Its texts are logged if the config says so. Refused requests are not logged."""
         if self._log_queries and not isinstance(request.queries, np.ndarray):
             for text in request.queries:
                 log.info("%s: %r", name, text)

@@ -253,7 +253,7 @@ class Cors(CORSMiddleware):
 
 
 def cross_origin(origins: Sequence[str]) -> list[Middleware]:
-    """Return the middleware that lets pages of some origins send requests; none if no origin is named."""
+    """Return the middleware that lets pages of some origins send requests. None if no origin is named."""
     if not origins:
         return []
     return [
