@@ -18,8 +18,8 @@ from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss, ivf_tools
 from rayhier.model.router import load_router, save_router
 from rayhier.search.request.coded_router import CodedRouter, first_pass_before
-from rayhier.search.segment.rows import RankedRows
-from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.leaf_scan import LeafScan
+from rayhier.search.segment.scan import RankedRows
 from rayhier.spec.index import IndexSpec
 from rayhier.storage import columns
 from rayhier.storage.leaf_map import LeafMap

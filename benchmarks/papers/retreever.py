@@ -34,7 +34,7 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
 from rayhier.model.retreever import Representations, at_level, products, represent, stored
-from rayhier.search.segment.exact import flat
+from rayhier.search.segment.exact import exact_rows
 from rayhier.spec.router import RetreeverRouting
 from rayhier.spec.train import RetreeverTraining
 from rayhier.spec.train.retreever import Comparison
@@ -273,12 +273,12 @@ class Bench:
         document_NM, query_QM = setting.examples.document_NM, setting.view.encode(self.test.vector_QM)
         made, similarity = representing(row, setting)
         return {
-            query_QK.shape[1]: self._measured(flat(document_NK, similarity), query_QK)
+            query_QK.shape[1]: self._measured(exact_rows(query_QK, document_NK, None, DEPTH, similarity))
             for document_NK, query_QK in zip(made(document_NM), made(query_QM), strict=True)
         }
 
-    def _measured(self, search: Callable[..., tuple[Floats, Ints]], query_QK: Floats) -> dict[str, Values]:
-        return self.judge.values(whole_scan(*search(query_QK, DEPTH), self.ids, len(self.ids)))
+    def _measured(self, best: tuple[Floats, Ints]) -> dict[str, Values]:
+        return self.judge.values(whole_scan(*best, self.ids, len(self.ids)))
 
 
 def representing(row: Row, setting: Setting) -> tuple[Callable[[Floats], list[Floats]], Comparison]:

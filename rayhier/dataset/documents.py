@@ -20,9 +20,6 @@ Choice = Callable[[pa.ChunkedArray], pa.Array]
 class Copies:
     result_N: Ints
     """Number [n] of the result that each row belongs to. A search returns a result once, by its best row."""
-    lower_NR: Ints | None = None
-    """Leaves [n, r - 1] of the row's document that rank before the row's own leaf, -1 if there are fewer. None if no
-    document lies in several leaves."""
 
 
 @dataclass(frozen=True)

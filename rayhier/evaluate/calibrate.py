@@ -27,7 +27,7 @@ from rayhier.search.request.calibration import Calibration
 from rayhier.search.request.model import Model
 from rayhier.search.rerank import RerankWeight
 from rayhier.search.segment.exact import exact_rows
-from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.segment import VECTOR
 from rayhier.search.snapshot import Snapshot
 from rayhier.search.words.fusion_weight import WEIGHTS, FusionWeight, best

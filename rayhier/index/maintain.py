@@ -33,7 +33,7 @@ from rayhier.model.placing import choose
 from rayhier.model.revise import give_up, in_use, move, resized, split
 from rayhier.model.router import Router, save_router
 from rayhier.model.spill import CANDIDATES
-from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.segment import Segment, leaf_pairs
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.search import CACHE_BYTES, LOSSLESS

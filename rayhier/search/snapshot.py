@@ -31,7 +31,7 @@ from rayhier.search.request.routes import Routes, find_routes
 from rayhier.search.rerank import KINDS, open_reranker
 from rayhier.search.retrieve import Exact, Flat, Found, Reading, Reply, Retriever, Scan, Score, Words, Work
 from rayhier.search.segment.flat_scan import FlatScan
-from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.stored import Listing, Lookup, Stored, StoredDocuments, documents
 from rayhier.search.segment.tail import Tail, TailView
 from rayhier.search.words.hybrid import Lexical, WordScan
@@ -97,7 +97,7 @@ class Snapshot:
         self.words = WordScan.mapped(leaf_map, self.leaves, CACHE_BYTES) if manifest.words else None
         self.levels: FlatScan | None = None
         if (similarity := self.model.flat_similarity if search.how == "level" else None) is not None:
-            self.levels = FlatScan.mapped(similarity, leaf_map, self.leaves, CACHE_BYTES)
+            self.levels = FlatScan(similarity, leaf_map, self.leaves, CACHE_BYTES)
         self.reranker = open_reranker(spec, scored, leaf_map) if scored else None
         self.tail, self.log = Tail(manifest.log, words=manifest.words) if tail is None else tail, manifest.log
         # The tail's documents may lie in leaves that the version lacks, where a larger router placed them.

@@ -5,6 +5,7 @@ Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Ret
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +17,14 @@ from rayhier.arrays import Floats, Ints, Values
 from rayhier.cluster.kmeans import leaf_means, nearest, spherical_kmeans
 from rayhier.cluster.tree import hierarchical_kmeans
 from rayhier.dataset.balance import balance
+from rayhier.dataset.documents import Copies
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
 from rayhier.model.ehi import WARM_SCALE, Batch, EhiRouter, Losses, ehi_losses
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
-from rayhier.search.segment.lists import LeafLists
+from rayhier.search.segment.exact import best_results
+from rayhier.search.segment.scan import ListedRows, scan
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import EhiTraining
 from rayhier.train.batch import encode
@@ -47,10 +50,33 @@ class TrainedIndex:
     router: EhiRouter
     document_NM: Floats
     dev_QM: Floats
-    lists: LeafLists
+    leaf_N: Ints
+    """Leaf [n] of each document."""
+    copies: Copies | None = None
 
     def leaves(self, vector_QM: Floats, beam: int) -> Ints:
         return route_all(self.router, Encoded.of(vector_QM), beam)[0].numpy()
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """Number of documents of each leaf [l]."""
+        return np.bincount(self.leaf_N, minlength=self.router.n_leaves).astype(np.int64)
+
+    def scan(self, vector_QM: Floats, leaves_QB: Ints, k: int) -> tuple[Floats, Ints]:
+        """Return scores and rows [q, k] of each query's best results in its leaves [q, β]; -inf and -1 for none."""
+        rows, order_N = self._listed
+
+        def fetch(count: int) -> tuple[Floats, Ints]:
+            score_QT, row_QT = scan(rows, vector_QM, leaves_QB, count).arrays
+            return score_QT, np.where(row_QT < 0, -1, order_N[row_QT])
+
+        return best_results(fetch, None if self.copies is None else self.copies.result_N, len(order_N), k)
+
+    @cached_property
+    def _listed(self) -> tuple[ListedRows, Ints]:
+        """Return the documents leaf after leaf, and the row [n] of each."""
+        order_N = np.argsort(self.leaf_N, kind="stable")
+        return ListedRows.of(self.document_NM[order_N], self.sizes), order_N
 
 
 Measure = Callable[[TrainedIndex], DevMeasured]
@@ -88,7 +114,7 @@ class Joint(Phase):
         now, group = self.snapshot(), self.learner.group
         measured = group.agree(self._measure(now) if group.rank == 0 else None)
         error = error_to_best(measured, self.learner.kept)
-        return {"dev": measured.dev, "error": error, **measured.values, **balance(now.lists.sizes)}
+        return {"dev": measured.dev, "error": error, **measured.values, **balance(now.sizes)}
 
     def finish(self) -> None:
         """Store each leaf's mean vector in the first worker's router; second leaves are chosen by these."""
@@ -103,8 +129,8 @@ class Joint(Phase):
         if self._snapshot is None or self._snapshot[0] != self.learner.version:
             document_NM, dev_QM = self.pairs.side("document"), self.pairs.side("dev")
             leaves = route_all(self.router, Encoded.of(document_NM), 1)[0][:, 0].numpy()
-            lists = LeafLists.build(document_NM, leaves, self.router.n_leaves, self.examples.copies)
-            self._snapshot = self.learner.version, TrainedIndex(self.router, document_NM, dev_QM, lists)
+            index = TrainedIndex(self.router, document_NM, dev_QM, leaves, self.examples.copies)
+            self._snapshot = self.learner.version, index
         return self._snapshot[1]
 
     def step(self, rows: Ints, hard_N: Ints) -> Losses:
@@ -159,7 +185,7 @@ class Joint(Phase):
                 leaves = now.leaves(vectors, MINING_BEAM)
             else:
                 leaves = now.leaves(now.document_NM[document_P[part]], 1)
-            return now.lists.scan(vectors, leaves, k)[1]
+            return now.scan(vectors, leaves, k)[1]
 
         return best
 
@@ -176,9 +202,9 @@ class DevMeasure:
         curve = [DevMeasured({}, np.zeros(len(now.dev_QM)))]
         for beam in doublings(now.router.n_leaves):
             leaves_QB = now.leaves(now.dev_QM, beam)
-            visited_Q = now.lists.count(leaves_QB)[0]
-            ranking = whole_scan(*now.lists.scan(now.dev_QM, leaves_QB, DEPTH), self.result_ids, visited_Q)
-            visited.append(float(visited_Q.mean()) / now.lists.documents)
+            visited_Q = now.sizes[leaves_QB].sum(axis=1)
+            ranking = whole_scan(*now.scan(now.dev_QM, leaves_QB, DEPTH), self.result_ids, visited_Q)
+            visited.append(float(visited_Q.mean()) / len(now.document_NM))
             curve.append(self.judge.measured(ranking))
             if visited[-1] >= max(VISITED):
                 break

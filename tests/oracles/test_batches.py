@@ -8,7 +8,7 @@ from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import parse
 from rayhier.storage.leaf_map import LeafMap

@@ -4,16 +4,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from rayhier.dataset.documents import Copies
 from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search.segment.lists import LeafLists
-from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import Exists, Not, OneOf, parse
 from rayhier.storage import schemas
@@ -192,30 +188,3 @@ def test_passages_of_matching_documents(assign, vectors, tmp_path, write_map, mo
         if FOUND[codec] == 1:
             np.testing.assert_allclose(found.score_QK[query], -np.sort(-best_QD[query])[:K], atol=1e-5)
     assert set(found.visited_Q.tolist()) == {PARENTS // 2 * PASSAGES}
-
-
-@given(st.integers(0, 1000), st.integers(1, 30), st.integers(1, 6), st.integers(1, 40), st.floats(0, 1))
-@settings(max_examples=80)
-def test_lists_of_documents_in_three_leaves(seed, n, beam, k, share):
-    """Any mask of documents, each in three leaves of six."""
-    rng = np.random.default_rng(seed)
-    vectors, queries = unit(seed, n, 4), unit(seed + 1, 5, 4)
-    leaves = np.stack([rng.permutation(6)[:3] for _ in range(n)])
-    document, leaf = np.tile(np.arange(n), 3), leaves.T.reshape(-1)
-    lower = np.full((3 * n, 2), -1)
-    for rank in (1, 2):
-        lower[n * rank : n * (rank + 1), :rank] = leaves[:, :rank]
-    mask = rng.random(n) < share
-    lists = LeafLists.build(vectors[document], leaf, 6, Copies(document, lower)).where(mask[document])
-    assert lists.documents == mask.sum()
-    probed = np.stack([rng.permutation(6)[:beam] for _ in range(5)])
-    scores, rows = lists.scan(queries, probed, k)
-    visited, scanned = lists.count(probed)
-    for row in range(5):
-        inside = np.isin(leaves, probed[row]) & mask[:, None]
-        members = np.flatnonzero(inside.any(axis=1))
-        assert (visited[row], scanned[row]) == (len(members), inside.sum())
-        best = np.sort(vectors[members] @ queries[row])[::-1][:k]
-        kept = rows[row][rows[row] >= 0]
-        assert len(set(document[kept].tolist())) == len(kept) == len(best)
-        np.testing.assert_allclose(scores[row][: len(kept)], best, atol=1e-6)

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import SAMPLE_A_CLUSTER, nearest, quantizer, spherical_kmeans
-from rayhier.dataset.documents import Copies
+from rayhier.cluster.library import faiss
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import Ranking, whole_scan
@@ -15,7 +17,7 @@ from rayhier.evaluate.curve import System, beams, measure_curve, reach
 from rayhier.evaluate.systems.documents import BaselineDocuments
 from rayhier.model.spill import CANDIDATES, second_leaves
 from rayhier.search.segment import codecs
-from rayhier.search.segment.lists import FileLists, LeafLists
+from rayhier.search.segment.exact import best_results
 
 FEWEST_LISTS = 16
 TUNED_MEASURE = "R@100"
@@ -32,32 +34,46 @@ class KmeansIvf:
     def __init__(self, documents: BaselineDocuments, lists: int, seed: int, leaves: int = 1) -> None:
         self.result_ids, vector_NM = documents.result_ids, documents.vector_NM
         centroids = spherical_kmeans(documents.sample(SAMPLE_A_CLUSTER * lists, seed), lists, seed)
-        self._near, n = quantizer(centroids), np.arange(len(vector_NM))
+        self._near, n = quantizer(centroids), len(vector_NM)
         near_NC = nearest(vector_NM, centroids, min(CANDIDATES, lists) if leaves > 1 else 1)[0]
-        leaf_N, match_N = near_NC[:, 0], documents.match_N
-        index = codecs.fill("flat", vector_NM, leaf_N, lists)
-        copies = None if documents.result_N is None else Copies(documents.result_N)
+        leaf_AN = near_NC[None, :, 0]
         if leaves > 1 and lists > 1:
-            second_N = near_NC[n, second_leaves(vector_NM, near_NC, centroids)]
-            lower_N1 = np.concatenate([np.full(len(n), -1), leaf_N])[:, None]
-            copies = Copies(np.tile(n if documents.result_N is None else documents.result_N, 2), lower_N1)
-            codecs.add(index, vector_NM, second_N)
-            leaf_N = np.concatenate([leaf_N, second_N])
-            match_N = None if match_N is None else np.tile(match_N, 2)
-        sizes = np.bincount(leaf_N, minlength=lists)
-        self._lists = LeafLists([FileLists(index, np.arange(lists), sizes, copies, leaf_N)])
-        if match_N is not None:
-            self._lists = self._lists.where(match_N)
+            leaf_AN = np.stack([leaf_AN[0], near_NC[np.arange(n), second_leaves(vector_NM, near_NC, centroids)]])
+        self._index = codecs.fill("flat", vector_NM, leaf_AN[0], lists)
+        if len(leaf_AN) > 1:
+            codecs.add(self._index, vector_NM, leaf_AN[1])
+        self._index.quantizer = self._near
+        self._result_N = documents.result_N
+        if len(leaf_AN) > 1:
+            self._result_N = np.tile(np.arange(n) if self._result_N is None else self._result_N, 2)
+        is_searched_N = np.ones(n, bool) if documents.match_N is None else documents.match_N
+        self._bits = np.packbits(np.tile(is_searched_N, len(leaf_AN)), bitorder="little")  # faiss keeps no reference
+        bitmap = faiss.IDSelectorBitmap(len(self._bits), faiss.swig_ptr(self._bits))
+        self._selector = None if documents.match_N is None else bitmap
+        list_AN = leaf_AN[:, is_searched_N]
+        self._sizes = np.bincount(list_AN.ravel(), minlength=lists)
+        pairs = np.ones(list_AN.shape[1], np.int64), tuple(list_AN)
+        self._both = None if len(leaf_AN) == 1 else csr_array(pairs, shape=(lists, lists))
 
     def rank(self, query_QM: Floats, beam: int, k: int) -> Ranking:
+        rows = self._index.ntotal
+        scores, rows_QK = best_results(partial(self.alone, query_QM, beam), self._result_N, rows, min(k, rows))
         list_QB: Ints = self._near.search(query_QM, beam)[1]
-        scores, rows = self._lists.scan(query_QM, list_QB, k)
-        visited_Q, scanned_Q = self._lists.count(list_QB)
-        documents = np.where(rows < 0, -1, rows % len(self.result_ids))
+        scanned_Q = visited_Q = self._sizes[list_QB].sum(axis=1)
+        if self._both is not None:  # a document counts once, where both of its lists are visited
+            one_QB, begin_Q = np.ones(list_QB.size, np.int64), np.arange(len(list_QB) + 1) * beam
+            visits = csr_array((one_QB, list_QB.ravel(), begin_Q), shape=(len(list_QB), len(self._sizes)))
+            visited_Q = scanned_Q - ((visits @ self._both) * visits).sum(axis=1)
+        documents = np.where(rows_QK < 0, -1, rows_QK % len(self.result_ids))
         ranking = whole_scan(scores, documents, self.result_ids, visited_Q)
-        return replace(ranking, scanned_Q=scanned_Q, leaves_Q=np.full(len(rows), beam))
+        return replace(ranking, scanned_Q=scanned_Q, leaves_Q=np.full(len(documents), beam))
 
-    alone = rank
+    def alone(self, query_QM: Floats, beam: int, k: int) -> tuple[Floats, Ints]:
+        """Search as a user of faiss would: scores and rows [q, k]; -inf and -1 where the lists hold fewer."""
+        library: Any = faiss  # its type hints lack this name
+        parameters = library.SearchParametersIVF(nprobe=beam, sel=self._selector)
+        scores, rows = self._index.search(np.ascontiguousarray(query_QM, np.float32), k, params=parameters)
+        return np.where(rows < 0, -np.inf, scores), rows
 
 
 def tuned_lists(documents: BaselineDocuments, dev: Queries, seed: int, leaves: int = 1) -> int:

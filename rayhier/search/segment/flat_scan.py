@@ -1,23 +1,22 @@
-"""Search of all documents by a level of ReTreever's tree; the best are scored again by vectors or the deepest level.
+"""Search of all documents by a level of ReTreever's tree; the best are scored again by vectors.
 
-Shapes: Q queries, K numbers of a level, L leaves, M embedding size, T rows considered.
+Shapes: Q queries, K numbers of a level, L leaves, M embedding size, N documents of a part, T rows considered.
 """
 
-from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import torch
 
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import ID, Needs, by_name
-from rayhier.search.segment.exact import FlatSearch, flat
+from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.level_similarity import FlatQuery, LevelSimilarity, Shortlist, leading
-from rayhier.search.segment.rows import RankedRows, lacks
-from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.rows import lacks
+from rayhier.search.segment.scan import ListedRows, RankedRows, scan
 from rayhier.spec import InputError
 from rayhier.spec.filter import Filter
 from rayhier.storage import cache, columns
@@ -26,71 +25,34 @@ from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.schemas import NODES
 from rayhier.storage.shard import Shard, Sidecar
 
-FORMAT = 3
+FORMAT = 4
 MADE_AT_ONCE = 16_384
 """Documents whose numbers at a level are computed at a time."""
 
 
+@dataclass(frozen=True)
 class FlatPart:
-    """A part of an index's documents, searched by their numbers at a level of the tree."""
+    """The documents of a shard, once each, with their numbers at a level of the tree in mapped files."""
 
-    def __init__(
-        self,
-        similarity: LevelSimilarity,
-        search: FlatSearch,
-        row_N: Ints,
-        vector_NM: npt.NDArray[Any],
-        lease: Lease | None = None,
-    ) -> None:
-        """Take the function that compares queries with n documents, their vectors and ascending rows in a segment.
+    row_N: Ints
+    """Row [n] of each document, among the rows of all shards."""
+    rows: ListedRows
+    """Their numbers [n, k] at the level, in one list."""
+    lease: Lease
+    """Keeps the files on this machine while this object lives."""
 
-        `lease` keeps cached files on this machine while this object lives.
-        """
-        self.similarity, self.row_N, self._vector_NM, self._lease = similarity, row_N, vector_NM, lease
-        self._search = search
-
-    def best(self, query_QK: Floats, count: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
-        """Return similarities and rows [q, t] of the documents most similar to each query, at most `count`, in order.
-
-        All documents are compared, or those where `mask_N` [n] is True.
-        """
-        most = count if mask_N is None else min(count, int(mask_N.sum()))
-        score_QT, place_QT = self._search(query_QK, most, mask_N)
-        return score_QT, np.where(place_QT < 0, -1, self.row_N[place_QT])
-
-    def by_vectors(self, query_QM: Floats, row_QT: Ints) -> Floats:
-        """Score rows [q, t] for queries [q, m] by the stored vectors: [q, t], -inf for row -1."""
-        score_QT = np.full(row_QT.shape, -np.inf, dtype=np.float32)
-        for query_M, row_T, score_T in zip(query_QM, row_QT, score_QT, strict=True):
-            present_T = row_T >= 0
-            if present_T.any():  # reading float16 is ten times as fast with torch as with numpy
-                stored_TM = self._vector_NM[np.searchsorted(self.row_N, row_T[present_T])]
-                score_T[present_T] = torch.from_numpy(stored_TM).float().numpy() @ query_M
-        return score_QT
-
-    def intact(self) -> bool:
-        """Return True if the mapped files, where there are any, are unchanged since they were opened."""
-        return self._lease is None or self._lease.intact()
-
-
-def level_of_all(similarity: LevelSimilarity, stored_NL: npt.NDArray[Any]) -> Floats:
-    """Compute documents' numbers at the searched level h, [n, 2^h], from their stored leaf probabilities [n, l]."""
-    level_NK = np.empty((len(stored_NL), 2**similarity.level), np.float32)
-    for begin in range(0, len(stored_NL), MADE_AT_ONCE):
-        rows = slice(begin, begin + MADE_AT_ONCE)
-        level_NK[rows] = similarity.level_of(stored_NL[rows], similarity.level)
-    return level_NK
+    @classmethod
+    def of(cls, lease: Lease, begin: int) -> Self:
+        """Take the files, and the number of the shard's first row among the rows of all shards."""
+        # Mapped for writing, as torch wants it; nothing writes, and the file would stay as it is.
+        level_NK = np.load(lease.folder / "level.npy", mmap_mode="c")
+        return cls(np.load(lease.folder / "rows.npy") + begin, ListedRows.of(level_NK), lease)
 
 
 class FlatScan:
     """Searches all documents of an index by a level of ReTreever's tree."""
 
-    def __init__(self, similarity: LevelSimilarity, parts: Sequence[FlatPart], leaves: LeafScan) -> None:
-        self.similarity, self._leaves = similarity, leaves
-        self._parts = {number: part for number, part in enumerate(parts) if len(part.row_N)}
-
-    @classmethod
-    def mapped(cls, similarity: LevelSimilarity, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> Self:
+    def __init__(self, similarity: LevelSimilarity, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> None:
         """Open the shards of a leaf map's version, in the range of leaves of `leaves`, for searches of all documents.
 
         Files kept on this machine stay within `cache_bytes`. InputError where a shard has no sidecar (a file beside it)
@@ -98,13 +60,15 @@ class FlatScan:
         """
         for shard in leaf_map.manifest.shards:
             nodes_of(leaf_map, shard)
-        shards = [shard for shard in leaf_map.manifest.shards if any(leaf in leaves.leaves for leaf in shard.leaves)]
-        parts = [_mapped(similarity, leaf_map, shard, leaves.leaves, cache_bytes) for shard in shards]
-        return cls(similarity, parts, leaves)
+        self.similarity, self._leaves = similarity, leaves
+        shards = [shard for shard in leaf_map.manifest.shards if leaves.reads(shard)]
+        leases = [_mapped(similarity, leaf_map, shard, leaves.leaves, cache_bytes) for shard in shards]
+        begins = leaves.rows.begin_S.tolist()
+        self._parts = [FlatPart.of(lease, begin) for lease, begin in zip(leases, begins, strict=False)]
 
     def intact(self) -> bool:
         """Return True if the files of all parts, and of the leaves, are unchanged since they were opened."""
-        return self._leaves.intact() and all(part.intact() for part in self._parts.values())
+        return self._leaves.intact() and all(part.lease.intact() for part in self._parts)
 
     def shortlist(
         self, query: FlatQuery, results: int, where: Filter | None = None, *, needs: Needs = "texts"
@@ -114,56 +78,32 @@ class FlatScan:
         Only documents that meet the filter `where` are compared. The shortlist's documents have the columns that
         `needs` names.
         """
-        fetch, masks = results, self._masks(where)
+        rows, fetch = self._leaves.rows, results
+        mask_N = None if where is None else self._leaves.mask(where)
+        compared = sum(len(part.row_N) if mask_N is None else int(mask_N[part.row_N].sum()) for part in self._parts)
         while True:
-            rows, complete = self._best(query.query_QK, fetch, masks)
-            if complete or not lacks(self._leaves.rows.best(rows, results).row_QT, results).any():
+            ranked = self._best(query.query_QK, fetch, mask_N)
+            if fetch >= compared or not lacks(rows.best(ranked, results).row_QT, results).any():
                 break
             fetch *= 2  # several rows belong to one result
-        ids, place_QT = self._leaves.rows.documents(rows.row_QT, needs="ids")
-        order_QT, gone_QT = leading(rows.score_QT, place_QT, by_name(ids[ID]), results)
-        listed = rows.take(order_QT).without(gone_QT)
-        documents, place_QT = self._leaves.rows.documents(listed.row_QT, needs=needs)
-        compared = sum(self._compared(number, mask_N) for number, mask_N in masks.items())
-        return Shortlist(listed.score_QT, place_QT, documents, compared, self._by_vectors(query.vector_QM, listed))
+        ids, place_QT = rows.documents(ranked.row_QT, needs="ids")
+        order_QT, gone_QT = leading(ranked.score_QT, place_QT, by_name(ids[ID]), results)
+        listed = ranked.take(order_QT).without(gone_QT)
+        documents, place_QT = rows.documents(listed.row_QT, needs=needs)
+        again_QT = rows.products(query.vector_QM, listed.row_QT)
+        return Shortlist(listed.score_QT, place_QT, documents, compared, again_QT)
 
-    def _masks(self, where: Filter | None) -> Mapping[int, Bools | None]:
-        """Return masks [n] of the documents to compare in each part, None for all; leaves out parts with none."""
-        if where is None:
-            return dict.fromkeys(self._parts)
-        mask_N = self._leaves.mask(where)
-        masks = {number: mask_N[self._begin(number) + part.row_N] for number, part in self._parts.items()}
-        return {number: mask_N for number, mask_N in masks.items() if mask_N.any()}
-
-    def _begin(self, number: int) -> int:
-        return int(self._leaves.rows.begin_S[number])
-
-    def _compared(self, number: int, mask_N: Bools | None) -> int:
-        return len(self._parts[number].row_N) if mask_N is None else int(mask_N.sum())
-
-    def _best(self, query_QK: Floats, fetch: int, masks: Mapping[int, Bools | None]) -> tuple[RankedRows, bool]:
-        """Return each query's best rows, at least `fetch` where there are so many, and True if these are all rows.
-
-        No better row of any segment is missing: rows below the last that was fetched of a longer segment are left out.
-        """
-        q = len(query_QK)
-        parts, least_Q1, complete = [RankedRows.none(q)], np.full((q, 1), -np.inf), True
-        for number, mask_N in masks.items():
-            score_QT, row_QT = self._parts[number].best(query_QK, fetch, mask_N)
-            parts.append(RankedRows(score_QT, np.where(row_QT < 0, -1, row_QT + self._begin(number))))
-            if self._compared(number, mask_N) > fetch:
-                least_Q1, complete = np.maximum(least_Q1, score_QT[:, -1:]), False
-        rows = RankedRows.joined(parts)
-        return rows.without(rows.score_QT < least_Q1), complete
-
-    def _by_vectors(self, query_QM: Floats, rows: RankedRows) -> Floats:
-        score_QT = np.full_like(rows.score_QT, -np.inf)
-        begin_S = self._leaves.rows.begin_S
-        for number, part in self._parts.items():
-            in_part_QT = (rows.row_QT >= begin_S[number]) & (rows.row_QT < begin_S[number + 1])
-            row_QT = np.where(in_part_QT, rows.row_QT - begin_S[number], -1)
-            score_QT = np.maximum(score_QT, part.by_vectors(query_QM, row_QT))
-        return score_QT
+    def _best(self, query_QK: Floats, fetch: int, mask_N: Bools | None) -> RankedRows:
+        """Return each query's best `fetch` rows by the level, fewer where there are fewer."""
+        found = [RankedRows.none(len(query_QK))]
+        for part in self._parts:
+            if not len(part.row_N):
+                continue
+            keep_N = None if mask_N is None else mask_N[part.row_N]
+            most = min(fetch, len(part.row_N))
+            ranked = scan(part.rows, query_QK, None, most, keep_N, self.similarity.comparison)
+            found.append(RankedRows(ranked.score_QT, np.where(ranked.row_QT < 0, -1, part.row_N[ranked.row_QT])))
+        return RankedRows.joined(found).first(fetch)
 
 
 def nodes_of(leaf_map: LeafMap, shard: Shard) -> Sidecar:
@@ -178,23 +118,26 @@ def nodes_of(leaf_map: LeafMap, shard: Shard) -> Sidecar:
     return nodes
 
 
-def _mapped(similarity: LevelSimilarity, leaf_map: LeafMap, shard: Shard, leaves: range, limit: float) -> FlatPart:
+def _mapped(similarity: LevelSimilarity, leaf_map: LeafMap, shard: Shard, leaves: range, limit: float) -> Lease:
     nodes = nodes_of(leaf_map, shard)
     files = f"{shard.file.sha256} {nodes.file.sha256} {nodes.maker} {leaf_map.void(shard).tolist()}"
     made_of = f"level {FORMAT} {similarity} {files} {leaves}"
-    lease = cache.get_or_build(
-        "levels", made_of, lambda place: _write(place, similarity, leaf_map, shard, leaves), limit
-    )
-    mapped = {path.stem: np.load(path, mmap_mode="r") for path in lease.folder.glob("*.npy")}
-    search = flat(mapped["level"], similarity.comparison)
-    return FlatPart(similarity, search, mapped["rows"], mapped["vectors"], lease)
+
+    def write(folder: Path) -> None:
+        table = leaf_map.read(shard, ["leaf", "rank", NODES])
+        leaf_N, rank_N = (table[name].to_numpy() for name in ("leaf", "rank"))
+        row_N = np.flatnonzero((rank_N == 0) & (leaf_N >= leaves.start) & (leaf_N < leaves.stop))
+        np.save(folder / "rows.npy", row_N)
+        stored_NL = columns.as_stored(table[NODES].take(pa.array(row_N)))
+        np.save(folder / "level.npy", level_of_all(similarity, stored_NL))
+
+    return cache.get_or_build("levels", made_of, write, limit)
 
 
-def _write(folder: Path, similarity: LevelSimilarity, leaf_map: LeafMap, shard: Shard, leaves: range) -> None:
-    table = leaf_map.read(shard, ["leaf", "rank", NODES, "vector"])
-    leaf_N, rank_N = (table[name].to_numpy() for name in ("leaf", "rank"))
-    row_N = np.flatnonzero((rank_N == 0) & (leaf_N >= leaves.start) & (leaf_N < leaves.stop))
-    rows = table.take(pa.array(row_N))
-    np.save(folder / "rows.npy", row_N)
-    np.save(folder / "level.npy", level_of_all(similarity, columns.as_stored(rows[NODES])))
-    np.save(folder / "vectors.npy", columns.as_stored(rows["vector"]))
+def level_of_all(similarity: LevelSimilarity, stored_NL: npt.NDArray[Any]) -> Floats:
+    """Compute documents' numbers at the searched level h, [n, 2^h], from their stored leaf probabilities [n, l]."""
+    level_NK = np.empty((len(stored_NL), 2**similarity.level), np.float32)
+    for begin in range(0, len(stored_NL), MADE_AT_ONCE):
+        rows = slice(begin, begin + MADE_AT_ONCE)
+        level_NK[rows] = similarity.level_of(stored_NL[rows], similarity.level)
+    return level_NK

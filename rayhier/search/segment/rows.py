@@ -6,9 +6,8 @@ Shapes: N rows, M embedding size, Q queries, T rows considered, K results, S seg
 import resource
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,8 @@ import pyarrow as pa
 import torch
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, Needs, by_name, padded, repeated, take
+from rayhier.dataset.ranking import ID, Needs, by_name, repeated, take
+from rayhier.search.segment.scan import RankedRows
 from rayhier.search.segment.segment import Segment, leaf_pairs
 from rayhier.search.segment.threads import in_threads
 from rayhier.spec.filter import Filter
@@ -28,52 +28,6 @@ SERIAL = 32_000
 """Numbers that torch converts without a second thread: waking it takes longer."""
 FEWEST_A_THREAD = 32
 """Fewest queries that each of several threads scores again."""
-
-
-@dataclass(frozen=True)
-class RankedRows:
-    """Rows found for every query [q, t], highest score first, with their scores; -inf and -1 for none."""
-
-    score_QT: Floats
-    row_QT: Ints
-
-    @classmethod
-    def none(cls, q: int, columns: int = 0) -> Self:
-        """Make `columns` empty columns for q queries: score -inf, row -1."""
-        return cls(np.full((q, columns), -np.inf, dtype=np.float32), np.full((q, columns), -1))
-
-    @classmethod
-    def joined(cls, parts: "Sequence[RankedRows]") -> "RankedRows":
-        """Join the rows that several parts found for the same queries, highest score first."""
-        if len(parts) == 1:
-            return parts[0]
-        score_QT, row_QT = (
-            np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("score_QT", "row_QT")
-        )
-        return cls(score_QT, row_QT).ordered()
-
-    def ordered(self) -> "RankedRows":
-        """Put the rows of each query in the order of their scores, highest first."""
-        return self.take(np.argsort(-self.score_QT, axis=1, kind="stable"))
-
-    def take(self, place_QK: Ints) -> "RankedRows":
-        """Reorder or select each query's rows by their places [q, k]."""
-        return RankedRows(take(self.score_QT, place_QK), take(self.row_QT, place_QK))
-
-    def first(self, count: int) -> "RankedRows":
-        return RankedRows(self.score_QT[:, :count], self.row_QT[:, :count])
-
-    def without(self, gone_QT: Bools) -> "RankedRows":
-        """Empty the rows where `gone_QT` [q, t] is True: score -inf, row -1."""
-        return RankedRows(np.where(gone_QT, np.float32(-np.inf), self.score_QT), np.where(gone_QT, -1, self.row_QT))
-
-    def replaced(self, query_A: Ints, rows: "RankedRows") -> "RankedRows":
-        """Return the rows with those of some queries [a] replaced by others."""
-        width = rows.row_QT.shape[1]
-        score_QT, row_QT = padded(self.score_QT, width, -np.inf), padded(self.row_QT, width, -1)
-        score_QT[query_A], row_QT[query_A] = -np.inf, -1
-        score_QT[query_A, :width], row_QT[query_A, :width] = rows.score_QT, rows.row_QT
-        return RankedRows(score_QT, row_QT)
 
 
 class Rows:

@@ -1,287 +1,156 @@
-"""Scans leaves: finds the best documents of each query in the leaves that it visits.
+"""The scan: the best rows of a segment for each query. This is its definition, in plain numpy.
 
-Rows are in mapped files, which are opened at the first search.
+Leaves, all leaves, levels of a tree and the documents of the change log are this function with other arguments.
+`lists.py` has its second form, over faiss' inverted lists: faster for few queries, and the only one that reads codes.
+Both return the same rows, but for ties, and scores within 1e-5.
 
-Shapes: Q queries, M embedding size, B leaves probed (beam), K results, T rows considered.
+Shapes: Q queries, M embedding size, L lists, B lists of a query, N rows, K results, P pairs of a query and a list.
 """
 
-import math
-import threading
-import weakref
-from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+import numpy.typing as npt
+import torch
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, Needs, Ranking
-from rayhier.dataset.words import word_hashes
-from rayhier.search.segment.codebook import Codebook, codebook_of
-from rayhier.search.segment.lists import FileLists, LeafLists
-from rayhier.search.segment.rows import RankedRows, Rows, in_leaves, lacks
-from rayhier.search.segment.segment import Segment
-from rayhier.spec.filter import Filter
-from rayhier.spec.search import LOSSLESS, Codec, SearchSpec
-from rayhier.storage.leaf_map import LeafMap
-from rayhier.storage.shard import Shard
+from rayhier.dataset.ranking import padded, take
+from rayhier.spec.train.retreever import Comparison
 
-KEPT_FILTERS = 4
-"""Number of filters whose matching rows a scan remembers."""
-
-
-class LeafScan:
-    """Scans the leaves of an index, or of a range of its leaves."""
-
-    def __init__(
-        self,
-        open_: Callable[[], Sequence[Segment]],
-        leaves: range,
-        codec: Codec = "flat",
-        listed: Callable[[int], int] | None = None,
-        codebook: Codebook | None = None,
-    ) -> None:
-        """Take a function that opens the segments in which the leaves lie, and the codebook of their codec `pq`.
-
-        `listed` tells the number of rows to score again for a number of results, where the codec loses precision;
-        None: as many as by the spec's defaults.
-        """
-        self._open, self._lock = open_, threading.RLock()
-        self._listed = listed or SearchSpec().shortlisted
-        self.leaves, self.codec, self.codebook = leaves, codec, codebook
-
-    @classmethod
-    def mapped(
-        cls,
-        leaf_map: LeafMap,
-        codec: Codec | None = None,
-        leaves: range | None = None,
-        cache_bytes: float = math.inf,
-        listed: Callable[[int], int] | None = None,
-    ) -> Self:
-        """Open one version of a leaf map, or a range of its leaves, with files mapped into memory.
-
-        Without a `codec`, vectors keep the stored precision; so do they where `pq` is named but there are too few
-        vectors to train its codebook. Files kept on this machine for all indexes stay within `cache_bytes`, except
-        those that are mapped.
-        """
-        manifest, codebook = leaf_map.manifest, None
-        used_codec = codec or LOSSLESS[manifest.vectors]
-        if used_codec == "pq":
-            codebook = codebook_of(leaf_map, cache_bytes)
-            used_codec = "pq" if codebook is not None else LOSSLESS[manifest.vectors]
-        leaf_range = range(len(manifest.counts)) if leaves is None else leaves
-
-        def opened() -> Sequence[Segment]:
-            return [
-                Segment.open(leaf_map, shard, used_codec, cache_bytes, codebook)
-                for shard in manifest.shards
-                if _holds_any(leaf_range, shard)
-            ]
-
-        return cls(opened, leaf_range, used_codec, listed, codebook)
-
-    def reads(self, shard: Shard) -> bool:
-        """Return True if a shard has rows in this scan's leaves: its segment is then among `segments`."""
-        return _holds_any(self.leaves, shard)
-
-    @property
-    def holds_passages(self) -> bool:
-        """True where several rows with different texts may belong to one result."""
-        return any(segment.holds_passages for segment in self.segments)
-
-    @property
-    def segments(self) -> Sequence[Segment]:
-        """The segments, opened at first use. InputError where a file is not as it was published."""
-        with self._lock:
-            return self._segments
-
-    @cached_property
-    def _segments(self) -> Sequence[Segment]:
-        return self._open()
-
-    @cached_property
-    def rows(self) -> Rows:
-        """Rows of all segments: their ids, columns and vectors."""
-        return Rows(self.segments)
-
-    @property
-    def lists(self) -> LeafLists:
-        """Inverted lists of all segments."""
-        with self._lock:
-            return self._lists
-
-    @cached_property
-    def _lists(self) -> LeafLists:
-        files, begin = list[FileLists](), 0
-        for segment in self.segments:
-            files.append(segment.lists_from(begin))
-            begin += files[-1].rows
-        return LeafLists(files, self.leaves, self.codebook)
-
-    @cached_property
-    def _matching(self) -> Callable[[Filter], LeafLists]:
-        scan = weakref.proxy(self)  # else a cycle, which keeps the lists until garbage is collected
-        return lru_cache(KEPT_FILTERS)(lambda where: scan.lists.where(scan.mask(where)))
-
-    @property
-    def is_open(self) -> bool:
-        """True once the segments' lists were read."""
-        return "_lists" in self.__dict__
-
-    def open(self) -> None:
-        """Open every segment now. InputError where a file is not as it was published."""
-        _ = self.lists
-
-    def warm(self, most: float) -> None:
-        """Read the stored vectors into memory, where they take at most `most` bytes: the first searches are as fast."""
-        if self.codec == "pq" and sum(segment.matrix.nbytes for segment in self.segments) <= most:
-            for segment in self.segments:
-                segment.warm()
-
-    def holds(self, names: Collection[str]) -> set[str]:
-        """Return those of some ids that are results' ids in this scan's leaves; opens every segment."""
-        name_N, present = pa.array(list(names), pa.string()), set[str]()
-        for segment in self.segments:
-            ids = segment.ids()
-            present.update(ids.filter(pc.is_in(ids, name_N)).to_pylist())
-        return present
-
-    def intact(self) -> bool:
-        """Return True if the files of all open segments are unchanged since they were opened."""
-        return "_segments" not in self.__dict__ or all(segment.intact() for segment in self.segments)
-
-    def scan(
-        self, query_QM: Floats, leaves_QB: Ints, k: int, where: Filter | None = None, *, needs: Needs = "texts"
-    ) -> Ranking:
-        """Rank the best k results of each query [q, m] in those of its leaves [q, β] that this scan holds; -1: none.
-
-        Documents that do not meet the filter `where` are neither scored nor counted. The ranking's documents have
-        the columns that `needs` names.
-        """
-        fetch = self._fetched(k)
-        first = self.candidates(query_QM, leaves_QB, k, fetch, where)
-        best, scanned_Q = self.rows.best(first.rows, k), first.scanned_Q
-        short_A = np.flatnonzero(~first.whole_Q & lacks(best.row_QT, k))
-        while len(short_A):
-            fetch *= 2  # many rows belong to few results
-            more = self.candidates(query_QM[short_A], leaves_QB[short_A], k, fetch, where)
-            best = best.replaced(short_A, found := self.rows.best(more.rows, k))
-            short_A = short_A[~more.whole_Q & lacks(found.row_QT, k)]
-        if self.codec == "pq" and self.holds_passages:  # codes may have found a worse passage of a result
-            ranked = self.passages(query_QM, best.row_QT, leaves_QB)
-            best, scanned_Q = self.rows.best(ranked, k), scanned_Q + (ranked.row_QT >= 0).sum(axis=1)
-        table, row_QK = self.rows.documents(best.row_QT, needs=needs)
-        leaves_Q = (leaves_QB >= 0).sum(axis=1)
-        return Ranking(best.score_QT, row_QK, table, first.visited_Q, scanned_Q, leaves_Q)
-
-    def passages(self, query_QM: Floats, row_QK: Ints, leaves_QB: Ints) -> RankedRows:
-        """Score the passages of each query's results, rows [q, k], that lie in its leaves [q, β]."""
-        documents, row_QK = self.rows.documents(row_QK, needs="ids")
-        names, rows_of = np.array([*documents[ID].to_pylist(), None], object), defaultdict[str, list[int]](list)
-        hash_X = word_hashes(set(names[:-1]))
-        for segment, begin in zip(self.segments, self.rows.begin_S.tolist(), strict=False):
-            row_X = segment.with_ids(hash_X)
-            for name, row in zip(segment.ids().take(pa.array(row_X)).to_pylist(), row_X.tolist(), strict=True):
-                rows_of[name].append(begin + row)
-        found = [[row for name in {*names_K} for row in rows_of.get(name, [])] for names_K in names[row_QK].tolist()]
-        row_QT = np.full((len(found), max(map(len, found), default=0)), -1)
-        for row_T, rows in zip(row_QT, found, strict=True):
-            row_T[: len(rows)] = rows
-        row_QT = np.where(in_leaves(self.rows.leaves(row_QT), leaves_QB), row_QT, -1)
-        return RankedRows(self.rows.products(query_QM, row_QT), row_QT).ordered()
-
-    def exact(self, query_QM: Floats, k: int, among: Callable[[int], range], where: Filter | None = None) -> Ranking:
-        """Rank the best k results of each query [q, m] in a part of the rows, all of which are compared by vectors.
-
-        `among` returns which of a number of leaves, or of rows where the codec loses precision, belong to the part.
-        """
-        if self.codec != "pq":
-            part = among(len(self.leaves))
-            leaf_B = np.array(self.leaves[part.start : part.stop], dtype=np.int64)
-            if not len(leaf_B):
-                return Ranking.none(len(query_QM))
-            return self.scan(query_QM, np.tile(leaf_B, (len(query_QM), 1)), k, where, needs="ids")
-        row_T = np.array(among(int(self.rows.begin_S[-1])), dtype=np.int64)
-        if where is not None:
-            row_T = row_T[self.mask(where)[row_T]]
-        ranked = self.rows.scored(query_QM, np.tile(row_T, (len(query_QM), 1)))
-        best = self.rows.best(ranked, k)
-        table, row_QK = self.rows.documents(best.row_QT, needs="ids")
-        scored_Q = np.full(len(query_QM), len(row_T))
-        return Ranking(best.score_QT, row_QK, table, scored_Q, scored_Q, np.zeros_like(scored_Q))
-
-    def candidates(
-        self, query_QM: Floats, leaves_QB: Ints, k: int, fetch: int | None = None, where: Filter | None = None
-    ) -> "Candidates":
-        """Find the best rows of each query in its leaves [q, β]: at least k results' where there are as many.
-
-        A document, or a passage, has a single row. Where the codec loses precision, the best `fetch` rows are scored
-        again.
-        """
-        fetch = fetch or self._fetched(k)
-        lists = self.lists if where is None else self._matching(where)
-        most = min(fetch, lists.scanned)
-        if not most:  # nothing matches, or all was removed
-            nothing_Q = np.zeros(len(query_QM), dtype=np.int64)
-            return Candidates(RankedRows.none(len(query_QM)), nothing_Q, nothing_Q, nothing_Q == 0)
-        ranked = RankedRows(*lists.scan_rows(query_QM, leaves_QB, most))
-        whole_Q = ranked.row_QT[:, -1] < 0 if most == fetch else np.ones(len(query_QM), dtype=bool)
-        if self.codec == "pq":
-            # Only the stored vectors tell which passage of a document is the best.
-            ranked = self.rows.scored(query_QM, _without_ties(ranked, whole_Q, k))
-        visited_Q, scanned_Q = lists.count(leaves_QB)
-        again_QT = lists.again(ranked.row_QT, leaves_QB)
-        if again_QT.any():
-            ranked = ranked.without(again_QT).take(np.argsort(again_QT, axis=1, kind="stable"))
-        return Candidates(ranked, visited_Q, scanned_Q, whole_Q)
-
-    def _fetched(self, k: int) -> int:
-        if self.codec == "pq":
-            return self._listed(k)
-        copies = self.lists.copies
-        return k if copies is None or copies.lower_NR is None else k * (1 + copies.lower_NR.shape[1])
-
-    def mask(self, where: Filter) -> Bools:
-        """Return a mask [n] of all rows: True where a row meets the filter."""
-        return self._mask(where)
-
-    @cached_property
-    def _mask(self) -> Callable[[Filter], Bools]:
-        return lru_cache(KEPT_FILTERS)(self.rows.mask)
-
-
-def _holds_any(leaves: range, shard: Shard) -> bool:
-    return any(leaf in leaves for leaf in shard.leaves)
-
-
-def _without_ties(ranked: RankedRows, whole_Q: Bools, k: int) -> Ints:
-    """Return the rows [q, t] without those that tie with the last one, unless fewer than k stay or no row is missing.
-
-    Sums of codes are often equal. Which of the equal rows faiss takes last depends on the order of its scan, and so on
-    the other queries of a batch; the rows above them do not.
-    """
-    above_QT = ranked.score_QT > ranked.score_QT[:, -1:]
-    above_Q = above_QT.sum(axis=1)
-    if len(above_Q) == 1:
-        return ranked.row_QT if whole_Q[0] or above_Q[0] < k else ranked.row_QT[:, : above_Q[0]]
-    above_QT[whole_Q | (above_Q < k)] = True
-    return np.where(above_QT, ranked.row_QT, -1)
+SCORES = 1 << 22
+"""Most scores that are in memory together, about."""
 
 
 @dataclass(frozen=True)
-class Candidates:
-    """The best rows of every query, and how many documents and rows were scored for them."""
+class RankedRows:
+    """Rows found for every query [q, t], highest score first, with their scores; -inf and -1 for none."""
 
-    rows: RankedRows
-    visited_Q: Ints
-    """Number [q] of distinct documents scored; a document in two leaves of a query counts in the first of these
-    only."""
-    scanned_Q: Ints
-    """Number of rows scored [q]."""
-    whole_Q: Bools
-    """True [q] where no row was left out that could give a query another result."""
+    score_QT: Floats
+    row_QT: Ints
+
+    @property
+    def arrays(self) -> tuple[Floats, Ints]:
+        return self.score_QT, self.row_QT
+
+    @classmethod
+    def none(cls, q: int, columns: int = 0) -> Self:
+        """Make `columns` empty columns for q queries: score -inf, row -1."""
+        return cls(np.full((q, columns), -np.inf, dtype=np.float32), np.full((q, columns), -1))
+
+    @classmethod
+    def joined(cls, parts: "Sequence[RankedRows]", axis: int = 1) -> "RankedRows":
+        """Join what several parts found for the same queries, highest score first. Axis 0: for other queries."""
+        if len(parts) == 1:
+            return parts[0]
+        score_QT, row_QT = (
+            np.concatenate([getattr(part, name) for part in parts], axis=axis) for name in ("score_QT", "row_QT")
+        )
+        return cls(score_QT, row_QT).ordered() if axis else cls(score_QT, row_QT)
+
+    def ordered(self) -> "RankedRows":
+        """Put the rows of each query in the order of their scores, highest first."""
+        return self.take(np.argsort(-self.score_QT, axis=1, kind="stable"))
+
+    def take(self, place_QK: Ints) -> "RankedRows":
+        """Reorder or select each query's rows by their places [q, k]."""
+        return RankedRows(take(self.score_QT, place_QK), take(self.row_QT, place_QK))
+
+    def first(self, count: int) -> "RankedRows":
+        return RankedRows(self.score_QT[:, :count], self.row_QT[:, :count])
+
+    def without(self, gone_QT: Bools) -> "RankedRows":
+        """Empty the rows where `gone_QT` [q, t] is True: score -inf, row -1."""
+        return RankedRows(np.where(gone_QT, np.float32(-np.inf), self.score_QT), np.where(gone_QT, -1, self.row_QT))
+
+    def replaced(self, query_A: Ints, rows: "RankedRows") -> "RankedRows":
+        """Return the rows with those of some queries [a] replaced by others."""
+        width = rows.row_QT.shape[1]
+        score_QT, row_QT = padded(self.score_QT, width, -np.inf), padded(self.row_QT, width, -1)
+        score_QT[query_A], row_QT[query_A] = -np.inf, -1
+        score_QT[query_A, :width], row_QT[query_A, :width] = rows.score_QT, rows.row_QT
+        return RankedRows(score_QT, row_QT)
+
+
+@dataclass(frozen=True)
+class ListedRows:
+    """Rows in lists, one for each leaf, numbered list after list."""
+
+    size_L: Ints
+    """Number of rows of each list."""
+    vectors: Callable[[int], npt.NDArray[Any]]
+    """Function that reads the vectors [n, m] of a list's rows, of 16 or 32 bits."""
+
+    @classmethod
+    def of(cls, vector_NM: npt.NDArray[Any], size_L: Ints | None = None) -> Self:
+        """Take vectors [n, m] in memory or in a mapped file, list after list; without sizes, in a single list."""
+        size_L = np.array([len(vector_NM)]) if size_L is None else size_L
+        end_L = np.cumsum(size_L)
+        return cls(size_L, lambda number: vector_NM[end_L[number] - size_L[number] : end_L[number]])
+
+
+def scan(
+    rows: ListedRows,
+    query_QM: Floats,
+    list_QB: Ints | None,
+    k: int,
+    keep_N: Bools | None = None,
+    comparison: Comparison = "cosine",
+) -> RankedRows:
+    """Find the k best rows [q, k] of each query [q, m] in its lists [q, β], each list once. None: in all lists.
+
+    List -1 means no list. Only rows where `keep_N` [n] is True count. `cosine` compares by inner products, `tv` by
+    the negative total variation of two distributions.
+    """
+    q = len(query_QM)
+    if list_QB is None:
+        list_QB = np.tile(np.arange(len(rows.size_L)), (q, 1))
+    size_QB = np.where(list_QB < 0, 0, np.append(rows.size_L, 0)[list_QB])
+    widest = int(size_QB.sum(axis=1).max(initial=0))
+    if not widest:
+        return RankedRows.none(q, k)
+    step = max(1, SCORES // widest)
+    cuts = [slice(begin, begin + step) for begin in range(0, q, step)]
+    return RankedRows.joined(
+        [_scan(rows, query_QM[some], list_QB[some], size_QB[some], k, keep_N, comparison) for some in cuts], axis=0
+    )
+
+
+def _scan(
+    rows: ListedRows,
+    query_QM: Floats,
+    list_QB: Ints,
+    size_QB: Ints,
+    k: int,
+    keep_N: Bools | None,
+    comparison: Comparison,
+) -> RankedRows:
+    (q, beam), end_QB = list_QB.shape, np.cumsum(size_QB, axis=1)
+    begin_QB, begin_L = end_QB - size_QB, np.cumsum(rows.size_L) - rows.size_L
+    score_QN = np.full((q, max(k, int(end_QB[:, -1].max()))), -np.inf, np.float32)
+    # A list's rows are compared at once with all queries that visit it.
+    pair_P = np.flatnonzero(size_QB)
+    pair_P = pair_P[np.argsort(list_QB.ravel()[pair_P], kind="stable")]
+    list_P, query_P, column_P = list_QB.ravel()[pair_P], pair_P // beam, begin_QB.ravel()[pair_P]
+    place_P, query_QM = query_P * score_QN.shape[1] + column_P, np.asarray(query_QM, np.float32)
+    cuts = np.flatnonzero(np.diff(list_P, prepend=-1)).tolist()
+    for begin, end in zip(cuts, [*cuts[1:], len(list_P)], strict=False):
+        number = int(list_P[begin])
+        row_NM = torch.from_numpy(rows.vectors(number)).float()
+        score_PN = _compared(torch.from_numpy(query_QM[query_P[begin:end]]), row_NM, comparison)
+        if keep_N is not None:
+            score_PN[:, ~keep_N[begin_L[number] : begin_L[number] + len(row_NM)]] = -np.inf
+        score_QN.ravel()[place_P[begin:end, None] + np.arange(len(row_NM))] = score_PN
+    best_QK = np.argpartition(-score_QN, k - 1, axis=1)[:, :k]
+    best_QK = take(best_QK, np.lexsort((best_QK, -take(score_QN, best_QK)), axis=1))
+    score_QK = take(score_QN, best_QK)
+    visit_QK = np.minimum((best_QK[:, :, None] >= end_QB[:, None]).sum(axis=2), beam - 1)
+    row_QK = begin_L[take(list_QB, visit_QK)] + best_QK - take(begin_QB, visit_QK)
+    return RankedRows(score_QK, np.where(np.isneginf(score_QK), -1, row_QK))
+
+
+def _compared(query_QM: torch.Tensor, row_NM: torch.Tensor, comparison: Comparison) -> Floats:
+    if comparison == "cosine":
+        return np.asarray((query_QM @ row_NM.T).numpy())
+    return np.asarray((-0.5 * torch.cdist(query_QM, row_NM, p=1)).numpy())

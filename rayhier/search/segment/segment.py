@@ -25,7 +25,6 @@ import torch
 
 from rayhier.arrays import Bools, Ints
 from rayhier.cluster.library import faiss
-from rayhier.dataset.documents import Copies
 from rayhier.dataset.ranking import ID, Needs
 from rayhier.dataset.words import word_hashes
 from rayhier.search.segment import codecs
@@ -42,7 +41,7 @@ from rayhier.storage.shard import Shard
 POPULATE = 22
 """Linux's number of the advice to map all pages of a file for reading now (MADV_POPULATE_READ)."""
 LISTS, ROWS, ABOUT = "lists.faiss", "rows.arrow", "about.json"
-FORMAT = 5
+FORMAT = 6
 DOC_ID, VECTOR = "doc_id", "vector"
 INNER = (DOC_ID, "parent", "rank", "leaves", "log_prob", VECTOR)
 """Columns of a leaf map that no result shows."""
@@ -118,10 +117,8 @@ class Segment:
     def _read_lists(self) -> FileLists:
         about = json.loads((self.folder / ABOUT).read_bytes())
         index = faiss.read_index(str(self.folder / LISTS), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
-        result_N, lower_NR = self._array("result"), self._array("lower")
-        copies = None if result_N is None else Copies(result_N, lower_NR)
         leaf_L, size_L = (np.array(about[name], dtype=np.int64) for name in ("leaves", "sizes"))
-        return FileLists(index, leaf_L, size_L, copies)
+        return FileLists(index, leaf_L, size_L, self._array("lower"))
 
     def lists_from(self, begin: int) -> FileLists:
         """Return these lists, whose ids, where they name rows, begin with a number.
@@ -237,11 +234,9 @@ def _write(folder: Path, table: pa.Table, codec: Codec, codebook: Codebook | Non
         np.save(folder / "vectors.npy", vector_NM)
     del table  # it would hold a shard's vectors in memory a second time
     codecs.write(codecs.fill(codec, vector_NM, list_N, len(leaf_L), codebook), folder / LISTS)
-    copies = copies_of(rows, rank_N.astype(np.int64))
-    if copies is not None:
-        np.save(folder / "result.npy", copies.result_N)
-    if copies is not None and copies.lower_NR is not None:
-        np.save(folder / "lower.npy", copies.lower_NR)
+    if (rank_N > 0).any():
+        first_leaf_N = leaf_pairs(rows["leaves"].combine_chunks())[:, 0]
+        np.save(folder / "lower.npy", np.where(rank_N > 0, first_leaf_N, -1))
     # One chunk: taking rows is twenty times as fast as with a hundred.
     rows = rows.combine_chunks()
     with pa.OSFile(str(folder / ROWS), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
@@ -258,26 +253,3 @@ def leaf_pairs(leaves: pa.ListArray) -> Ints:
     """Return documents' leaves [n, 2] from the column `leaves`: the first twice if there is no second."""
     offset_N, values = leaves.offsets.to_numpy(), leaves.values.to_numpy()
     return np.stack([values[offset_N[:-1]], values[offset_N[1:] - 1]], axis=1).astype(np.int64)
-
-
-def copies_of(table: pa.Table, rank_N: Ints) -> Copies | None:
-    """Return which rows of a leaf map belong to one result. None where every row is its own result.
-
-    `rank_N` [n] are the rows' ranks: 0 in a document's first leaf, 1 in its second.
-    """
-    several = bool((rank_N > 0).any())
-    if not several and "parent" not in table.column_names:
-        return None
-    names = table[key_of(table.column_names)].combine_chunks()
-    result_N = names.dictionary_encode().indices.to_numpy().astype(np.int64)
-    return Copies(result_N, _lower(table["leaves"], rank_N) if several else None)
-
-
-def _lower(leaves: pa.ChunkedArray, rank_N: Ints) -> Ints:
-    """Return the first `rank` leaves of each row's `leaves`, padded with -1: [n, highest rank]."""
-    lists = leaves.combine_chunks()
-    begin = lists.offsets.to_numpy()[:-1] - lists.offsets[0].as_py()
-    flat = lists.flatten().to_numpy()
-    place_R = np.arange(int(rank_N.max()))
-    at = np.minimum(begin[:, None] + place_R, len(flat) - 1)
-    return np.where(place_R < rank_N[:, None], flat[at], -1).astype(np.int64)

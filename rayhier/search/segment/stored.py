@@ -19,7 +19,7 @@ from rayhier.arrays import Ints
 from rayhier.dataset.ranking import ID, Needs
 from rayhier.dataset.words import word_hashes
 from rayhier.search.request.answer import OWN
-from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.segment import DOC_ID, INNER, Segment
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import LeafMap, key_of

@@ -15,8 +15,9 @@ import numpy as np
 
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.ranking import ID, Needs, Ranking, by_name, compact, joined
-from rayhier.search.segment.rows import RankedRows, in_leaves, lacks
-from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.leaf_scan import LeafScan
+from rayhier.search.segment.rows import in_leaves, lacks
+from rayhier.search.segment.scan import RankedRows
 from rayhier.search.words.postings import PostingLists, Postings
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import HybridSpec

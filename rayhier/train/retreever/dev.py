@@ -1,7 +1,6 @@
 """Measures ReTreever's vectors of several sizes on dev queries, to pick the best epoch."""
 
 from collections.abc import Collection, Sequence
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +9,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import Documents, result_numbers
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
-from rayhier.search.segment.exact import best_results, flat
+from rayhier.search.segment.exact import exact_rows
 from rayhier.spec.train.retreever import Comparison
 from rayhier.train.dev import DevJudge, DevMeasured
 
@@ -36,7 +35,7 @@ class SizesMeasure:
         values: dict[str, float] = {}
         share_Q, results = np.zeros(len(self.judge.judge.query_ids)), result_numbers(self.ids, self.results)
         for document_NK, dev_QK in zip(document, dev, strict=True):
-            best = best_results(partial(flat(document_NK, similarity), dev_QK), results, len(document_NK), DEPTH)
+            best = exact_rows(dev_QK, document_NK, results, DEPTH, similarity)
             measured = self.judge.measured(whole_scan(*best, self.results, len(document_NK)))
             values |= {f"{name} of {dev_QK.shape[1]}": value for name, value in measured.values.items()}
             share_Q += measured.share_Q / len(document)

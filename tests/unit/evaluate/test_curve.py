@@ -15,7 +15,7 @@ from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
 from rayhier.evaluate.alone import seconds_of, timed_rows
 from rayhier.evaluate.curve import Point, System, beams, mean_curve, measure_at, reach, read, read_values
-from rayhier.search.segment.lists import LeafLists
+from rayhier.search.segment.scan import ListedRows, scan
 
 
 def point(visited, value, beam=1, cost=None):
@@ -23,14 +23,14 @@ def point(visited, value, beam=1, cost=None):
     return Point(beam, visited, visited, cost if cost is not None else visited, 1.0, {"R@10": value}, values)
 
 
-def system(lists, ids, queries, k, probe, routing):
+def system(rows, ids, queries, k, probe, routing):
     def rank(beam):
         leaves = probe(beam)
-        visited, scanned = lists.count(leaves)
-        found = whole_scan(*lists.scan(queries.vector_QM, leaves, k), pa.array(ids), visited)
-        return replace(found, scanned_Q=scanned, leaves_Q=(leaves >= 0).sum(axis=1))
+        visited = rows.size_L[leaves].sum(axis=1)
+        found = whole_scan(*scan(rows, queries.vector_QM, leaves, k).arrays, pa.array(ids), visited)
+        return replace(found, leaves_Q=(leaves >= 0).sum(axis=1))
 
-    return System("s", lists.documents, beams(len(lists.sizes)), rank, routing)
+    return System("s", len(ids), beams(len(rows.size_L)), rank, routing)
 
 
 @given(st.integers(1, 100_000))
@@ -95,10 +95,10 @@ ORDER = np.array([[0, 1, 2], [2, 0, 1]])
 @pytest.fixture
 def small():
     vectors = np.array([[1, 0], [0.8, 0.6], [0, 1], [0.6, 0.8]], np.float32)
-    lists = LeafLists.build(vectors, np.array([0, 0, 0, 2]), 3)
+    rows = ListedRows.of(vectors, np.array([3, 0, 1]))
     queries = Queries(["q0", "q1"], np.array([[1, 0], [0, 1]], np.float32), {"q0": {"d0": 1}, "q1": {"d2": 1}})
     ids = ["d0", "d1", "d2", "d3"]
-    return system(lists, ids, queries, 2, lambda beam: ORDER[:, :beam], lambda beam: 2.0 * beam), queries
+    return system(rows, ids, queries, 2, lambda beam: ORDER[:, :beam], lambda beam: 2.0 * beam), queries
 
 
 def test_a_point_by_hand(small):

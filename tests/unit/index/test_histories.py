@@ -16,7 +16,7 @@ from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router
 from rayhier.search.request.answer import answers
-from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import leaf_map
 from rayhier.storage.change_log import Change, ChangeLog

@@ -17,7 +17,7 @@ from rayhier.model.revise import in_use
 from rayhier.model.router import load_router, route_all
 from rayhier.search.request.answer import answers
 from rayhier.search.request.request import rules_of
-from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import leaf_map
 from rayhier.storage.leaf_map import LeafMap

@@ -7,7 +7,7 @@ from rayhier.index import change
 from rayhier.index.shards import write_shard
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
-from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.words.bm25 import Bm25Index
 from rayhier.search.words.hybrid import WordScan
 from rayhier.storage import leaf_map

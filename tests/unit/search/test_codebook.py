@@ -41,8 +41,9 @@ def test_scores_are_those_of_the_decoded_vectors(stored):
 
 def test_lists_and_all_rows_have_the_same_codes(stored):
     book, queries = Codebook.train(stored, rotate=True), near(Q, 3)
-    held = FileLists(book.lists(stored, np.arange(N) % 7, 7), np.arange(7), np.bincount(np.arange(N) % 7))
-    score, row = LeafLists([held], codebook=book).scan(queries, np.tile(np.arange(7), (Q, 1)), 20)
+    leaf_N = np.sort(np.arange(N) % 7)
+    held = FileLists(book.lists(stored, leaf_N, 7), np.arange(7), np.bincount(leaf_N))
+    score, row = LeafLists([held], codebook=book).scan(queries, None, 20).arrays
     np.testing.assert_allclose(score, book.flat(stored).search(book.padded(queries), 20)[0], atol=0.02)
     by_codes = queries @ decoded(book, stored).T
     np.testing.assert_allclose(score, np.take_along_axis(by_codes, row, axis=1), atol=0.02)

@@ -10,8 +10,8 @@ from rayhier.index.change import delete
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.search.segment.flat_scan import FlatScan
+from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.level_similarity import LevelSimilarity
-from rayhier.search.segment.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import OneOf
 from rayhier.storage import schemas
@@ -84,7 +84,7 @@ def test_level_search_is_brute_force(there, router, level):
     leaves, queries = LeafScan.mapped(there), unit(1, Q)
     listed = 40
     found = ranked(
-        FlatScan.mapped(level_similarity, there, leaves, 1e9),
+        FlatScan(level_similarity, there, leaves, 1e9),
         level_similarity.query(router, Encoded.of(queries)),
         K,
         listed,
@@ -111,12 +111,12 @@ def test_without_sidecars_or_with_those_of_another_model(tmp_path, there, router
     write_map(tmp_path / "other", plain, 2**D, 1)
     other = LeafMap.open(tmp_path / "other")
     with pytest.raises(InputError, match=r"nodes\.parquet: was made by model other, not m"):
-        FlatScan.mapped(level_similarity, other, LeafScan.mapped(other), 1e9)
+        FlatScan(level_similarity, other, LeafScan.mapped(other), 1e9)
     (tmp_path / "none").mkdir()
     write_map(tmp_path / "none", plain.drop_columns([schemas.NODES]), 2**D, 1)
     none = LeafMap.open(tmp_path / "none")
     with pytest.raises(InputError, match=r"has no sidecar 'nodes', which levels of a tree are read from"):
-        FlatScan.mapped(level_similarity, none, LeafScan.mapped(none), 1e9)
+        FlatScan(level_similarity, none, LeafScan.mapped(none), 1e9)
 
 
 PARENTS, PASSAGES = 40, 30
@@ -161,7 +161,7 @@ def test_documents_in_passages_are_found_by_their_best(passages, router, listed)
     level_similarity, queries = LevelSimilarity.of(spec(level=3).search, router), unit(1, Q)
     k = 4
     query = level_similarity.query(router, Encoded.of(queries))
-    found = ranked(FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9), query, k, listed)
+    found = ranked(FlatScan(level_similarity, there, LeafScan.mapped(there), 1e9), query, k, listed)
     wanted = list(by_hand(level_similarity, router, vectors, queries, listed))
     for own, scores, (documents, _) in zip(ids(found), found.score_QK, wanted, strict=True):
         assert own == sorted(documents, key=lambda name: -documents[name])[:k]
@@ -177,7 +177,7 @@ def test_a_filtered_level_is_brute_force_over_what_matches(there, router, share)
     queries, rows = unit(1, Q), np.random.default_rng(5).permutation(N)[: int(share * N)]
     where = OneOf("doc_id", tuple(f"d{n:03d}" for n in rows))
     listed = 40
-    scan = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
+    scan = FlatScan(level_similarity, there, LeafScan.mapped(there), 1e9)
     found = ranked(scan, level_similarity.query(router, Encoded.of(queries)), K, listed, where)
     assert found.visited_Q.tolist() == [len(rows)] * Q
     assert found.scanned_Q.tolist() == [min(len(rows), 40)] * Q
@@ -198,7 +198,7 @@ def test_what_is_deleted_between_searches_is_not_found(there, router):
 
     def search():
         leaf_map = LeafMap.open(there.root)
-        return ranked(FlatScan.mapped(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9), query, 3, N)
+        return ranked(FlatScan(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9), query, 3, N)
 
     before = search()
     gone = {name for own in ids(before) for name in own}
@@ -222,7 +222,7 @@ def test_a_document_in_two_leaves_is_compared_once(tmp_path, router, write_map):
     write_map(tmp_path, rows, 2**D, 3, leaves_per_document=2)
     leaf_map, level_similarity = LeafMap.open(tmp_path), LevelSimilarity.of(spec(level=3).search, router)
     query = level_similarity.query(router, Encoded.of(unit(1, Q)))
-    found = ranked(FlatScan.mapped(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9), query, K, 40)
+    found = ranked(FlatScan(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9), query, K, 40)
     assert found.visited_Q.tolist() == [N] * Q
     assert found.scanned_Q.tolist() == [40] * Q
     assert all(len(set(own)) == K for own in ids(found))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rayhier.dataset.ranking import Ranking
-from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.words.bm25 import Bm25Index
 from rayhier.search.words.hybrid import RANKS, WordScan, compared, fused
 from rayhier.spec.filter import Bound

@@ -8,7 +8,7 @@ import pytest
 
 from rayhier.scores.factors import CONFIG, ITEMS, Factors, Learned
 from rayhier.search.rerank import Anchors, Reranker
-from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec import InputError
 from rayhier.spec.search import Rerank
 from rayhier.storage import columns, files

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from rayhier.index import change
-from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.stored import Listing, Lookup, Stored, StoredDocuments, documents, read_shards
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import LeafMap

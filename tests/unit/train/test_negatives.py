@@ -5,15 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayhier.search.segment.lists import LeafLists
+from rayhier.search.segment.scan import ListedRows, scan
 from rayhier.train.examples import Examples
 from rayhier.train.pairs import draw, mine
 
 N, Q, M, L = 80, 12, 6, 7
 
 
-def within(lists, query_PM, leaves_PB):
-    return lambda part, k: lists.scan(query_PM[part], leaves_PB[part], k)[1]
+def within(documents, leaf_N, query_PM, leaves_PB):
+    order_N = np.append(np.argsort(leaf_N, kind="stable"), -1)
+    rows = ListedRows.of(documents[order_N[:-1]], np.bincount(leaf_N, minlength=L))
+    return lambda part, k: order_N[scan(rows, query_PM[part], leaves_PB[part], k).row_QT]
 
 
 class Case:
@@ -30,8 +32,8 @@ class Case:
         self.leaves = np.stack([rng.permutation(L)[:beam] for _ in pairs])
 
     def mine(self, top):
-        lists = LeafLists.build(self.documents, self.leaf_of, L)
-        return mine(within(lists, self.queries[self.query_P], self.leaves), self.query_P, self.known, top)
+        search = within(self.documents, self.leaf_of, self.queries[self.query_P], self.leaves)
+        return mine(search, self.query_P, self.known, top)
 
     def by_hand(self, top):
         for query, leaves in zip(self.query_P, self.leaves, strict=True):

@@ -9,7 +9,6 @@ from rayhier.dataset.queries import Queries
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
-from rayhier.search.segment.lists import LeafLists
 from rayhier.train.ehi import DevMeasure, TrainedIndex, doublings
 
 from ....draws import unit
@@ -24,7 +23,7 @@ def snapshot(leaves, dev=None):
     router = EhiRouter(M, leaves, 1, "none").requires_grad_(requires_grad=False)
     router.warm_start(torch.from_numpy(unit(rng, leaves, M)))
     own = route_all(router, Encoded.of(documents), 1)[0][:, 0].numpy()
-    return TrainedIndex(router, documents, dev, LeafLists.build(documents, own, leaves))
+    return TrainedIndex(router, documents, dev, own)
 
 
 @pytest.fixture
@@ -72,8 +71,7 @@ def test_passages_count_as_the_documents_they_are_of(queries):
     now = snapshot(40, queries.vector_QM)
     leaf = route_all(now.router, Encoded.of(now.document_NM), 1)[0][:, 0].numpy()
     rows = np.tile(np.arange(N), 2)
-    lists = LeafLists.build(now.document_NM[rows], leaf[rows], 40, Copies(rows))
-    halves = TrainedIndex(now.router, now.document_NM[rows], now.dev_QM, lists)
+    halves = TrainedIndex(now.router, now.document_NM[rows], now.dev_QM, leaf[rows], Copies(rows))
     whole = DevMeasure(queries, IDS)(now)
     found = DevMeasure(queries, [IDS[row] for row in rows])(halves)
     assert found.values == pytest.approx(whole.values, abs=1e-6)

@@ -117,7 +117,7 @@ def test_a_snapshot_is_what_head_and_router_make(problem):
     mapped = problem.documents @ (np.eye(M) + head(trainer).weight.detach().numpy()).T
     assert np.allclose(now.document_NM, unit(mapped), atol=1e-5)
     leaves = now.leaves(now.document_NM, 1)[:, 0]
-    assert now.lists.sizes.tolist() == np.bincount(leaves, minlength=12).tolist()
+    assert now.sizes.tolist() == np.bincount(leaves, minlength=12).tolist()
 
 
 def test_encoding_in_stretches_is_encoding(problem, monkeypatch):
@@ -133,7 +133,7 @@ def test_passages_of_one_document_are_one_result_of_a_snapshot(problem):
     n = len(trainer.examples.document_NM)
     trainer.phase.examples = replace(trainer.examples, copies=Copies(np.arange(n) // 2))
     now = trainer.snapshot()
-    _, rows = now.lists.scan(now.dev_QM, now.leaves(now.dev_QM, now.router.n_leaves), 10)
+    _, rows = now.scan(now.dev_QM, now.leaves(now.dev_QM, now.router.n_leaves), 10)
     assert all(len(set((found // 2).tolist())) == 10 for found in rows)
 
 

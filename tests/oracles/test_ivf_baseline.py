@@ -1,4 +1,4 @@
-"""Leaf lists against faiss's own indexes."""
+"""The IVF baseline and exact search against faiss's own indexes and their definitions."""
 
 import faiss
 import numpy as np
@@ -8,7 +8,6 @@ import pytest
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
 from rayhier.evaluate.systems.documents import BaselineDocuments
 from rayhier.evaluate.systems.ivf import KmeansIvf
-from rayhier.search.segment.lists import LeafLists
 
 from ..draws import unit
 
@@ -20,12 +19,6 @@ def queries():
     return unit(np.random.default_rng(1), Q, M)
 
 
-def flat(vectors, queries, k):
-    index = faiss.IndexFlatIP(vectors.shape[1])
-    index.add(vectors)
-    return index.search(queries, k)
-
-
 def ivf(vectors, centroids, queries, k, nprobe):
     quantizer = faiss.IndexFlatIP(M)
     quantizer.add(centroids)
@@ -34,37 +27,6 @@ def ivf(vectors, centroids, queries, k, nprobe):
     index.add(vectors)
     index.nprobe = nprobe
     return index.search(queries, k)
-
-
-def every_leaf(count):
-    return np.tile(np.arange(L), (count, 1))
-
-
-@pytest.mark.parametrize("empty", [0, 9])
-def test_all_leaves_are_a_flat_index(vectors, queries, empty):
-    leaves = np.random.default_rng(2).integers(empty, L, N)
-    scores, rows = LeafLists.build(vectors, leaves, L).scan(queries, every_leaf(Q), K)
-    wanted_scores, wanted_rows = flat(vectors, queries, K)
-    np.testing.assert_allclose(scores, wanted_scores, atol=1e-5)
-    assert rows.tolist() == wanted_rows.tolist()
-
-
-def test_equal_vectors_in_any_order_have_the_flat_scores(vectors, queries):
-    doubled = np.concatenate([vectors, vectors])
-    leaves = np.random.default_rng(3).integers(0, L, 2 * N)
-    scores, rows = LeafLists.build(doubled, leaves, L).scan(queries, every_leaf(Q), K)
-    np.testing.assert_allclose(scores, flat(doubled, queries, K)[0], atol=1e-5)
-    assert (rows % N).tolist() == np.repeat(flat(vectors, queries, K // 2)[1], 2, axis=1).tolist()
-
-
-@pytest.mark.parametrize("nprobe", [1, 3, 10, L])
-def test_nearest_centroids_as_leaves_are_faiss_ivf(vectors, queries, nprobe):
-    centroids = spherical_kmeans(vectors, L, seed=4)
-    lists = LeafLists.build(vectors, nearest(vectors, centroids, 1)[0][:, 0], L)
-    scores, rows = lists.scan(queries, nearest(queries, centroids, nprobe)[0], K)
-    wanted_scores, wanted_rows = ivf(vectors, centroids, queries, K, nprobe)
-    assert rows.tolist() == wanted_rows.tolist()
-    np.testing.assert_allclose(scores[rows >= 0], wanted_scores[rows >= 0], atol=1e-5)
 
 
 def documents(vectors):
