@@ -21,6 +21,7 @@ from rayhier.dataset.documents import document_texts
 from rayhier.dataset.ranking import ID, Needs, Ranking, by_name, once, take
 from rayhier.dataset.words import occurrences, word_hashes
 from rayhier.search.segment.filter import matching
+from rayhier.search.segment.scan import ListedRows, scan
 from rayhier.search.segment.segment import DOC_ID, INNER, VECTOR
 from rayhier.search.words.hybrid import Lexical
 from rayhier.search.words.postings import Weighted
@@ -36,6 +37,8 @@ UNFILTERED = (ID, DOC_ID, "title", "text")
 """Columns that no filter names."""
 TIE = 1e-5
 """Most by which a product of matrices may miss an inner product: how it adds depends on the size of both matrices."""
+SPARE = 16
+"""Rows that are scored at first beyond those needed, since rows may tie with the last."""
 CHUNKS = 64
 """Most tables of which the rows' columns consist before they are copied into one."""
 
@@ -223,28 +226,22 @@ class TailView:
         row_A = self._chosen(leaves, where)
         if not len(row_A):
             return Ranking.none(len(query_QM))
-        query_QM, n = query_QM.astype(np.float32, copy=False), int(row_A[-1]) + 1
-        score_QA = query_QM @ self._vectors(slice(n)).T
-        score_QA = score_QA if len(row_A) == n else score_QA[:, row_A]
-        near_A, score_QC = self._near(query_QM, score_QA, row_A, k)
-        row_C = row_A[near_A]
+        keep_N = np.zeros(int(row_A[-1]) + 1, bool)
+        keep_N[row_A] = True
+        vector_NM, fewest = self._vectors(slice(len(keep_N))), k + len(row_A) - self._results(row_A)
+        fetch = min(fewest + SPARE, len(row_A))
+        while True:  # until all rows are there that may tie with the last
+            score_QT, row_QT = scan(ListedRows.of(vector_NM), query_QM, None, fetch, keep_N).arrays
+            if fetch == len(row_A) or (score_QT[:, -1] < score_QT[:, fewest - 1] - TIE).all():
+                break
+            fetch = min(2 * fetch, len(row_A))
+        row_C = np.unique(row_QT[row_QT >= 0])
+        # Pair by pair, so that a score is the same whatever other queries and documents are compared.
+        exact_QT = np.vecdot(vector_NM[row_QT], query_QM[:, None].astype(np.float32, copy=False))
+        score_QC = np.full((len(query_QM), len(row_C) + 1), -np.inf, np.float32)
+        np.put_along_axis(score_QC, np.where(row_QT < 0, len(row_C), np.searchsorted(row_C, row_QT)), exact_QT, 1)
+        score_QC = score_QC[:, :-1]
         return self._ranked(score_QC, row_C, self._best(score_QC, row_C, k), needs, len(row_A))
-
-    def _near(self, query_QM: Floats, score_QA: Floats, row_A: Ints, k: int) -> tuple[Ints, Floats]:
-        """Find the rows that may be among a query's best k: places [c] in `row_A`, and scores [q, c], -inf for others.
-
-        Scores are computed pair by pair: they are the same whatever other queries and documents are compared.
-        """
-        fetched = k + len(row_A) - self._results(row_A)
-        near_QA = np.ones(score_QA.shape, bool)
-        if fetched < len(row_A):
-            near_QA = score_QA >= np.partition(score_QA, -fetched, axis=1)[:, -fetched, None] - TIE
-        near_A = np.flatnonzero(near_QA.any(axis=0))
-        score_QC = np.full((len(query_QM), len(near_A)), -np.inf, np.float32)
-        for query, query_M in enumerate(query_QM):
-            places = np.flatnonzero(near_QA[query, near_A])
-            score_QC[query, places] = np.vecdot(self._vectors(row_A[near_A[places]]), query_M)
-        return near_A, score_QC
 
     def _results(self, row_A: Ints) -> int:
         """Count the results that some rows belong to: fewer than rows only where these are passages."""
