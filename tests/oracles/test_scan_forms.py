@@ -101,7 +101,7 @@ def test_the_form_by_lists(seed, codec, n, n_leaves, q, k, filtered, together):
         keep_N = rng.random(len(leaf_N)) < rng.choice([0.0, 0.1, 0.6])
     chosen, leaves_QB, queries = held.choose(keep_N) if filtered else None, visits(rng, q, n_leaves), unit(rng, q, M)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lists, "FEWEST_SCORES", 0 if together else 1 << 40)
+        patch.setattr(lists, "FEWEST_SCORES", dict.fromkeys((2, 4), 0 if together else 1 << 40))
         found, everything = held.scan(queries, leaves_QB, k, chosen), held.scan(queries, None, k, chosen)
     here_N = keep_N & (leaf_N >= searched.start) & (leaf_N < searched.stop)
     check(found, *by_definition(np.concatenate(vectors), leaf_N, queries, leaves_QB, k, here_N))

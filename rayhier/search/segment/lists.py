@@ -28,9 +28,9 @@ from rayhier.search.segment.threads import in_pool, in_threads, single_products,
 FEWEST_A_THREAD, FEWEST_CODED_A_THREAD = 4, 16
 """Fewest queries that each of several threads scans; of codes more, since a thread reads a list once for all of its
 queries."""
-FEWEST_TOGETHER, FEWEST_SCORES = 16, 500
+FEWEST_TOGETHER, FEWEST_SCORES = 16, {2: 4_000, 4: 1_000}
 """Fewest queries, and fewest scores for each list visited, with which a list's rows are compared with all of its
-queries in one product (docs/LOG.md)."""
+queries in one product: by the bytes of a stored number (docs/LOG.md)."""
 COUNTED = 4_000_000
 """Rows of documents' second leaves that are looked at together, about."""
 OFFSET = (1 << 32) - 1
@@ -243,7 +243,8 @@ class LeafLists:
         is_visited_L = np.zeros(len(chosen.size_L), bool)
         is_visited_L[list_QB] = True
         scores, read = (size_L[list_QB].sum() for size_L in (chosen.size_L, self.all.size_L))
-        return bool(scores >= max(FEWEST_SCORES * is_visited_L[:-1].sum(), read / 4))
+        fewest = FEWEST_SCORES[self._index.code_size // self._index.d]
+        return bool(scores >= max(fewest * is_visited_L[:-1].sum(), read / 4))
 
     def _together(self, chosen: Chosen, query_QM: Floats, list_QB: Ints, k: int) -> RankedRows:
         held_L = np.diff(np.append(self._begin_L, self._row_F[-1]))

@@ -14,12 +14,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import padded, take
 from rayhier.spec.train.retreever import Comparison
 
-SCORES = 1 << 22
+SCORES = 1 << 24
 """Most scores that are in memory together, about."""
 
 
@@ -141,10 +142,9 @@ def _scan(
         score_PN = _compared(torch.from_numpy(query_QM[query_P[begin:end]]), row_NM, comparison)
         if keep_N is not None:
             score_PN[:, ~keep_N[begin_L[number] : begin_L[number] + len(row_NM)]] = -np.inf
-        score_QN.ravel()[place_P[begin:end, None] + np.arange(len(row_NM))] = score_PN
-    best_QK = np.argpartition(-score_QN, k - 1, axis=1)[:, :k]
-    best_QK = take(best_QK, np.lexsort((best_QK, -take(score_QN, best_QK)), axis=1))
-    score_QK = take(score_QN, best_QK)
+        windows = sliding_window_view(score_QN.ravel(), len(row_NM), writeable=True)
+        windows[place_P[begin:end]] = score_PN
+    score_QK, best_QK = (best.numpy() for best in torch.topk(torch.from_numpy(score_QN), k))
     visit_QK = np.minimum((best_QK[:, :, None] >= end_QB[:, None]).sum(axis=2), beam - 1)
     row_QK = begin_L[take(list_QB, visit_QK)] + best_QK - take(begin_QB, visit_QK)
     return RankedRows(score_QK, np.where(np.isneginf(score_QK), -1, row_QK))
