@@ -63,7 +63,7 @@ def searched(search: Search, query_QM: Floats, batch: int) -> tuple[float, list[
 def process_of(checkout: Path, workdir: Path, vectors: Path) -> Iterator[Callable[[int], Any]]:
     """Search by the code of a checkout in another process."""
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
-    command = [sys.executable, __file__, "--worker", str(workdir), str(vectors)]
+    command = [sys.executable, "-P", __file__, "--worker", str(workdir), str(vectors)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=checkout, env=environment
     ) as opened:

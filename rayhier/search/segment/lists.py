@@ -108,8 +108,9 @@ class Chosen:
     """True for these rows [n]. None: all rows of lists that are searched."""
     selectors: Sequence[Any] = ()
     """faiss's objects that say which rows to score: one, or one a file."""
-    second: tuple[Ints, Ints] | None = None
-    """Rows in documents' second leaves: where those of each list begin [l + 1], and their first leaves [a]."""
+    second: tuple[Ints, Ints, Ints] | None = None
+    """Rows in documents' second leaves: where those of each list begin [l + 1], how many they are [l + 1], and their
+    first leaves [a]. The last list is -1."""
 
     @cached_property
     def rows(self) -> int:
@@ -154,12 +155,12 @@ class LeafLists:
         second = self._second(mask_N & (self._size_L[self._list_N] > 0))
         return Chosen(np.append(size_L, 0), mask_N, selectors, second)
 
-    def _second(self, mask_N: Bools) -> tuple[Ints, Ints] | None:
+    def _second(self, mask_N: Bools) -> tuple[Ints, Ints, Ints] | None:
         if self.lower_N is None:
             return None
         row_A = np.flatnonzero((self.lower_N >= 0) & mask_N)
-        counts_L = np.bincount(self._list_N[row_A], minlength=len(self._size_L))
-        return np.concatenate([[0], np.cumsum(counts_L)]), self.lower_N[row_A]
+        size_L = np.bincount(self._list_N[row_A], minlength=len(self._size_L) + 1)
+        return np.cumsum(size_L) - size_L, size_L, self.lower_N[row_A]
 
     def scan(self, query_QM: Floats, leaves_QB: Ints | None, k: int, chosen: Chosen | None = None) -> RankedRows:
         """Find the k best rows [q, k] of each query [q, m] in its leaves [q, β], as `scan.scan` does. None: in all.
@@ -172,7 +173,8 @@ class LeafLists:
         list_QB = np.tile(np.arange(m), (len(query_QM), 1)) if leaves_QB is None else self._lists(leaves_QB)
         if list_QB.shape[1] > m:  # faiss takes no more columns than lists: those that exist come first
             list_QB = take(list_QB, np.argsort(list_QB < 0, axis=1, kind="stable")[:, :m])
-        list_QB = np.where(chosen.size_L[list_QB] > 0, list_QB, -1)
+        if chosen.mask_N is not None:
+            list_QB = np.where(chosen.size_L[list_QB] > 0, list_QB, -1)
         if self._pays_together(chosen, list_QB):
             return self._together(chosen, query_QM, list_QB, k)
         queries = np.ascontiguousarray(query_QM, np.float32)
@@ -197,21 +199,18 @@ class LeafLists:
         scanned_Q = np.asarray(chosen.size_L[list_QB].sum(axis=1))
         if chosen.second is None:
             return scanned_Q, scanned_Q
-        begin_L, lower_A = chosen.second
-        size_QB = np.append(np.diff(begin_L), 0)[list_QB]
-        cuts = np.flatnonzero(np.diff(np.cumsum(size_QB.sum(axis=1)) // COUNTED)) + 1
-        parts = zip(*(np.split(array_QB, cuts) for array_QB in (list_QB, size_QB, leaves_QB)), strict=True)
-        return scanned_Q - np.concatenate([self._repeats(begin_L, lower_A, *part) for part in parts]), scanned_Q
-
-    def _repeats(self, begin_L: Ints, lower_A: Ints, list_QB: Ints, size_QB: Ints, leaves_QB: Ints) -> Ints:
-        """Count the rows [q] in second leaves whose document lies in another leaf of the query too."""
-        query_X, place_X = np.nonzero(size_QB)
-        size_X = size_QB[query_X, place_X]
-        row_A = np.repeat(begin_L[list_QB[query_X, place_X]] - np.cumsum(size_X) + size_X, size_X)
-        row_A += np.arange(len(row_A))
-        query_A = np.repeat(query_X, size_X)
-        is_again_A = self._visited(leaves_QB)[query_A, lower_A[row_A]]
-        return np.bincount(query_A[is_again_A], minlength=len(list_QB))
+        begin_L, size_L, lower_A = chosen.second
+        rows_Q, again = size_L[list_QB].sum(axis=1), list[Ints]()
+        cuts = [0, *(np.flatnonzero(np.diff(np.cumsum(rows_Q) // COUNTED)) + 1).tolist(), len(list_QB)]
+        for some in (slice(*ends) for ends in pairwise(cuts)):
+            list_X = list_QB[some].ravel()
+            size_X = size_L[list_X]
+            row_A = np.repeat(begin_L[list_X] - np.cumsum(size_X) + size_X, size_X)
+            row_A += np.arange(len(row_A))
+            query_A = np.repeat(np.arange(len(rows_Q[some])), rows_Q[some])
+            is_again_A = self._visited(leaves_QB[some])[query_A, lower_A[row_A]]
+            again.append(np.bincount(query_A[is_again_A], minlength=len(rows_Q[some])))
+        return scanned_Q - np.concatenate(again), scanned_Q
 
     def again(self, row_QK: Ints, leaves_QB: Ints) -> Bools:
         """Mark rows [q, k] in documents' second leaves whose first leaf the query scans here too."""
