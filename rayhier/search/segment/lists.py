@@ -168,19 +168,21 @@ class LeafLists:
         Leaf -1 means no leaf. A document may have two rows, where both of its leaves are the query's.
         """
         chosen, m = chosen or self.all, len(self._size_L)
-        if not m:
-            return RankedRows.none(len(query_QM), k)
-        list_QB = np.tile(np.arange(m), (len(query_QM), 1)) if leaves_QB is None else self._lists(leaves_QB)
+        if leaves_QB is None:
+            list_QB = np.tile(np.flatnonzero(self._size_L), (len(query_QM), 1))
+        else:
+            list_QB = self._lists(leaves_QB)
         if list_QB.shape[1] > m:  # faiss takes no more columns than lists: those that exist come first
             list_QB = take(list_QB, np.argsort(list_QB < 0, axis=1, kind="stable")[:, :m])
+        if not list_QB.shape[1]:
+            return RankedRows.none(len(query_QM), k)
         if chosen.mask_N is not None:
             list_QB = np.where(chosen.size_L[list_QB] > 0, list_QB, -1)
         if self._pays_together(chosen, list_QB):
             return self._together(chosen, query_QM, list_QB, k)
         queries = np.ascontiguousarray(query_QM, np.float32)
-        found = self._by_query(
-            chosen, queries if self._codebook is None else self._codebook.padded(queries), list_QB, k
-        )
+        queries = queries if self._codebook is None else self._codebook.padded(queries)
+        found = self._by_query(chosen, queries, list_QB, k)
         missing_QK = found.row_QT < 0
         if not missing_QK[:, -1].any():
             return found
