@@ -306,8 +306,7 @@ class Snapshot:
             return scan.scan(work.texts, query_QM, k, work.where, needs=work.needs, further=view)
 
         stored = _without(fetched, lambda part: part.ranking, work.k, view)
-        weighted = [scan.words.weighted(text, view) for text in work.texts]
-        tail = view.words(weighted, scan.words.share, query_QM, self._tail_leaves, work.k, work.where, needs=work.needs)
+        tail = scan.scan_tail(view, work.texts, query_QM, self._tail_leaves, work.k, work.where, needs=work.needs)
         return _joined([stored, tail], work.k)
 
     def open_files(self) -> None:

@@ -6,8 +6,8 @@ Shapes: N rows, Q queries, M embedding size, K results, A rows that count, P pai
 """
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -23,8 +23,6 @@ from rayhier.dataset.words import occurrences, word_hashes
 from rayhier.search.segment.filter import matching
 from rayhier.search.segment.scan import ListedRows, scan
 from rayhier.search.segment.segment import DOC_ID, INNER, VECTOR
-from rayhier.search.words.hybrid import Lexical
-from rayhier.search.words.postings import Weighted
 from rayhier.spec.filter import Filter
 from rayhier.storage import columns
 from rayhier.storage.change_log import Change
@@ -189,7 +187,7 @@ class TailView:
         n = int(np.searchsorted(self.tail.born.values, self.number, side="right"))
         return np.flatnonzero(self.tail.died.values[:n] > self.number)
 
-    def _chosen(self, leaves: range, where: Filter | None) -> Ints:
+    def chosen(self, leaves: range, where: Filter | None) -> Ints:
         row_A, table = self.rows(leaves), self.tail.table
         if where is None or not len(row_A) or table is None:
             return row_A
@@ -209,11 +207,11 @@ class TailView:
         if needs == "texts":
             return table.drop_columns([DOC_ID])
         doc_ids = table[DOC_ID]
-        vectors = columns.vector_column(self._vectors(rows), pa.float32())
+        vectors = columns.vector_column(self.vectors(rows), pa.float32())
         table = table.drop_columns([DOC_ID]).append_column(DOC_ID, doc_ids)
         return table.append_column(VECTOR, pa.chunked_array([vectors]))
 
-    def _vectors(self, rows: Ints | slice) -> Floats:
+    def vectors(self, rows: Ints | slice) -> Floats:
         vectors = self.tail.vectors
         if vectors is None:
             raise ValueError("tail: has no rows")
@@ -223,12 +221,12 @@ class TailView:
         self, query_QM: Floats, leaves: range, k: int, where: Filter | None = None, *, needs: Needs = "texts"
     ) -> Ranking:
         """Rank the best k documents of each query [q, m] among all whose best leaf is in a range."""
-        row_A = self._chosen(leaves, where)
+        row_A = self.chosen(leaves, where)
         if not len(row_A):
             return Ranking.none(len(query_QM))
         keep_N = np.zeros(int(row_A[-1]) + 1, bool)
         keep_N[row_A] = True
-        vector_NM, fewest = self._vectors(slice(len(keep_N))), k + len(row_A) - self._results(row_A)
+        vector_NM, fewest = self.vectors(slice(len(keep_N))), k + len(row_A) - self._results(row_A)
         fetch = min(fewest + SPARE, len(row_A))
         while True:  # until all rows are there that may tie with the last
             score_QT, row_QT = scan(ListedRows.of(vector_NM), query_QM, None, fetch, keep_N).arrays
@@ -241,54 +239,11 @@ class TailView:
         score_QC = np.full((len(query_QM), len(row_C) + 1), -np.inf, np.float32)
         np.put_along_axis(score_QC, np.where(row_QT < 0, len(row_C), np.searchsorted(row_C, row_QT)), exact_QT, 1)
         score_QC = score_QC[:, :-1]
-        return self._ranked(score_QC, row_C, self._best(score_QC, row_C, k), needs, len(row_A))
+        return self.ranked(score_QC, row_C, self.best(score_QC, row_C, k), needs, len(row_A))
 
     def _results(self, row_A: Ints) -> int:
         """Count the results that some rows belong to: fewer than rows only where these are passages."""
         return len(np.unique(self.tail.result.values[row_A])) if self.tail.holds_passages else len(row_A)
-
-    def words(
-        self,
-        weighted: Sequence[Weighted],
-        part: Callable[[Ints, Floats], Floats],
-        query_QM: Floats,
-        leaves: range,
-        k: int,
-        where: Filter | None = None,
-        *,
-        needs: Needs = "texts",
-    ) -> Lexical:
-        """Rank the best k documents of each query by BM25, whose words are weighed ahead, and score them by vectors.
-
-        `part` computes f / (f + …) from counts of a word and lengths of documents.
-        """
-        row_A = self._chosen(leaves, where)
-        score_QA = np.zeros((len(weighted), len(row_A)), np.float32)
-        if not len(row_A):
-            return Lexical(Ranking.none(len(weighted)), np.zeros((len(weighted), 0), np.float32))
-        tail = self.tail
-        place_N = np.full(int(row_A[-1]) + 1, -1)
-        place_N[row_A] = np.arange(len(row_A))
-        pairs = int(np.searchsorted(tail.word_row.values, row_A[-1], side="right"))
-        hash_P, row_P, count_P = (array.values[:pairs] for array in (tail.word_hash, tail.word_row, tail.word_count))
-        for query, (hash_T, weight_T) in enumerate(weighted):
-            for hash_, weight in zip(hash_T.tolist(), weight_T.tolist(), strict=True):
-                with_word = np.flatnonzero(hash_P == np.uint64(hash_))
-                at_X = place_N[row_P[with_word]]
-                with_word, at_X = with_word[at_X >= 0], at_X[at_X >= 0]
-                score_QA[query, at_X] += np.float32(weight) * part(count_P[with_word], tail.length.values[row_A[at_X]])
-        compared, with_A = len(row_A), np.flatnonzero((score_QA > 0).any(axis=0))
-        row_A, score_QA = row_A[with_A], score_QA[:, with_A]  # most have none of the words
-        if not len(row_A):
-            return Lexical(Ranking.none(len(weighted)), np.zeros((len(weighted), 0), np.float32))
-        score_QA = np.where(score_QA > 0, score_QA, -np.inf).astype(np.float32)
-        best_QK = self._best(score_QA, row_A, k)
-        ranking = self._ranked(score_QA, row_A, best_QK, needs, compared)
-        vector_QKM = self._vectors(row_A[best_QK])
-        base_QK = np.vecdot(vector_QKM, query_QM.astype(np.float32, copy=False)[:, None])
-        base_QK = np.where(best_QK < 0, -np.inf, base_QK).astype(np.float32)
-        zero_Q = np.zeros(len(weighted), np.int64)  # words visit no documents
-        return Lexical(replace(ranking, visited_Q=zero_Q, scanned_Q=zero_Q), base_QK)
 
     def frequency(self, hash_T: npt.NDArray[np.uint64]) -> Ints:
         """Count the documents [t] that have each word."""
@@ -304,14 +259,14 @@ class TailView:
     def documents(self) -> int:
         return len(self.rows())
 
-    def _best(self, score_QA: Floats, row_A: Ints, k: int) -> Ints:
+    def best(self, score_QA: Floats, row_A: Ints, k: int) -> Ints:
         """Return the places [q, k] of the best k results of each query, ties by id; -1 where the score is -inf."""
         name_A = by_name(self._columns(row_A, [ID])[ID])
         order_QA = np.lexsort((np.broadcast_to(name_A, score_QA.shape), -score_QA), axis=1)
         best_QA = np.where(np.isneginf(take(score_QA, order_QA)), -1, order_QA)
         return once(take(score_QA, order_QA), best_QA, self.tail.result.values[row_A], k)[1]
 
-    def _ranked(self, score_QA: Floats, row_A: Ints, best_QK: Ints, needs: Needs, compared: int) -> Ranking:
+    def ranked(self, score_QA: Floats, row_A: Ints, best_QK: Ints, needs: Needs, compared: int) -> Ranking:
         """Rank documents by scores [q, a] of some rows and the places [q, k] of the best, among rows compared."""
         score_QK = np.where(best_QK < 0, -np.inf, take(score_QA, best_QK)).astype(np.float32)
         used = np.unique(best_QK[best_QK >= 0])

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
@@ -18,13 +18,11 @@ from rayhier.dataset.ranking import ID, Needs, Ranking, by_name, compact, joined
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.rows import in_leaves, lacks
 from rayhier.search.segment.scan import RankedRows
+from rayhier.search.segment.tail import TailView
 from rayhier.search.words.postings import PostingLists, Postings
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import HybridSpec
 from rayhier.storage.leaf_map import LeafMap
-
-if TYPE_CHECKING:
-    from rayhier.search.segment.tail import TailView
 
 RANKS = 60
 """Constant c in the scores 1 / (c + rank) of reciprocal rank fusion (Cormack et al., SIGIR 2009)."""
@@ -82,7 +80,7 @@ class WordScan:
         where: Filter | None = None,
         *,
         needs: Needs = "texts",
-        further: "TailView | None" = None,
+        further: TailView | None = None,
     ) -> Lexical:
         """Rank the best k documents of each query by BM25, among those that share a word with it and meet the filter.
 
@@ -104,6 +102,48 @@ class WordScan:
         none_Q = np.zeros(len(texts), np.int64)
         ranking = Ranking(best.score_QT, row_QK, table, none_Q, none_Q, none_Q)
         return Lexical(ranking, rows.products(query_QM, best.row_QT), rows.leaves(best.row_QT))
+
+    def scan_tail(
+        self,
+        tail: TailView,
+        texts: Sequence[str],
+        query_QM: Floats,
+        leaves: range,
+        k: int,
+        where: Filter | None = None,
+        *,
+        needs: Needs = "texts",
+    ) -> Lexical:
+        """Rank the best k documents of the tail for each query as `scan` does, among those in a range of leaves."""
+        row_A = tail.chosen(leaves, where)
+        score_QA = np.zeros((len(texts), len(row_A)), np.float32)
+        nothing = Lexical(Ranking.none(len(texts)), np.zeros((len(texts), 0), np.float32))
+        if not len(row_A):
+            return nothing
+        rows, weighted = tail.tail, [self.words.weighted(text, tail) for text in texts]
+        place_N = np.full(int(row_A[-1]) + 1, -1)
+        place_N[row_A] = np.arange(len(row_A))
+        pairs = int(np.searchsorted(rows.word_row.values, row_A[-1], side="right"))
+        hash_P, row_P, count_P = (array.values[:pairs] for array in (rows.word_hash, rows.word_row, rows.word_count))
+        for query, (hash_T, weight_T) in enumerate(weighted):
+            for hash_, weight in zip(hash_T.tolist(), weight_T.tolist(), strict=True):
+                with_word = np.flatnonzero(hash_P == np.uint64(hash_))
+                at_X = place_N[row_P[with_word]]
+                with_word, at_X = with_word[at_X >= 0], at_X[at_X >= 0]
+                share_X = self.words.share(count_P[with_word], rows.length.values[row_A[at_X]])
+                score_QA[query, at_X] += np.float32(weight) * share_X
+        compared, with_A = len(row_A), np.flatnonzero((score_QA > 0).any(axis=0))
+        row_A, score_QA = row_A[with_A], score_QA[:, with_A]  # most have none of the words
+        if not len(row_A):
+            return nothing
+        score_QA = np.where(score_QA > 0, score_QA, -np.inf).astype(np.float32)
+        best_QK = tail.best(score_QA, row_A, k)
+        ranking = tail.ranked(score_QA, row_A, best_QK, needs, compared)
+        vector_QKM = tail.vectors(row_A[best_QK])
+        base_QK = np.vecdot(vector_QKM, query_QM.astype(np.float32, copy=False)[:, None])
+        base_QK = np.where(best_QK < 0, -np.inf, base_QK).astype(np.float32)
+        zero_Q = np.zeros(len(texts), np.int64)  # words visit no documents
+        return Lexical(replace(ranking, visited_Q=zero_Q, scanned_Q=zero_Q), base_QK)
 
 
 def _opened(leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> PostingLists:

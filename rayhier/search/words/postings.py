@@ -20,7 +20,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,13 +30,11 @@ from rayhier.arrays import Bools, Floats, Ints, Values
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.words import postings as count_words
 from rayhier.dataset.words import word_hashes, words
+from rayhier.search.segment.tail import TailView
 from rayhier.storage import cache, schemas
 from rayhier.storage.cache import Lease
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.shard import Shard
-
-if TYPE_CHECKING:
-    from rayhier.search.segment.tail import TailView
 
 log = logging.getLogger(__name__)
 K1, B = 1.5, 0.75
@@ -198,7 +196,7 @@ class PostingLists:
         return all(postings.intact() for postings in (*self._searched, *self._others))
 
     def best(
-        self, texts: Sequence[str], k: int, mask_N: Bools | None = None, further: "TailView | None" = None
+        self, texts: Sequence[str], k: int, mask_N: Bools | None = None, further: TailView | None = None
     ) -> tuple[Floats, Ints]:
         """Return scores and rows [q, t] of the best k documents that share a word with each text, best first.
 
@@ -224,11 +222,11 @@ class PostingLists:
         """Return f / (f + …) of documents [x] of given lengths that have a word so often."""
         return _part(count_X, length_X, self.mean)
 
-    def weighted(self, text: str, further: "TailView | None" = None) -> Weighted:
+    def weighted(self, text: str, further: TailView | None = None) -> Weighted:
         """Weigh a text's words by their rarity in all documents, and `further` ones; 0 where none has a word."""
         return self._weighted(text, further)[0]
 
-    def _best(self, text: str, k: int, mask_N: Bools | None, further: "TailView | None" = None) -> tuple[Floats, Ints]:
+    def _best(self, text: str, k: int, mask_N: Bools | None, further: TailView | None = None) -> tuple[Floats, Ints]:
         """Return scores and rows [c] of at least the best k documents, if there are as many, in any order."""
         try:
             return self._summed(self._query(text, further), k, mask_N)
@@ -254,7 +252,7 @@ class PostingLists:
                 threshold = max(threshold, _kth(score_N[first], k))
         return _taken(parts, score_N)
 
-    def _weighted(self, text: str, further: "TailView | None") -> tuple[Weighted, list[tuple[Ints, Ints]]]:
+    def _weighted(self, text: str, further: TailView | None) -> tuple[Weighted, list[tuple[Ints, Ints]]]:
         """Weigh a text's words [t], 0 where no document has one. Returns too what `find` returns of searched shards."""
         # Documents of an English index do not have the stop words of a query.
         hash_T, times_T = np.unique(word_hashes(words(text, "other")), return_counts=True)
@@ -266,7 +264,7 @@ class PostingLists:
         weight_T = np.where(frequency_T > 0, times_T * rarity_T, 0).astype(np.float32)
         return (hash_T, weight_T), places[: len(self._searched)]
 
-    def _query(self, text: str, further: "TailView | None") -> "_Query":
+    def _query(self, text: str, further: TailView | None) -> "_Query":
         (_, weight_T), places = self._weighted(text, further)
         # The rarest words come first, by how often the query has them.
         order_T = np.argsort(-weight_T, kind="stable")
