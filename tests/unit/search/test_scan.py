@@ -156,7 +156,7 @@ def test_what_was_made_once_is_not_read_from_storage_again(root, asked):
     assert scan(LeafScan.mapped(LeafMap.open(root), "pq"), *asked, K) == first
 
 
-@pytest.mark.parametrize("name", ["lists.faiss", "rows.arrow", "vectors.npy", "result.npy", "about.json", "sizes.json"])
+@pytest.mark.parametrize("name", ["lists.faiss", "rows.arrow", "vectors.npy", "lower.npy", "about.json"])
 def test_a_file_that_was_cut_short_is_made_again(root, asked, tmp_path, name):
     first = scan(LeafScan.mapped(LeafMap.open(root), "pq"), *asked, K)
     for path in (tmp_path / "cache").rglob(name):
@@ -180,6 +180,18 @@ def test_a_cache_that_cannot_be_written_is_named(root, tmp_path, monkeypatch):
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "file"))
     with pytest.raises(InputError, match=r"file.*RAYHIER_CACHE"):
         LeafScan.mapped(LeafMap.open(root)).open()
+
+
+def test_lists_that_cannot_be_written_are_named(root, tmp_path, monkeypatch):
+    def full(*_):
+        raise RuntimeError("Error in void faiss::write_InvertedLists: write error")
+
+    monkeypatch.setattr("rayhier.search.segment.codecs.faiss.write_index", full)
+    with pytest.raises(
+        InputError, match=r"lists\.faiss: cannot be written \(.*\); is there space left\?; searches cache"
+    ):
+        LeafScan.mapped(LeafMap.open(root)).open()
+    assert not list((tmp_path / "cache").rglob("lists.faiss"))
 
 
 def test_what_is_mapped_outlives_a_full_cache(root, asked, tmp_path):
