@@ -391,7 +391,7 @@ class Ours:
         def search(query_QM: Floats, effort: tuple[int, int]) -> Ints:
             beam, listed = effort
             leaves_QB = router.route_vectors(query_QM, beam)[0]
-            return numbered(scan.candidates(query_QM, leaves_QB, K, listed).rows, number_N)
+            return numbered(scan.candidates(query_QM, leaves_QB, K, listed), number_N)
 
         ladders = probes(self.router.n_leaves // 4)
         resident = scan.rows.begin_S[-1] * (self.there.manifest.dimension // 8 + 8) + 4 * self.router.n_leaves * 480
@@ -414,7 +414,7 @@ class Ours:
 
         def search(query_QM: Floats, beam: int) -> Ints:
             leaves_QB = router.route_vectors(query_QM, beam)[0]
-            return numbered(scan.candidates(query_QM, leaves_QB, K).rows, number_N)
+            return numbered(scan.candidates(query_QM, leaves_QB, K), number_N)
 
         seconds, efforts = self.seconds + time.monotonic() - began, [ladder(self.router.n_leaves // 4)]
         return System("rayhier, mapped leaves", seconds, 0, efforts, search)

@@ -10,7 +10,6 @@ import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Self
 
@@ -164,21 +163,21 @@ class LeafScan:
         Documents that do not meet the filter `where` are neither scored nor counted. The ranking's documents have
         the columns that `needs` names.
         """
-        fetch = self._fetched(k)
-        first = self.candidates(query_QM, leaves_QB, k, fetch, where)
-        best, scanned_Q = self.rows.best(first.rows, k), first.scanned_Q
-        short_A = np.flatnonzero(~first.whole_Q & lacks(best.row_QT, k))
+        lists, chosen, fetch = self.lists, self._chosen(where), self._fetched(k)
+        visited_Q, scanned_Q = lists.count(leaves_QB, chosen)
+        best = self.rows.best(self.candidates(query_QM, leaves_QB, k, fetch, where), k)
+        short_A = np.flatnonzero((scanned_Q > fetch) & lacks(best.row_QT, k))
         while len(short_A):
             fetch *= 2  # many rows belong to few results
             more = self.candidates(query_QM[short_A], leaves_QB[short_A], k, fetch, where)
-            best = best.replaced(short_A, found := self.rows.best(more.rows, k))
-            short_A = short_A[~more.whole_Q & lacks(found.row_QT, k)]
+            best = best.replaced(short_A, found := self.rows.best(more, k))
+            short_A = short_A[(scanned_Q[short_A] > fetch) & lacks(found.row_QT, k)]
         if self.codec == "pq" and self.holds_passages:  # codes may have found a worse passage of a result
             ranked = self.passages(query_QM, best.row_QT, leaves_QB)
             best, scanned_Q = self.rows.best(ranked, k), scanned_Q + (ranked.row_QT >= 0).sum(axis=1)
         table, row_QK = self.rows.documents(best.row_QT, needs=needs)
         leaves_Q = (leaves_QB >= 0).sum(axis=1)
-        return Ranking(best.score_QT, row_QK, table, first.visited_Q, scanned_Q, leaves_Q)
+        return Ranking(best.score_QT, row_QK, table, visited_Q, scanned_Q, leaves_Q)
 
     def passages(self, query_QM: Floats, row_QK: Ints, leaves_QB: Ints) -> RankedRows:
         """Score the passages of each query's results, rows [q, k], that lie in its leaves [q, β]."""
@@ -218,26 +217,25 @@ class LeafScan:
 
     def candidates(
         self, query_QM: Floats, leaves_QB: Ints, k: int, fetch: int | None = None, where: Filter | None = None
-    ) -> "Candidates":
+    ) -> RankedRows:
         """Find the best rows of each query in its leaves [q, β]: at least k results' where there are as many.
 
         A document, or a passage, has a single row. Where the codec loses precision, the best `fetch` rows are scored
         again.
         """
-        lists, fetch = self.lists, fetch or self._fetched(k)
-        chosen = lists.all if where is None else self._matching(where)
-        visited_Q, scanned_Q = lists.count(leaves_QB, chosen)
-        most, whole_Q = min(fetch, chosen.rows), scanned_Q <= fetch
-        if not most:  # nothing matches, or all was removed
-            return Candidates(RankedRows.none(len(query_QM)), visited_Q, scanned_Q, whole_Q)
-        ranked = lists.scan(query_QM, leaves_QB, most, chosen)
+        lists, chosen, fetch = self.lists, self._chosen(where), fetch or self._fetched(k)
+        ranked = lists.scan(query_QM, leaves_QB, min(fetch, chosen.rows), chosen)
         if self.codec == "pq":
             # Only the stored vectors tell which passage of a document is the best.
+            whole_Q = lists.scanned(leaves_QB, chosen) <= fetch
             ranked = self.rows.scored(query_QM, _without_ties(ranked, whole_Q, k))
         again_QT = lists.again(ranked.row_QT, leaves_QB)
         if again_QT.any():
             ranked = ranked.without(again_QT).take(np.argsort(again_QT, axis=1, kind="stable"))
-        return Candidates(ranked, visited_Q, scanned_Q, whole_Q)
+        return ranked
+
+    def _chosen(self, where: Filter | None) -> Chosen:
+        return self.lists.all if where is None else self._matching(where)
 
     def _fetched(self, k: int) -> int:
         if self.codec == "pq":
@@ -269,17 +267,3 @@ def _without_ties(ranked: RankedRows, whole_Q: Bools, k: int) -> Ints:
         return ranked.row_QT if whole_Q[0] or above_Q[0] < k else ranked.row_QT[:, : above_Q[0]]
     above_QT[whole_Q | (above_Q < k)] = True
     return np.where(above_QT, ranked.row_QT, -1)
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """The best rows of every query, and how many documents and rows were scored for them."""
-
-    rows: RankedRows
-    visited_Q: Ints
-    """Number [q] of distinct documents scored; a document in two leaves of a query counts in the first of these
-    only."""
-    scanned_Q: Ints
-    """Number of rows scored [q]."""
-    whole_Q: Bools
-    """True [q] where no row was left out that could give a query another result."""

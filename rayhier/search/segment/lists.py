@@ -174,7 +174,7 @@ class LeafLists:
             list_QB = self._lists(leaves_QB)
         if list_QB.shape[1] > m:  # faiss takes no more columns than lists: those that exist come first
             list_QB = take(list_QB, np.argsort(list_QB < 0, axis=1, kind="stable")[:, :m])
-        if not list_QB.shape[1]:
+        if not k or not list_QB.shape[1]:
             return RankedRows.none(len(query_QM), k)
         if chosen.mask_N is not None:
             list_QB = np.where(chosen.size_L[list_QB] > 0, list_QB, -1)
@@ -198,7 +198,7 @@ class LeafLists:
         A document counts in its first leaf only, if the query visits that leaf too, whether or not it lies here.
         """
         chosen, list_QB = chosen or self.all, self._lists(leaves_QB)
-        scanned_Q = np.asarray(chosen.size_L[list_QB].sum(axis=1))
+        scanned_Q = self.scanned(leaves_QB, chosen)
         if chosen.second is None:
             return scanned_Q, scanned_Q
         begin_L, size_L, lower_A = chosen.second
@@ -213,6 +213,10 @@ class LeafLists:
             is_again_A = self._visited(leaves_QB[some])[query_A, lower_A[row_A]]
             again.append(np.bincount(query_A[is_again_A], minlength=len(rows_Q[some])))
         return scanned_Q - np.concatenate(again), scanned_Q
+
+    def scanned(self, leaves_QB: Ints, chosen: Chosen) -> Ints:
+        """Count the rows [q] that are scored for each query in its leaves [q, β]."""
+        return np.asarray(chosen.size_L[self._lists(leaves_QB)].sum(axis=1))
 
     def again(self, row_QK: Ints, leaves_QB: Ints) -> Bools:
         """Mark rows [q, k] in documents' second leaves whose first leaf the query scans here too."""
