@@ -1,19 +1,20 @@
-"""Time of a single change over HTTP, by the code of several checkouts of rayhier, each with a copy of one workdir.
+"""Time of a change over HTTP and of the search after it, by the code of several checkouts of rayhier.
 
-    python -m benchmarks.live.versions WORKDIR CHECKOUT CHECKOUT
+    make bench NAME=live.versions ARGS="CHECKOUT=WORKDIR CHECKOUT=WORKDIR"
 
-The first checkout is the baseline. Requests go to each server in turn, because then noise of the machine slows all
-servers alike.
+Each checkout serves a copy of its workdir. The first one is the baseline. Requests go to each server in turn, because
+then noise of the machine slows all servers alike.
 """
 
 import contextlib
 import secrets
 import shutil
-import statistics
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
 
 from benchmarks.commands import Options, absolute, served
 from rayhier.serve.client import Client
@@ -37,28 +38,32 @@ def client_of(checkout: Path, workdir: Path, folder: Path) -> Iterator[Client]:
 
 
 def main() -> None:
-    """Print the median milliseconds of a change for each checkout, and their ratio to the first's."""
-    parser = Options("Time of a single change over HTTP, by the code of several checkouts.")
-    parser.add_argument("workdir", type=absolute)
-    parser.add_argument("checkouts", type=absolute, nargs="+")
+    """Print the median milliseconds of a change and of a search for each checkout, and the ratios to the first's."""
+    parser = Options("Time of a change over HTTP and of the search after it, by the code of several checkouts.")
+    parser.add_argument("served", nargs="+", help="CHECKOUT=WORKDIR")
     options = parser.parse_args()
+    pairs = [[absolute(text) for text in pair.split("=")] for pair in options.served]
     with contextlib.ExitStack() as closing:
         scratch = Path(closing.enter_context(tempfile.TemporaryDirectory()))
         clients = list[Client]()
-        for number, checkout in enumerate(options.checkouts):
+        for number, (checkout, workdir) in enumerate(pairs):
             (scratch / str(number)).mkdir()
-            clients.append(closing.enter_context(client_of(checkout, options.workdir, scratch / str(number))))
-        taken: list[list[float]] = [[] for _ in clients]
+            clients.append(closing.enter_context(client_of(checkout, workdir, scratch / str(number))))
+        taken: list[list[tuple[float, float]]] = [[] for _ in clients]
         for change in range(CHANGES + WARM):
+            text = f"the heron number {change} of the fernwood"
             for client, times in zip(clients, taken, strict=True):
                 began = time.perf_counter()
-                client.put([{"id": f"new{change}", "text": f"the heron number {change} of the fernwood"}])
-                times.append((time.perf_counter() - began) * 1e3)
-        print(f"{'checkout':40s} {'median ms':>10s} {'p90 ms':>8s} {'ratio of medians':>17s}")
-        first = statistics.median(taken[0][WARM:])
-        for checkout, times in zip(options.checkouts, taken, strict=True):
-            median, p90 = statistics.median(times[WARM:]), statistics.quantiles(times[WARM:], n=10)[-1]
-            print(f"{checkout.name:40s} {median:10.2f} {p90:8.2f} {median / first:17.3f}")
+                client.put([{"id": f"new{change}", "text": text}])
+                written = time.perf_counter()
+                client.search(text, k=10)
+                times.append(((written - began) * 1e3, (time.perf_counter() - written) * 1e3))
+    print(f"{'checkout':20s} {'of':8s} {'median ms':>10s} {'p90 ms':>8s} {'median of ratios':>17s}")
+    measured = np.array(taken)[:, WARM:]
+    for place, of in enumerate(("change", "search")):
+        for (checkout, _), times in zip(pairs, measured[:, :, place], strict=True):
+            ratio = np.median(times / measured[0, :, place])
+            print(f"{checkout.name:20s} {of:8s} {np.median(times):10.2f} {np.quantile(times, 0.9):8.2f} {ratio:17.3f}")
 
 
 if __name__ == "__main__":
