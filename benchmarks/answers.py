@@ -120,9 +120,9 @@ def results(searcher: Snapshot, queries: Queries, base: tuple[Artifact, Artifact
     assert lexical is not None
     listed = lexical.scan(texts, searcher.model.encode(texts).numpy, K, needs="ids")
     row = {name: number for number, name in enumerate(documents.ids)}
-    row_N = np.array([row[name] for name in listed.ranking.ids.tolist()] + [0])
-    base_QK = np.vecdot(documents.vector_NM[row_N[listed.ranking.row_QK]], queries.vector_QM[:, None])
-    base_QK = np.where(listed.ranking.row_QK < 0, -np.inf, base_QK).astype(np.float32)
+    row_N = np.array([row[name] for name in listed.ids.tolist()] + [0])
+    base_QK = np.vecdot(documents.vector_NM[row_N[listed.row_QK]], queries.vector_QM[:, None])
+    base_QK = np.where(listed.row_QK < 0, -np.inf, base_QK).astype(np.float32)
     near, far = replace(untouched, documents=untouched.documents.select([ID])), replace(listed, base_QK=base_QK)
     both = fused(near, [far], K, HybridSpec(weight=UNTAUGHT_WEIGHT), K)
     rankings = {

@@ -44,6 +44,10 @@ class Ranking:
     calls_Q: Ints | None = None
     """Number [q] of documents that a cross-encoder read. These are the first results, and the scores of later results
     are estimates."""
+    base_QK: Floats | None = None
+    """Scores [q, k] of the results by their vectors, -inf for none. None if these are the ranking's scores."""
+    leaf_QKR: Ints | None = None
+    """Leaves [q, k, 2] of results by words. -1 or None if every search by vectors compares these results."""
 
     @cached_property
     def ids(self) -> Names:
@@ -51,7 +55,7 @@ class Ranking:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         """Pickle a small ranking as one byte string: pickling its arrays and columns one by one takes far longer."""
-        if self.documents.nbytes > COPIED:
+        if self.documents.nbytes > COPIED or self.base_QK is not None:
             return super().__reduce_ex__(protocol)
         return unpacked, (self.packed(),)
 

@@ -26,10 +26,10 @@ from rayhier.model.encoded import Encoded
 from rayhier.search.request.request import Request, Rules
 from rayhier.search.request.routes import Routes
 from rayhier.search.rerank import Reranker
-from rayhier.search.segment.level_similarity import FlatQuery, Shortlist
+from rayhier.search.segment.level_similarity import FlatQuery, ranked_again
 from rayhier.search.segment.segment import DOC_ID, VECTOR
 from rayhier.search.segment.stored import Listing, Lookup
-from rayhier.search.words.hybrid import Lexical, compared, fused
+from rayhier.search.words.hybrid import compared, fused
 from rayhier.spec.filter import Filter
 
 RERANKER = "reranker"
@@ -62,7 +62,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class Words:
-    """A piece of a search's work: score all documents by BM25. The answer is a `Lexical`."""
+    """A piece of a search's work: score all documents by BM25. The answer is a `Ranking` with scores by vectors."""
 
     texts: Sequence[str]
     query_QM: Floats
@@ -74,7 +74,10 @@ class Words:
 
 @dataclass(frozen=True)
 class Flat:
-    """A piece of a search's work: compare all documents by a level of a tree. The answer is a `Shortlist`."""
+    """A piece of a search's work: compare all documents by a level of a tree.
+
+    The answer is a shortlist: a `Ranking` with scores by vectors, in which a result may have several rows.
+    """
 
     query: FlatQuery
     results: int
@@ -131,7 +134,7 @@ class Reply:
     @property
     def size(self) -> int:
         """Number of rows of documents in all answers of an index's parts."""
-        return sum(getattr(part, "ranking", part).documents.num_rows for part in self.parts)
+        return sum(part.documents.num_rows for part in self.parts)
 
     def names(self, queries: int) -> list[list[str]]:
         """Return for each of `queries` queries the names of the parts that it needed but that did not answer."""
@@ -283,16 +286,14 @@ class Retriever:
         words = Words(request.texts, routes.encoded.numpy, depth, request.where, request.read)
         if request.mode == "bm25":
             (reply,) = yield [words]
-            parts = [lexical.ranking for lexical in reply.parts]
             q = len(routes.encoded)
-            return Found(_merged(parts, fetch, q), np.zeros((q, 0), np.int64), reply.names(q))
+            return Found(_merged(reply.parts, fetch, q), np.zeros((q, 0), np.int64), reply.names(q))
         near = self._near(request, routes, max(fetch, depth))
         *replies, reply = yield [*next(near), words]
         dense = yield from _resumed(near, replies)
-        lexical: list[Lexical] = list(reply.parts)
-        ranking = fused(dense.ranking, lexical, fetch, fusion, depth, cosines=self.rules.is_cosine)
+        ranking = fused(dense.ranking, reply.parts, fetch, fusion, depth, cosines=self.rules.is_cosine)
         if request.beam:
-            ranking = replace(ranking, visited_Q=ranking.visited_Q + compared(lexical, dense.leaves_QB))
+            ranking = replace(ranking, visited_Q=ranking.visited_Q + compared(reply.parts, dense.leaves_QB))
         lost = [sorted({*near, *far}) for near, far in zip(dense.lost, reply.names(len(dense.lost)), strict=True)]
         return Found(ranking, dense.leaves_QB, lost, dense.near)
 
@@ -304,12 +305,8 @@ class Retriever:
     def _flat(self, request: Request, routes: Routes, query: FlatQuery, fetch: int) -> Retrieval:
         results, q = self.rules.search.shortlisted(fetch), len(routes.encoded)
         (reply,) = yield [Flat(query, results, request.where, request.read)]
-        shortlists: list[Shortlist] = list(reply.parts)
-        if not shortlists:
-            return Found(Ranking.none(q), routes.leaves_QB, reply.names(q))
-        shortlist = shortlists[0] if len(shortlists) == 1 else Shortlist.merge(shortlists, results)
-        scanned_Q = np.sum([part.scored for part in shortlists], axis=0)  # every part scored its shortlist again
-        return Found(replace(shortlist.finished(fetch), scanned_Q=scanned_Q), routes.leaves_QB, reply.names(q))
+        ranking = ranked_again(reply.parts, results, fetch) if reply.parts else Ranking.none(q)
+        return Found(ranking, routes.leaves_QB, reply.names(q))
 
     def _in_leaves(self, request: Request, routes: Routes, fetch: int) -> Retrieval:
         rules, q = self.rules, len(routes.encoded)

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,7 @@ from rayhier.search.segment.flat_scan import FlatScan
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.stored import Listing, Lookup, Stored, StoredDocuments, documents
 from rayhier.search.segment.tail import Tail, TailView
-from rayhier.search.words.hybrid import Lexical, WordScan
+from rayhier.search.words.hybrid import WordScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import CACHE_BYTES
@@ -53,7 +53,6 @@ SPARE = 16
 """Results that are read at first in place of those that changes take away, at most."""
 PROBED = 16
 """Most shards of which `probe` searches a leaf."""
-P = TypeVar("P", Ranking, Lexical)
 
 
 @dataclass(frozen=True)
@@ -266,7 +265,7 @@ class Snapshot:
             return self._read(work)
         match work:
             case Scan() | Exact():
-                stored = _without(lambda k: self._read(replace(work, k=k)), lambda part: part, work.k, view)
+                stored = _without(lambda k: self._read(replace(work, k=k)), work.k, view)
                 if isinstance(work, Exact) and work.part:
                     return stored
                 tail = view.scan(work.query_QM, self._tail_leaves, work.k, work.where, needs=work.needs)
@@ -299,13 +298,13 @@ class Snapshot:
             raise ValueError("words: got a query for an index that counts no words")
         return self.words
 
-    def _by_words(self, work: Words, view: TailView) -> Lexical:
+    def _by_words(self, work: Words, view: TailView) -> Ranking:
         scan, query_QM = self._word_scan, work.query_QM
 
-        def fetched(k: int) -> Lexical:
+        def fetched(k: int) -> Ranking:
             return scan.scan(work.texts, query_QM, k, work.where, needs=work.needs, further=view)
 
-        stored = _without(fetched, lambda part: part.ranking, work.k, view)
+        stored = _without(fetched, work.k, view)
         tail = scan.scan_tail(view, work.texts, query_QM, self._tail_leaves, work.k, work.where, needs=work.needs)
         return _joined([stored, tail], work.k)
 
@@ -384,46 +383,46 @@ def together(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables, promote_options="default") if tables else pa.table({ID: pa.array([], pa.string())})
 
 
-def _without(read: Callable[[int], P], ranking_of: Callable[[P], Ranking], k: int, view: TailView) -> P:
+def _without(read: Callable[[int], Ranking], k: int, view: TailView) -> Ranking:
     """Read k results of each query without documents that changes name: more are read where these took places."""
     most = len(view.hidden)
     spare = min(most, SPARE)
     while True:
-        part = read(k + spare)
-        ranking = ranking_of(part)
+        ranking = read(k + spare)
         hidden_N = np.array([view.hides(name) for name in ranking.ids.tolist()], dtype=bool)
         there_QK = ranking.row_QK >= 0
         gone_QK = there_QK & np.append(hidden_N, False)[ranking.row_QK]
         full_Q, left_Q = there_QK.sum(axis=1) >= k + spare, (there_QK & ~gone_QK).sum(axis=1)
         if spare >= most or not (full_Q & (left_Q < k)).any():
-            kept: P = _dropped(part, gone_QK | ~there_QK, k)
-            return kept
+            return _dropped(ranking, gone_QK | ~there_QK, k)
         spare = min(most, 4 * spare)
 
 
-def _dropped(part: Ranking | Lexical, gone_QK: Bools, k: int) -> Any:
-    """Drop results [q, k] of a part, and keep the best k of the others."""
-    ranking = part.ranking if isinstance(part, Lexical) else part
+def _dropped(ranking: Ranking, gone_QK: Bools, k: int) -> Ranking:
+    """Drop results [q, k], and keep the best k of the others."""
     order_QK = np.argsort(gone_QK, axis=1, kind="stable")[:, :k]
     missing_QK = take(gone_QK, order_QK)
     score_QK = np.where(missing_QK, -np.inf, take(ranking.score_QK, order_QK)).astype(np.float32)
     row_QK = np.where(missing_QK, -1, take(ranking.row_QK, order_QK))
     score_QK, row_QK, documents = compact(score_QK, row_QK, ranking.documents)
-    kept = replace(ranking, score_QK=score_QK, row_QK=row_QK, documents=documents)
-    if not isinstance(part, Lexical):
-        return kept
-    base_QK = np.where(missing_QK, -np.inf, take(part.base_QK, order_QK)).astype(np.float32)
-    return Lexical(kept, base_QK, None if part.leaf_QKR is None else take(part.leaf_QKR, order_QK))
+    base_QK, leaf_QKR = ranking.base_QK, ranking.leaf_QKR
+    if base_QK is not None:
+        base_QK = np.where(missing_QK, -np.inf, take(base_QK, order_QK)).astype(np.float32)
+    leaf_QKR = None if leaf_QKR is None else take(leaf_QKR, order_QK)
+    kept = {"score_QK": score_QK, "row_QK": row_QK, "documents": documents}
+    return replace(ranking, **kept, base_QK=base_QK, leaf_QKR=leaf_QKR)
 
 
-def _joined(parts: list[Lexical], k: int) -> Lexical:
+def _joined(parts: Sequence[Ranking], k: int) -> Ranking:
     """Join the results by BM25 of two parts without a document in common: the best k, ties by id."""
-    documents, row_QF = joined([(part.ranking.documents, part.ranking.row_QK) for part in parts])
-    score_QF = np.concatenate([part.ranking.score_QK for part in parts], axis=1)
-    base_QF = np.concatenate([part.base_QK for part in parts], axis=1)
+    documents, row_QF = joined([(part.documents, part.row_QK) for part in parts])
+    score_QF, base_QF = (
+        np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("score_QK", "base_QK")
+    )
     order_QK = ordered(score_QF, row_QF, by_name(documents[ID]))[:, :k]
     score_QK, row_QK, documents = compact(take(score_QF, order_QK), take(row_QF, order_QK), documents)
-    ranking = replace(parts[0].ranking, score_QK=score_QK, row_QK=row_QK, documents=documents)
-    none = (np.full((*part.base_QK.shape, 2), -1) for part in parts)
+    none = (np.full((*part.row_QK.shape, 2), -1) for part in parts)
     leaves = [gap if part.leaf_QKR is None else part.leaf_QKR for part, gap in zip(parts, none, strict=True)]
-    return Lexical(ranking, take(base_QF, order_QK), take(np.concatenate(leaves, axis=1), order_QK))
+    kept = {"score_QK": score_QK, "row_QK": row_QK, "documents": documents}
+    leaf_QKR = take(np.concatenate(leaves, axis=1), order_QK)
+    return replace(parts[0], **kept, base_QK=take(base_QF, order_QK), leaf_QKR=leaf_QKR)

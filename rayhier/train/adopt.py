@@ -34,7 +34,7 @@ from rayhier.search.segment.exact import exact
 from rayhier.search.words.bm25 import Bm25Index
 from rayhier.search.words.fusion_weight import WEIGHTS
 from rayhier.search.words.fusion_weight import best as best_weight
-from rayhier.search.words.hybrid import Lexical, fused
+from rayhier.search.words.hybrid import fused
 from rayhier.spec.encoder import ENOUGH, FOLDS
 from rayhier.spec.search import HybridSpec
 from rayhier.train.contrast import EncoderPhase
@@ -93,13 +93,13 @@ class Searches:
         )
         return np.stack([judge.values(ranking)[MEASURE] for ranking in rankings])
 
-    def _lexical(self, words: Bm25Index, texts: Sequence[str], query_QM: Floats, document_NM: Floats) -> Lexical:
+    def _lexical(self, words: Bm25Index, texts: Sequence[str], query_QM: Floats, document_NM: Floats) -> Ranking:
         score_QK, row_QK = words.best(texts, DEPTH)
         base_QK = np.einsum("qkm,qm->qk", document_NM[row_QK], query_QM)
         base_QK = np.where(row_QK < 0, -np.inf, base_QK).astype(np.float32)
         nothing_Q = np.zeros(len(texts), np.int64)
         table = pa.table({ID: self.results})
-        return Lexical(Ranking(score_QK, row_QK, table, nothing_Q, nothing_Q, nothing_Q), base_QK)
+        return Ranking(score_QK, row_QK, table, nothing_Q, nothing_Q, nothing_Q, base_QK=base_QK)
 
 
 def at_best(value_WQ: Values) -> Values:

@@ -1,5 +1,7 @@
 """Fusion with many weights at once finds what the library's fusion finds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,7 +12,7 @@ from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
 from rayhier.search.segment.exact import exact, exact_rows
 from rayhier.search.words.bm25 import Bm25Index
-from rayhier.search.words.hybrid import Lexical, fused
+from rayhier.search.words.hybrid import fused
 from rayhier.spec.search import HybridSpec
 
 MEASURES = ("nDCG@10", "R@100")
@@ -45,7 +47,7 @@ def test_values_are_those_of_the_librarys_fusion(world, weight):
     tied_QK = np.array([place[name] for name in table.ids])[table.row_QK]  # ties go by id there
     base_QK = np.where(table.row_QK >= 0, np.einsum("qm,qkm->qk", query_QM, document_NM[tied_QK]), -np.inf)
     dense = exact(query_QM, document_NM, ids, ids, 100)
-    both = fused(dense, [Lexical(table, base_QK.astype(np.float32))], 100, HybridSpec(weight=weight))
+    both = fused(dense, [replace(table, base_QK=base_QK.astype(np.float32))], 100, HybridSpec(weight=weight))
     wanted = Judge(queries, MEASURES).values(both)
 
     order = {name: place for place, name in enumerate(sorted(names))}

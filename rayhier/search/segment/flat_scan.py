@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, Needs, by_name
+from rayhier.dataset.ranking import ID, Needs, Ranking, by_name
 from rayhier.search.segment.leaf_scan import LeafScan
-from rayhier.search.segment.level_similarity import FlatQuery, LevelSimilarity, Shortlist, leading
+from rayhier.search.segment.level_similarity import FlatQuery, LevelSimilarity, leading
 from rayhier.search.segment.rows import lacks
 from rayhier.search.segment.scan import ListedRows, RankedRows, scan
 from rayhier.spec import InputError
@@ -72,7 +72,7 @@ class FlatScan:
 
     def shortlist(
         self, query: FlatQuery, results: int, where: Filter | None = None, *, needs: Needs = "texts"
-    ) -> Shortlist:
+    ) -> Ranking:
         """List each query's best rows by the level, as many as hold `results` results, and score these rows again.
 
         Only documents that meet the filter `where` are compared. The shortlist's documents have the columns that
@@ -91,7 +91,9 @@ class FlatScan:
         listed = ranked.take(order_QT).without(gone_QT)
         documents, place_QT = rows.documents(listed.row_QT, needs=needs)
         again_QT = rows.products(query.vector_QM, listed.row_QT)
-        return Shortlist(listed.score_QT, place_QT, documents, compared, again_QT)
+        compared_Q, listed_Q = np.full(len(place_QT), compared), (place_QT >= 0).sum(axis=1)
+        none_Q = np.zeros_like(compared_Q)
+        return Ranking(listed.score_QT, place_QT, documents, compared_Q, listed_Q, none_Q, base_QK=again_QT)
 
     def _best(self, query_QK: Floats, fetch: int, mask_N: Bools | None) -> RankedRows:
         """Return each query's best `fetch` rows by the level, fewer where there are fewer."""

@@ -6,7 +6,6 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import torch
 
 from rayhier.arrays import Bools, Floats, Ints
@@ -73,47 +72,25 @@ class FlatQuery:
         return FlatQuery(self.query_QK[rows], self.vector_QM[rows])
 
 
-@dataclass(frozen=True)
-class Shortlist:
-    """The rows of each query that are best by a level's numbers, best first, enough for the results asked for.
+def ranked_again(shortlists: Sequence[Ranking], results: int, k: int) -> Ranking:
+    """Rank by vectors the `results` best results by a level of all parts of an index: the best k, ties by id.
 
-    Where the corpus is cut into passages, several rows may belong to one result.
+    The shortlists are those of the parts, with `results` results each. A result counts by its best row.
     """
-
-    score_QT: Floats
-    """Similarities [q, t] by the level's numbers; -inf where a query has fewer rows."""
-    row_QT: Ints
-    """Rows [q, t] of the table `documents`; -1 where a query has fewer."""
-    documents: pa.Table
-    """Table with the column `id`, equal for rows of one result, and the further columns that results show."""
-    compared: int
-    """Number of documents that each query was compared with."""
-    again_QT: Floats
-    """Scores [q, t] by the vectors, which rank the results."""
-
-    @property
-    def scored(self) -> Ints:
-        """Number [q] of rows that were scored again."""
-        return np.asarray((self.row_QT >= 0).sum(axis=1))
-
-    @classmethod
-    def merge(cls, parts: "Sequence[Shortlist]", results: int) -> "Shortlist":
-        """Join the shortlists of an index's parts, with `results` results each, to one with as many results."""
-        documents, row_QF = joined([(part.documents, part.row_QT) for part in parts])
-        score_QF = np.concatenate([part.score_QT for part in parts], axis=1)
-        place_QT, gone_QT = leading(score_QF, row_QF, by_name(documents[ID]), results)
-        score_QT = np.where(gone_QT, -np.inf, take(score_QF, place_QT))
-        row_QT = np.where(gone_QT, -1, take(row_QF, place_QT))
-        again_QT = np.where(gone_QT, -np.inf, take(np.concatenate([part.again_QT for part in parts], axis=1), place_QT))
-        return cls(score_QT, row_QT, documents, sum(part.compared for part in parts), again_QT)
-
-    def finished(self, k: int) -> Ranking:
-        """Rank the best k results of each query, each by its best row; ties by id."""
-        number_N = by_name(self.documents[ID])
-        order_QT = ordered(self.again_QT, self.row_QT, number_N)
-        best = once(take(self.again_QT, order_QT), take(self.row_QT, order_QT), number_N, k)
-        zero_Q = np.zeros(len(self.row_QT), dtype=np.int64)
-        return Ranking(*compact(*best, self.documents), zero_Q + self.compared, self.scored, zero_Q)
+    documents, row_QF = joined([(part.documents, part.row_QK) for part in shortlists])
+    score_QF, again_QF = (
+        np.concatenate([getattr(part, name) for part in shortlists], axis=1) for name in ("score_QK", "base_QK")
+    )
+    number_N = by_name(documents[ID])
+    place_QT, gone_QT = leading(score_QF, row_QF, number_N, results)
+    again_QT = np.where(gone_QT, -np.inf, take(again_QF, place_QT))
+    row_QT = np.where(gone_QT, -1, take(row_QF, place_QT))
+    order_QT = ordered(again_QT, row_QT, number_N)
+    best = once(take(again_QT, order_QT), take(row_QT, order_QT), number_N, k)
+    visited_Q, scanned_Q, leaves_Q = (
+        np.sum([getattr(part, name) for part in shortlists], axis=0) for name in ("visited_Q", "scanned_Q", "leaves_Q")
+    )
+    return Ranking(*compact(*best, documents), visited_Q, scanned_Q, leaves_Q)
 
 
 def leading(score_QF: Floats, row_QF: Ints, number_N: Ints, results: int) -> tuple[Ints, Bools]:

@@ -7,7 +7,7 @@ Shapes: Q queries, M embedding size, K results, F rows of all parts.
 import math
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Self
 
@@ -26,18 +26,6 @@ from rayhier.storage.leaf_map import LeafMap
 
 RANKS = 60
 """Constant c in the scores 1 / (c + rank) of reciprocal rank fusion (Cormack et al., SIGIR 2009)."""
-
-
-@dataclass(frozen=True)
-class Lexical:
-    """The best documents by BM25, with their scores by vectors too."""
-
-    ranking: Ranking
-    """Documents ranked by BM25's scores."""
-    base_QK: Floats
-    """Scores [q, k] of the ranking's documents by their vectors; -inf where it has no document."""
-    leaf_QKR: Ints | None = None
-    """Leaves [q, k, 2] of these documents. -1 or None if every search by vectors compares the documents."""
 
 
 class WordScan:
@@ -81,7 +69,7 @@ class WordScan:
         *,
         needs: Needs = "texts",
         further: TailView | None = None,
-    ) -> Lexical:
+    ) -> Ranking:
         """Rank the best k documents of each query by BM25, among those that share a word with it and meet the filter.
 
         `query_QM` are the queries' vectors [q, m], by which the same documents are scored too. The
@@ -101,7 +89,7 @@ class WordScan:
         table, row_QK = rows.documents(best.row_QT, needs=needs)
         none_Q = np.zeros(len(texts), np.int64)
         ranking = Ranking(best.score_QT, row_QK, table, none_Q, none_Q, none_Q)
-        return Lexical(ranking, rows.products(query_QM, best.row_QT), rows.leaves(best.row_QT))
+        return replace(ranking, base_QK=rows.products(query_QM, best.row_QT), leaf_QKR=rows.leaves(best.row_QT))
 
     def scan_tail(
         self,
@@ -113,11 +101,11 @@ class WordScan:
         where: Filter | None = None,
         *,
         needs: Needs = "texts",
-    ) -> Lexical:
+    ) -> Ranking:
         """Rank the best k documents of the tail for each query as `scan` does, among those in a range of leaves."""
         row_A = tail.chosen(leaves, where)
         score_QA = np.zeros((len(texts), len(row_A)), np.float32)
-        nothing = Lexical(Ranking.none(len(texts)), np.zeros((len(texts), 0), np.float32))
+        nothing = replace(Ranking.none(len(texts)), base_QK=np.zeros((len(texts), 0), np.float32))
         if not len(row_A):
             return nothing
         rows, weighted = tail.tail, [self.words.weighted(text, tail) for text in texts]
@@ -143,7 +131,7 @@ class WordScan:
         base_QK = np.vecdot(vector_QKM, query_QM.astype(np.float32, copy=False)[:, None])
         base_QK = np.where(best_QK < 0, -np.inf, base_QK).astype(np.float32)
         zero_Q = np.zeros(len(texts), np.int64)  # words visit no documents
-        return Lexical(replace(ranking, visited_Q=zero_Q, scanned_Q=zero_Q), base_QK)
+        return replace(ranking, visited_Q=zero_Q, scanned_Q=zero_Q, base_QK=base_QK)
 
 
 def _opened(leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> PostingLists:
@@ -161,7 +149,7 @@ def _opened(leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> PostingL
 
 def fused(
     dense: Ranking,
-    parts: Sequence[Lexical],
+    parts: Sequence[Ranking],
     k: int,
     fusion: HybridSpec,
     listed: int | None = None,
@@ -175,10 +163,9 @@ def fused(
     `rank`: 1 / (60 + rank by vectors) + 1 / (60 + rank by BM25), over the documents of both. Of BM25's results in all
     parts together, only the best `listed` count. None: all. Documents count as visited in the search by vectors alone.
     """
-    rankings = [dense, *(part.ranking for part in parts)]
-    documents, row_QF = joined([(ranking.documents, ranking.row_QK) for ranking in rankings])
+    documents, row_QF = joined([(ranking.documents, ranking.row_QK) for ranking in (dense, *parts)])
     base_QF = np.concatenate([dense.score_QK, *(part.base_QK for part in parts)], axis=1).astype(np.float64)
-    words_QF = np.concatenate([np.zeros(dense.score_QK.shape), *(part.ranking.score_QK for part in parts)], axis=1)
+    words_QF = np.concatenate([np.zeros(dense.score_QK.shape), *(part.score_QK for part in parts)], axis=1)
     number_N = by_name(documents[ID])
     if not len(number_N):
         return dense  # of no document: all were deleted
@@ -199,7 +186,7 @@ def fused(
     return replace(dense, score_QK=score_QK, row_QK=best_QK, documents=documents)
 
 
-def compared(parts: Sequence[Lexical], leaves_QB: Ints) -> Ints:
+def compared(parts: Sequence[Ranking], leaves_QB: Ints) -> Ints:
     """Count the documents [q] that words found, whose vectors were compared, and of which no leaf was visited."""
     far_Q = np.zeros(len(leaves_QB), np.int64)
     for part in parts:

@@ -11,7 +11,7 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.search.segment.flat_scan import FlatScan
 from rayhier.search.segment.leaf_scan import LeafScan
-from rayhier.search.segment.level_similarity import LevelSimilarity
+from rayhier.search.segment.level_similarity import LevelSimilarity, ranked_again
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import OneOf
 from rayhier.storage import schemas
@@ -71,7 +71,7 @@ def similarity(router, level, queries, documents):
 
 def ranked(scan, query, k, listed, where=None):
     """The best k results among the `listed` best by the level's numbers."""
-    return scan.shortlist(query, listed, where).finished(k)
+    return ranked_again([scan.shortlist(query, listed, where)], listed, k)
 
 
 def ids(ranking):

@@ -75,16 +75,16 @@ def test_words_are_those_of_all_documents(world, passages, codec, where):
     plain = Bm25Index(texts)
     for query, text in enumerate(queries):
         expected = best(plain.scores(text), passages, lambda n: where is None or n % 7 >= 4)
-        rows = lexical.ranking.row_QK[query]
-        names = lexical.ranking.ids[rows[rows >= 0]].tolist()
+        rows = lexical.row_QK[query]
+        names = lexical.ids[rows[rows >= 0]].tolist()
         scores = [expected[name] for name in names]
-        np.testing.assert_allclose(lexical.ranking.score_QK[query, : len(names)], scores, rtol=1e-5)
+        np.testing.assert_allclose(lexical.score_QK[query, : len(names)], scores, rtol=1e-5)
         np.testing.assert_allclose(scores, sorted(expected.values(), reverse=True)[: len(names)], rtol=1e-5)
         assert len(names) == min(10, len(expected))
-        shown = lexical.ranking.documents["text"].to_pylist()
+        shown = lexical.documents["text"].to_pylist()
         for row, base in zip(rows[rows >= 0], lexical.base_QK[query], strict=False):
             assert any(shown[row] == texts[n] and abs(vector_NM[n] @ query_QM[query] - base) < 2e-3 for n in range(N))
-    assert not len(lexical.ranking.row_QK) or (lexical.ranking.row_QK[-1] < 0).all()  # a word of no document
+    assert not len(lexical.row_QK) or (lexical.row_QK[-1] < 0).all()  # a word of no document
 
 
 @pytest.mark.parametrize("fusion", [HybridSpec(weight=0.3), HybridSpec(fuse="rank")], ids=["sum", "rank"])
@@ -128,10 +128,7 @@ def test_documents_of_words_count_as_visited_once(world):
     leaves_of = {row["text"]: row["leaves"] for part in table for row in part.to_pylist()}
     for query, far in enumerate(compared(parts, leaves_QB)):
         found = [
-            part.ranking.documents["text"][row].as_py()
-            for part in parts
-            for row in part.ranking.row_QK[query].tolist()
-            if row >= 0
+            part.documents["text"][row].as_py() for part in parts for row in part.row_QK[query].tolist() if row >= 0
         ]
         assert far == sum(not {*leaves_of[text]} & {*leaves_QB[query].tolist()} for text in found)
 
@@ -155,9 +152,9 @@ def test_parts_of_an_index_are_fused_as_one(world):
     few = fused(nothing, parts, 20, HybridSpec(), listed=5)
     for query in range(Q - 1):
         words = [
-            (score, part.ranking.ids[row])
+            (score, part.ids[row])
             for part in parts
-            for score, row in zip(part.ranking.score_QK[query], part.ranking.row_QK[query], strict=True)
+            for score, row in zip(part.score_QK[query], part.row_QK[query], strict=True)
             if row >= 0
         ]
         least = sorted((score for score, _ in words), reverse=True)[:5][-1]

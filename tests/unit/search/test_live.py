@@ -195,7 +195,7 @@ def test_words_find_what_a_loop_finds(world, text):
     for number in (0, 9, 40):
         lexical = world.live.read(Words([text], query_QM, 100), number)
         wanted = bm25(world, number, text, 100)
-        (found,) = listed(lexical.ranking)
+        (found,) = listed(lexical)
         assert sorted(name for name, _ in found) == sorted(name for name, _ in wanted)
         np.testing.assert_allclose([score for _, score in found], [score for _, score in wanted], rtol=1e-4)
         for (name, _), base in zip(found, lexical.base_QK[0].tolist(), strict=False):
@@ -208,7 +208,7 @@ def test_a_tail_counts_words_as_its_index_does(world, language):
     world.live = world.opened(Tail(0, words=language))
     world.live.tail.add(Change(1, "put", world.rows([world.new("fresh") | {"text": "une bague en or"}])))
     lexical = world.live.read(Words(["or"], world.unit(world.rng, 1, M), 5), 1)
-    assert [name for name, _ in listed(lexical.ranking)[0]] == ["fresh"] * (language == "other")
+    assert [name for name, _ in listed(lexical)[0]] == ["fresh"] * (language == "other")
 
 
 def test_documents_by_their_ids(world):
@@ -247,7 +247,7 @@ def test_many_deleted_documents_take_no_places(world):
     ranking = world.live.read(Scan(query_QM, ALL, 5), world.tail.last)
     agrees(listed(ranking)[0], nearest(world.now, query_QM[0], 5, world.passages))
     lexical = world.live.read(Words(["oak pine ash"], query_QM, 60), world.tail.last)
-    assert {name for name, _ in listed(lexical.ranking)[0]} <= set(world.now)
+    assert {name for name, _ in listed(lexical)[0]} <= set(world.now)
 
 
 def test_groups_divide_the_tail_by_the_best_leaf(tmp_path, write_map, unit):
@@ -256,8 +256,8 @@ def test_groups_divide_the_tail_by_the_best_leaf(tmp_path, write_map, unit):
     parts = [world.opened(world.tail, leaves) for leaves in (range(2), range(2, LEAVES))]
     query_QM = unit(world.rng, 1, M)
     work = Words(["oak elm"], query_QM, 100)
-    whole = dict(listed(world.live.read(work, 30).ranking)[0])
-    halves = [dict(listed(part.read(work, 30).ranking)[0]) for part in parts]
+    whole = dict(listed(world.live.read(work, 30))[0])
+    halves = [dict(listed(part.read(work, 30))[0]) for part in parts]
     assert not halves[0].keys() & halves[1].keys()
     assert halves[0] | halves[1] == pytest.approx(whole)
     scans = [dict(listed(part.read(Scan(query_QM, ALL, 100), 30))[0]) for part in parts]

@@ -232,10 +232,10 @@ def test_a_shard_or_a_group_of_second_rows_alone_has_no_words(twice, leaves):
     scan = LeafScan.mapped(leaf_map, None, leaves)
     lexical = WordScan.mapped(leaf_map, scan).scan(["tree7 w1", "unheard"], np.ones((2, M), np.float32), 5)
     here = leaves is None or 0 in leaves
-    (row_K, none_K), plain = lexical.ranking.row_QK, Bm25Index(list(texts.values()))
+    (row_K, none_K), plain = lexical.row_QK, Bm25Index(list(texts.values()))
     assert (none_K < 0).all()
     assert (row_K >= 0).any() == here
     if here:
-        assert lexical.ranking.ids[row_K[0]] == "d07"
+        assert lexical.ids[row_K[0]] == "d07"
         wanted_K = np.sort(plain.scores("tree7 w1"))[::-1][:5]
-        np.testing.assert_allclose(lexical.ranking.score_QK[0], wanted_K, rtol=1e-4)
+        np.testing.assert_allclose(lexical.score_QK[0], wanted_K, rtol=1e-4)
