@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rayhier.corpus import check, huggingface, ir_datasets, parquet, python_docs
+from rayhier.corpus import check, packages, parquet, python_docs
 from rayhier.corpus.check import Entry, Judgement, Reason, RowError, RowSchema
 from rayhier.corpus.lines import json_lines, ms_marco
 from rayhier.corpus.rows import RangeReader, Reader, Stream, StreamReader, checked
@@ -52,9 +52,9 @@ def ranged(spec: FileCorpus) -> RangeReader:
 def iterated(spec: IrDatasets | HuggingFace | TextFiles) -> StreamReader:
     match spec:
         case IrDatasets():
-            return ir_datasets.reader(spec)
+            return packages.ir(spec)
         case HuggingFace():
-            return huggingface.reader(spec)
+            return packages.hugging_face(spec)
         case TextFiles():
             return TextReader(listing.texts(spec), spec.limits)
 
