@@ -24,8 +24,8 @@ MAKER = b"rayhier.maker"
 """Key in the metadata of a field that makes its column a sidecar."""
 
 
-def shard_count(spec: JobSpec, size: int) -> int:
-    return max(FEWEST_SHARDS, -(-size // SHARD_BYTES)) if spec.index.shards == "auto" else spec.index.shards
+def shard_count(spec: JobSpec, sizes: Iterable[int]) -> int:
+    return max(FEWEST_SHARDS, -(-sum(sizes) // SHARD_BYTES)) if spec.index.shards == "auto" else spec.index.shards
 
 
 def write_shard(

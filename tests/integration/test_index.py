@@ -43,7 +43,6 @@ def write(path, rows):
 
 
 def test_the_life_of_an_index(work, corpus, tmp_path, capsys):
-    """Compacted by actors of the cluster; the other tests here compact in this process."""
     new = [{"_id": f"n{n}", "title": f"new {n}", "text": corpus[n]["text"] + " zebra"} for n in range(30)]
     built = leaf_map_of(work).manifest
 
