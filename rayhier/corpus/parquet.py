@@ -88,11 +88,6 @@ def tables(path: Path, columns: Iterable[str], rows: int, groups: Iterable[int] 
         yield pa.Table.from_batches([batch])
 
 
-def extent(path: Path) -> tuple[int, int]:
-    """Return the number of rows of a file, and their uncompressed bytes."""
-    return int(_open(path).metadata.num_rows), sum(_sizes(path))
-
-
 def check_columns(key: str, path: Path, names: Iterable[str]) -> None:
     """Raise InputError, which names the spec's `key`, if a parquet file lacks one of the columns `names`."""
     columns = _open(path).schema_arrow.names

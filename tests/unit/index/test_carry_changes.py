@@ -23,7 +23,6 @@ from rayhier.storage.writer_lease import leased
 
 from ...draws import unit
 from ..serve.conftest import INDEX, OTHER_INDEX, OTHER_MODEL, TEXTS, N, make_published
-from .changes import compacted
 
 M = 32
 FIELDS = schemas.documents({"year": "int"}, passages=False)
@@ -105,7 +104,7 @@ def test_changes_are_carried_wherever_they_are(two, state):
     two.add(INDEX, shell="oak shell", d5="five of the shell")
     change.delete(two.root(INDEX), ["d6"])
     if state == "compacted":
-        compacted(two.root(INDEX))
+        compact(two.root(INDEX))
     two.put(INDEX, 1, a="oak a", b="oak b", d7="seven")
     two.delete(INDEX, 2, "b", "d8")
     if state == "folded":
@@ -122,6 +121,19 @@ def test_changes_are_carried_wherever_they_are(two, state):
     searcher = Snapshot.of_version(two.work, two.nows[OTHER_INDEX])
     found = searcher.search(model.encode(["oak a"]).numpy, 1)
     assert (found[0].hits[0].id, found[0].hits[0].score) == ("a", pytest.approx(1.0, abs=1e-3))  # float16
+
+
+def compact(root):
+    """As `rayhier index compact` does, without Ray."""
+    from rayhier.index.compact import replace_shards
+    from rayhier.index.shards import write_rows
+    from rayhier.storage import leaf_map
+
+    newest = LeafMap.open(root)
+    read = [newest.read(shard, newest.columns(shard)) for shard in newest.manifest.shards]
+    tables = [table.cast(read[0].schema) for table in read]
+    shard = write_rows(root, "data/compacted-0.parquet", schemas.pa.concat_tables(tables))
+    leaf_map.commit(root, replace_shards(newest.manifest, [shard]))
 
 
 def test_back_and_forth(two):
