@@ -117,9 +117,3 @@ def test_a_runtime_environment_of_variables_alone() -> None:
     assert set(found) == {"env_vars"}
     assert all(isinstance(value, str) for value in found["env_vars"].values())
     assert not any("KEY" in name or "TOKEN" in name for name in found["env_vars"] if name != "TOKENIZERS_PARALLELISM")
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "jobs").glob("*.yaml")), ids=lambda path: path.name)
-def test_each_says_first_what_it_is_for(path: Path) -> None:
-    assert path.read_text().startswith("# ")
-    assert list(yaml.safe_load_all(path.read_text()))

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
+from rayhier.spec.train import ContrastTraining
 
 PARTNER = {"learned_ivf": "contrast", "ehi": "ehi"}
 
@@ -33,16 +33,6 @@ def test_leaves_per_document(router, leaves):
 )
 def test_rows_per_document(router, index, rows):
     assert job(index, router={"type": router}).rows_per_document == rows
-
-
-@pytest.mark.parametrize(
-    ("training", "kind", "epochs", "batch"),
-    [(ContrastTraining, "contrast", "auto", 256), (EhiTraining, "ehi", 20, 64), (HceTraining, "hce", "auto", 256)],
-)
-def test_epochs_and_batches(training, kind, epochs, batch):
-    assert (training(type=kind).epochs, training(type=kind).batch_size) == (epochs, batch)
-    given = training(type=kind, epochs=3, batch_size=7)
-    assert (given.epochs, given.batch_size) == (3, 7)
 
 
 @pytest.mark.parametrize(
@@ -93,11 +83,6 @@ def test_the_phases_of_a_training(pairs, train, router, phases):
     found = job(train={"type": train}, router={"type": router}).phases(pairs, 5120)
     assert found == phases
     assert list(found) == list(phases)
-
-
-def test_hce_alone_fills_a_learned_ivf_and_its_nodes_need_it():
-    assert job(train={"type": "hce"}).router.type == "learned_ivf"
-    assert job(router={"type": "hce"}).train.type == "hce"
 
 
 def test_leaves_of_hce_are_nodes_of_its_tree():

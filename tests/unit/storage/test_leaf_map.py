@@ -51,38 +51,6 @@ def test_the_built_version_is_what_evaluation_measures(folder):
     check_built(index)
 
 
-def test_publish_and_open(folder):
-    manifest = write(folder)
-    assert publish(folder, manifest)
-    leaf_map = LeafMap.open(folder)
-    assert leaf_map.manifest == manifest
-    table = leaf_map.read(manifest.shards[0], ["doc_id", "leaf"])
-    assert table.to_pydict() == {"doc_id": ["a", "b", "c"], "leaf": [0, 0, 2]}
-
-
-def test_a_version_is_published_once(folder):
-    manifest = write(folder)
-    assert publish(folder, manifest)
-    assert not publish(folder, manifest.model_copy(update={"documents": 99}))
-    assert LeafMap.open(folder).manifest.documents == 3
-
-
-def test_the_newest_version_is_opened(folder):
-    for version in (9, 10, 2):
-        publish(folder, write(folder, version))
-    assert LeafMap.open(folder).manifest.version == 10
-
-
-def test_a_damaged_shard_is_named(folder):
-    manifest = write(folder)
-    publish(folder, manifest)
-    data = bytearray((folder / "data/0.parquet").read_bytes())
-    data[20] ^= 1
-    (folder / "data/0.parquet").write_bytes(data)
-    with pytest.raises(InputError, match=r"0\.parquet: SHA-256"):
-        LeafMap.open(folder).read(manifest.shards[0], ["doc_id"])
-
-
 def test_a_damaged_file_of_removed_ids_is_named(folder):
     """Though it can be read, and would remove another document."""
     file, other = (
