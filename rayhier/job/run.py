@@ -1,7 +1,7 @@
 """Run the steps of a plan: each makes an artifact, and current.json names them once searches can use them."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -105,7 +105,7 @@ def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
 def _make(plan: Plan, step: Step) -> Artifact:
     say(f"{step.title}: {here(step.place.folder)}")
     with Attempt.start(step.place) as attempt:
-        artifact = attempt.publish(step.kind, step.inputs, _builder(plan, step)(attempt))
+        artifact = attempt.publish(step.kind, step.inputs, _build(plan, step, attempt))
     if attempt.is_new and is_here(plan.spec):
         _note_rate(plan, step, artifact.record.seconds)
     return artifact
@@ -120,74 +120,67 @@ def _note_rate(plan: Plan, step: Step, seconds: float) -> None:
         rates.note(cost.of, rate)
 
 
-def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Output]:
-    """The function that writes a step's files; only here do stages import each other's code."""
+def _build(plan: Plan, step: Step, attempt: Attempt) -> Output:
+    """Write a step's files; only here do stages import each other's code."""
     spec = plan.spec
     opened = {other.kind: Artifact.open(other.place.folder) for other in plan.steps if _feeds(other, step)}
-    generated = opened.get("generated")
     match step.stage:
         case "corpus":
             from rayhier.corpus.ray import build as build_corpus
 
-            return lambda attempt: build_corpus(spec, attempt)
-        case "generate" if (pairs := plan.pairs) is not None:
+            return build_corpus(spec, attempt)
+        case "generate" if plan.pairs is not None:
             from rayhier.generate.ray import build as build_pairs
 
-            return lambda attempt: build_pairs(spec, pairs, opened["corpus"], attempt)
+            return build_pairs(spec, plan.pairs, opened["corpus"], attempt)
         case "embed":
             from rayhier.embed.ray import build as build_vectors
 
-            return lambda attempt: build_vectors(spec, plan.model, opened["corpus"], attempt, generated)
+            return build_vectors(spec, plan.model, opened["corpus"], attempt, opened.get("generated"))
         case "test":
             from rayhier.evaluate.ray import build_test
 
-            return lambda attempt: build_test(spec, plan.model, opened["corpus"], opened["vectors"], attempt)
-        case "cross_encoder" if (folder := plan.cross_encoder) is not None:
+            return build_test(spec, plan.model, opened["corpus"], opened["vectors"], attempt)
+        case "cross_encoder" if plan.cross_encoder is not None:
             from rayhier.train.cross_encoder.ray import build as build_cross_encoder
 
-            return lambda attempt: build_cross_encoder(spec, folder, opened["corpus"], opened["vectors"], attempt)
+            return build_cross_encoder(spec, plan.cross_encoder, opened["corpus"], opened["vectors"], attempt)
         case "scores":
             from rayhier.scores.ray import build as build_scores
 
             read = opened["corpus"], opened["vectors"], opened["cross_encoder"]
-            return lambda attempt: build_scores(spec, plan.model, *read, attempt)
+            return build_scores(spec, plan.model, *read, attempt)
         case "factors":
             from rayhier.scores.ray import build_factors
 
-            made_of = opened["scores"], opened["model"], opened["index"]
-            return lambda attempt: build_factors(spec, *made_of, attempt)
+            return build_factors(spec, opened["scores"], opened["model"], opened["index"], attempt)
         case "train":
             from rayhier.train.ray import build as build_model
 
-            seed = step.seed or 0
             base = opened["corpus"], opened["vectors"]
-            return lambda attempt: build_model(spec, seed, plan.model, *base, attempt, generated)
+            return build_model(spec, step.seed or 0, plan.model, *base, attempt, opened.get("generated"))
         case "index":
             from rayhier.index.ray import build as build_index
 
-            return lambda attempt: build_index(spec, opened["corpus"], opened["vectors"], opened["model"], attempt)
+            return build_index(spec, opened["corpus"], opened["vectors"], opened["model"], attempt)
         case "calibrate":
             from rayhier.evaluate.ray import build_calibration
 
             built = opened["corpus"], opened["vectors"], opened["model"], opened["index"]
-            reads = opened.get("cross_encoder")
-            return lambda attempt: build_calibration(spec, *built, attempt, reads)
+            return build_calibration(spec, *built, attempt, opened.get("cross_encoder"))
         case _:
             from rayhier.evaluate.ray import build as build_report
 
+            made = {(other.kind, other.seed): other.place.folder for other in plan.steps}
             trained = {
-                seed: (
-                    Artifact.open(plan.step("model", seed).place.folder),
-                    Artifact.open(plan.step("index", seed).place.folder),
-                )
+                seed: (Artifact.open(made["model", seed]), Artifact.open(made["index", seed]))
                 for seed in spec.evaluate.seeds
             }
             kinds = ("calibration", *(("cross_encoder", "scores", "factors") if spec.search.reranking else ()))
             reread: dict[tuple[str, int | None], Artifact] = {
-                (step.kind, step.seed): Artifact.open(step.place.folder) for step in plan.steps if step.kind in kinds
+                (kind, seed): Artifact.open(folder) for (kind, seed), folder in made.items() if kind in kinds
             }
-            corpus, vectors, test = opened["corpus"], opened["vectors"], opened.get("test")
-            return lambda attempt: build_report(spec, corpus, vectors, trained, attempt, reread, test)
+            return build_report(spec, opened["corpus"], opened["vectors"], trained, attempt, reread, opened.get("test"))
 
 
 def _feeds(other: Step, step: Step) -> bool:

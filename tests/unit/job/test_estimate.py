@@ -255,7 +255,7 @@ def test_a_run_notes_the_rate_of_a_stage_that_it_made_alone(
     with Attempt.start(corpus.place) as attempt:
         attempt.publish("corpus", {}, Output({"rows": 480}))
     noted: list[float] = []
-    monkeypatch.setattr(running, "_builder", lambda *_: lambda _: Output({}))
+    monkeypatch.setattr(running, "_build", lambda *_: Output({}))
     monkeypatch.setattr(running, "_note_rate", lambda plan, step, seconds: noted.append(seconds))
     with Attempt.start(step.place):
         pass  # a run that was killed
