@@ -30,11 +30,11 @@ configs:
 """
 
 
-def job(section, **sections):
+def job(corpus, **sections):
     tree = {
         "name": "test",
         "workdir": "unused",
-        "corpus": section,
+        "corpus": corpus,
         "encoder": {"model": "unused"},
         "router": {"type": "learned_ivf", "branching": 2},
     }

@@ -1,8 +1,6 @@
 """Sources that cannot be read, in whole or in part: each says what, where, and what is allowed."""
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -169,17 +167,3 @@ def test_fields_of_the_wrong_type_are_rejected_and_missing_ones_null(stage, fold
     assert pq.read_table(made.path(made.names("documents/")[0]))["year"].to_pylist() == [1, None, None]
     assert made.record.counts["documents"]["rejected"] == {"field of the wrong type": 1}
     assert made.record.counts["fields"] == {"year": 1}
-
-
-def test_the_command_says_so_on_one_screen(tmp_path):
-    spec = tmp_path / "spec.yaml"
-    spec.write_text(
-        f"name: a\nworkdir: {tmp_path}/work\ncorpus: {{type: huggingface, path: a/b}}\n"
-        "encoder: {model: unused}\nrouter: {type: learned_ivf}\n"
-    )
-    surroundings = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:1"}
-    command = [sys.executable, "-m", "rayhier.run", str(spec)]
-    ended = subprocess.run(command, capture_output=True, text=True, env=surroundings, timeout=60, check=False)
-    assert ended.returncode == 2
-    assert ended.stderr.startswith("error: corpus.path: got 'a/b': no such folder, and http://127.0.0.1:1 did not")
-    assert len(ended.stderr.splitlines()) == 1
