@@ -35,7 +35,12 @@ def fetch(root: Remote, wanted: Sequence[File]) -> Path:
 
     def fill(folder: Path) -> None:
         for file in wanted:
-            _download(root, file, folder / file.name)
+            source, path = root / file.name, folder / file.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as opened:
+                opened.writelines(source.chunks())
+            if files.digest(path) != file.sha256:
+                raise InputError(f"{source}: is not the file that was published; rebuild its stage with --fresh")
 
     return _lease("fetched", "".join(sorted(f"{file.sha256} {file.name}\n" for file in wanted)), fill).folder
 
@@ -202,12 +207,3 @@ def _has_lease(folder: Path) -> bool:
 def home() -> Path:
     folder = os.environ.get("RAYHIER_CACHE")
     return Path(folder) if folder else Path.home() / ".cache" / "rayhier"
-
-
-def _download(root: Remote, file: File, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as opened:
-        for chunk in (root / file.name).chunks():
-            opened.write(chunk)
-    if files.digest(path) != file.sha256:
-        raise InputError(f"{root / file.name}: is not the file that was published; rebuild its stage with --fresh")
