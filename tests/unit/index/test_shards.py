@@ -12,6 +12,8 @@ from rayhier.index.shards import GROUP_ROWS, row_groups, write_shard
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import ranges
 
+from ..search.maps import leaf_rows
+
 COUNTS = st.lists(st.integers(0, 20) | st.just(0), min_size=1, max_size=30)
 SCHEMA = schemas.leaf_map(2, "float16")
 
@@ -33,11 +35,9 @@ def test_a_shard_exceeds_its_share_by_one_leaf_at_most(counts, wanted):
 
 def rows(counts):
     """A document in leaf 0, 1, … for each of the rows that the leaf has."""
-    leaf_N = np.repeat(np.arange(len(counts)), counts).tolist()
-    columns = {"doc_id": [f"d{n}" for n in range(len(leaf_N))], "leaf": leaf_N, "leaves": [[leaf] for leaf in leaf_N]}
-    fixed = {"rank": 0, "log_prob": -0.5, "vector": [0.0, 1.0], "title": "", "text": "oak"}
-    columns |= {name: [value] * len(leaf_N) for name, value in fixed.items()}
-    return pa.table(columns).select(SCHEMA.names).cast(SCHEMA)
+    leaves = [[leaf] for leaf in np.repeat(np.arange(len(counts)), counts).tolist()]
+    ids = [f"d{n}" for n in range(len(leaves))]
+    return leaf_rows(leaves, np.zeros((len(leaves), 2), np.float16), doc_id=ids, text=ids)
 
 
 def test_a_shard_of_empty_leaves(tmp_path):

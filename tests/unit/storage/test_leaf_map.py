@@ -3,6 +3,7 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -12,21 +13,13 @@ from rayhier.storage.files import seal
 from rayhier.storage.leaf_map import LeafMap, Manifest, check_built, publish, republish, versions
 from rayhier.storage.shard import Removal, Shard
 
-ROWS = {
-    "doc_id": ["a", "b", "c"],
-    "leaf": [0, 0, 2],
-    "rank": [0, 0, 0],
-    "leaves": [[0], [0], [2]],
-    "log_prob": [-0.1, -0.2, -0.3],
-    "vector": [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]],
-    "title": ["", "", ""],
-    "text": ["x", "y", "z"],
-}
+from ..search.maps import leaf_rows
 
 
 def write(root, version=1):
-    schema = schemas.leaf_map(2, "float16")
-    file = files.write_parquet(root, "data/0.parquet", [pa.table(ROWS, schema=schema)], schema)
+    vectors = np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]], np.float16)
+    rows = leaf_rows([[0], [0], [2]], vectors, doc_id=["a", "b", "c"], text=["x", "y", "z"])
+    file = files.write_parquet(root, "data/0.parquet", [rows], rows.schema)
     return Manifest(
         version=version,
         parent=None,
