@@ -148,17 +148,6 @@ def rows_of(there):
     return {(row["doc_id"], row["rank"]): row for row in rows}
 
 
-def test_a_parquet_file_may_bring_its_vectors(work, tmp_path, capsys):
-    vectors = np.random.default_rng(0).normal(size=(5, 32)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    ids = [f"v{n}" for n in range(5)]
-    pq.write_table(pa.table({"_id": ids, "text": ids, "vector": list(vectors)}), tmp_path / "new.parquet")
-    ok(capsys, "add", work, tmp_path / "new.parquet")
-    rows = rows_of(leaf_map_of(work))
-    for name, vector in zip(ids, vectors, strict=True):
-        np.testing.assert_allclose(rows[name, 0]["vector"], vector, atol=1e-6)
-
-
 BAD = {
     "no file": (["add", "{work}", "{tmp}/none.jsonl"], "none.jsonl: no such file"),
     "id there": (["add", "{work}", "{tmp}/again.jsonl"], "ids: 1 in the index already (version 1): 'd7'"),
