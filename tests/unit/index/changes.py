@@ -2,12 +2,11 @@
 
 from rayhier.index.compact import compact_here
 from rayhier.model.encoded import Encoded
-from rayhier.spec import JobSpec
 
-from .conftest import LEAST, M, documents, unit
+from ...toys import job
+from .conftest import M, documents, unit
 
 FACTOR = 50.0
-SPEC = JobSpec.model_validate({**LEAST, "index": {"shards": 2}})
 
 
 def batch(ids, seed=9):
@@ -15,7 +14,7 @@ def batch(ids, seed=9):
 
 
 def compacted(root):
-    return compact_here(SPEC, root)
+    return compact_here(job(index={"shards": 2}), root)
 
 
 def content(there):

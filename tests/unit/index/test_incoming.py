@@ -7,13 +7,11 @@ import pytest
 
 from rayhier.index.incoming import batches
 from rayhier.model.encoded import Encoded
-from rayhier.spec import InputError, JobSpec
+from rayhier.spec import InputError
 
-from .conftest import LEAST
+from ...toys import job
 
-CORPUS = JobSpec.model_validate(
-    {**LEAST, "corpus": {"type": "jsonl", "documents": "nowhere.jsonl"}, "router": {"type": "ehi"}}
-).corpus
+CORPUS = job(corpus={"type": "jsonl", "documents": "nowhere.jsonl"}, router={"type": "ehi"}).corpus
 
 
 def read(path, encode=None, **options):

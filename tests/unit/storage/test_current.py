@@ -5,23 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from rayhier.spec import InputError, JobSpec
+from rayhier.spec import InputError
 from rayhier.storage import current
 from rayhier.storage.current import Current
 
-SPEC = JobSpec.model_validate(
-    {
-        "name": "a",
-        "workdir": "runs/a",
-        "corpus": {"type": "python_docs"},
-        "encoder": {"model": "m"},
-        "router": {"type": "learned_ivf"},
-    }
-)
+from ...toys import job
 
 
 def test_reading_back(folder):
-    written = Current(spec=SPEC, artifacts={"index": "0123456789ab"}, seeds={"1": {"index": "ba9876543210"}})
+    written = Current(spec=job(), artifacts={"index": "0123456789ab"}, seeds={"1": {"index": "ba9876543210"}})
     current.write(folder, written)
     assert current.read(folder) == written
 
@@ -56,4 +48,4 @@ def test_a_workdir_of_0_2_0_is_refused_by_name():
 
 def test_a_kind_that_is_not_there(folder):
     with pytest.raises(InputError, match="names no index"):
-        current.artifact(folder, Current(spec=SPEC, artifacts={}), "index")
+        current.artifact(folder, Current(spec=job(), artifacts={}), "index")
