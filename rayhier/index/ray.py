@@ -163,10 +163,8 @@ def _gather(
 ) -> list[Shard]:
     """Write the missing shards, and return all."""
     rows, folder, root = sum(counts), attempt.scratch / "ledger", attempt.root
-    ledger, cuts = (
-        Ledger(folder, root),
-        ranges(counts, shard_count(spec, [path.stat().st_size for path in parts.paths])),
-    )
+    ledger, sizes = Ledger(folder, root), [path.stat().st_size for path in parts.paths]
+    cuts = ranges(counts, shard_count(spec, sizes))
     plan = {f"shard-{number:05d}": cut for number, cut in enumerate(cuts)}
     # A shard of the same name may hold rows of parts that were routed again since, with another result.
     made_of = hashlib.sha256(json.dumps([cuts, counts, parts.digests, words]).encode()).hexdigest()
