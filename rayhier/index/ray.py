@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,7 @@ from rayhier.index import leaf_limit
 from rayhier.index.assign import Assigner, leaf_sizes, read_part
 from rayhier.index.describe import DescribeShard, table
 from rayhier.index.display import DisplayTree
-from rayhier.index.gather import GatherShard, RoutedParts
-from rayhier.index.shards import shard_count
+from rayhier.index.shards import GatherShard, shard_count
 from rayhier.model.precision import best_device
 from rayhier.model.router import load_router
 from rayhier.progress import Bar, say
@@ -41,6 +41,12 @@ from rayhier.storage.shard import Shard
 ROUTED, CAPPED = "routed", "capped"
 ROUTED_ROWS = 1024
 """Rows in a row group of a routed part: gathering a shard reads only the row groups that hold its leaves."""
+
+
+@dataclass(frozen=True)
+class RoutedParts:
+    paths: list[Location]
+    digests: list[str]
 
 
 class RoutePart:

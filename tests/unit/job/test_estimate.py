@@ -275,10 +275,9 @@ def test_a_run_notes_the_rate_of_a_stage_that_it_made_alone(
 
 def test_a_sample_is_timed_first(tiny_spec: Callable[..., Path], no_rates: Path) -> None:
     from rayhier import run
-    from rayhier.job.measure import measure
 
     plan = make_plan(load(tiny_spec()))
-    measure(plan)
+    running.measure(plan)
     cost = stage_cost("embed", plan.spec, plan.work, rates.load())
     assert cost.is_measured
     assert list(rates.load()) == [cost.of]
