@@ -1,7 +1,8 @@
 """Readers of sources that are iterated from the first document on, and the choice of the reader that a spec names.
 
 Such sources are a folder of text files, and data sets that a package downloads: ir_datasets, and those of the Hugging
-Face hub. Data sets on the hub have BEIR's layout. They are streamed without a second copy. No code of a data set is run.
+Face hub. Data sets on the hub have BEIR's layout. They are streamed without a second copy.
+No code of a data set is run.
 """
 
 import logging
