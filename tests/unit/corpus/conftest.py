@@ -70,6 +70,14 @@ def test_stage(tmp_path):
     return build
 
 
+def documents(artifact):
+    return pa.concat_tables([pq.read_table(artifact.path(name)) for name in artifact.names("documents/")])
+
+
+def rows(artifact, name):
+    return [tuple(row.values()) for row in pq.read_table(artifact.path(name)).to_pylist()]
+
+
 @pytest.fixture
 def folder(tmp_path):
     """An empty folder for a source."""

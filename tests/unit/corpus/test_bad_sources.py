@@ -12,6 +12,7 @@ from rayhier.corpus import ray as corpus
 from rayhier.spec import InputError
 
 from . import conftest as make
+from .conftest import rows
 
 
 def refusal(stage, section):
@@ -132,8 +133,7 @@ def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, test
         opened.write("q0 0 d3 1\nq0\td3\t1\n")
     made = stage(section)
     test = test_stage(made, section)
-    tables = [pq.read_table(artifact.path("rejected.parquet")) for artifact in (made, test)]
-    assert [tuple(row.values()) for table in tables for row in table.to_pylist()] == [
+    assert rows(made, "rejected.parquet") + rows(test, "rejected.parquet") == [
         ("collection.tsv", 11, "wrong number of columns", r"10\ttitle\ttext"),
         ("collection.tsv", 12, "wrong number of columns", "alone"),
         ("collection.tsv", 13, "missing id", r"\tno id"),
@@ -145,15 +145,15 @@ def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, test
     assert test.record.counts["splits"]["test"]["judgements"] == 4
 
 
-@pytest.mark.parametrize("rows", [[], [{"key": "d1", "text": "again"}]])
-def test_rejected_rows_are_said_to_lie_somewhere_where_there_are_any(stage, folder, monkeypatch, rows):
+@pytest.mark.parametrize("more", [[], [{"key": "d1", "text": "again"}]])
+def test_rejected_rows_are_said_to_lie_somewhere_where_there_are_any(stage, folder, monkeypatch, more):
     said = []
     monkeypatch.setattr(corpus, "say", said.append)
     section = make.jsonl(folder)
-    make.write_jsonl(folder / "documents" / "c.jsonl", [{"key": "d9", "text": "x"}, *rows])
+    make.write_jsonl(folder / "documents" / "c.jsonl", [{"key": "d9", "text": "x"}, *more])
     made = stage(section)
     assert [line for line in said if ".parquet" in line] == [
-        f"  rejected rows: {made.path('rejected.parquet')}" for _ in rows
+        f"  rejected rows: {made.path('rejected.parquet')}" for _ in more
     ]
 
 
