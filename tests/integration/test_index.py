@@ -1,5 +1,6 @@
 """An index after it was built: added to, changed, compacted, swept, from the shell, over a real run's artifacts."""
 
+import contextlib
 import json
 import re
 
@@ -37,6 +38,12 @@ def refused(capsys, *arguments):
     return "".join(line for line in capsys.readouterr().err.splitlines(True) if not line.startswith("loading index"))
 
 
+def found(work, queries, **options):
+    """Ids and scores of each query's results."""
+    with contextlib.closing(Snapshot.open(work)) as searcher:
+        return [[(hit.id, hit.score) for hit in answer.hits] for answer in searcher.search(queries, **options)]
+
+
 def write(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -48,10 +55,8 @@ def test_the_life_of_an_index(work, corpus, tmp_path, capsys):
 
     said = ok(capsys, "add", work, write(tmp_path / "new.jsonl", new))
     assert re.match(r"version 2 \(add\): 270 documents \(\+30\), [0-9]+ rows, 8 files", said)
-    searcher = Snapshot.open(work)
-    answers = searcher.search([f"{row['title']} {row['text']}" for row in new[:5]], k=1, beam=8)
-    searcher.close()
-    assert [answer.hits[0].id for answer in answers] == [row["_id"] for row in new[:5]]
+    answers = found(work, [f"{row['title']} {row['text']}" for row in new[:5]], k=1, beam=8)
+    assert [hits[0][0] for hits in answers] == [row["_id"] for row in new[:5]]
 
     changed = {**corpus[3], "text": "moss moss moss stone"}
     assert "version 3 (upsert): 270 documents (+0)" in ok(
@@ -65,13 +70,12 @@ def test_the_life_of_an_index(work, corpus, tmp_path, capsys):
     after_d3 = [json.loads(line)["id"] for line in ok(capsys, "list", work, "--after", "d3", "--limit", 2).splitlines()]
     assert after_d3 == listed[listed.index("d3") + 1 :][:2]
     assert ok(capsys, "list", work, "--after", "z") == ""
-    before = {hit.id: hit.score for hit in Snapshot.open(work).search(["moss moss moss stone"], 268, 8)[0].hits}
+    before = dict(*found(work, ["moss moss moss stone"], k=268, beam=8))
     assert "d3" in before
     assert not {"d7", "n4"} & before.keys()
 
     assert "version 5 (compact): 268 documents (+0)" in ok(capsys, "compact", work)
-    after = {hit.id: hit.score for hit in Snapshot.open(work).search(["moss moss moss stone"], 268, 8)[0].hits}
-    assert after == before
+    assert dict(*found(work, ["moss moss moss stone"], k=268, beam=8)) == before
     assert "whole: versions 1, 2, 3, 4, 5" in ok(capsys, "verify", work)
     assert len(ok(capsys, "versions", work).splitlines()) == 5
 
@@ -95,30 +99,23 @@ def test_leaves_that_grew_are_split(work, corpus, tmp_path, capsys):
     new = [{"_id": f"n{n}", "title": words[n % 10], "text": f"{text} {words[n // 10 % 10]} {n}"} for n in range(200)]
     ok(capsys, "add", work, write(tmp_path / "new.jsonl", new))
     assert "maintain: searches compare" in ok(capsys, "stats", work)
-    searcher = Snapshot.open(work)
     queries = [f"{row['title']} {row['text']}" for row in [*new[:20], *corpus[:20]]]
-    before = [[(hit.id, hit.score) for hit in answer.hits] for answer in searcher.search(queries, k=20, beam=8)]
-    searcher.close()
+    before = found(work, queries, k=20, beam=8)
 
     assert "(maintain): 440 documents (+0)" in ok(capsys, "maintain", work)
     assert "maintain" not in ok(capsys, "stats", work)
     manifest = leaf_map_of(work).manifest
     assert len(manifest.counts) > 8
-    searcher = Snapshot.open(work)
-    assert len(searcher.model.trained.cells.centroid_LM) == len(manifest.counts)
-    after = [
-        [(hit.id, hit.score) for hit in answer.hits] for answer in searcher.search(queries, k=20, beam=manifest.leaves)
-    ]
-    searcher.close()
+    with contextlib.closing(Snapshot.open(work)) as searcher:
+        assert len(searcher.model.trained.cells.centroid_LM) == len(manifest.counts)
+    after = found(work, queries, k=20, beam=manifest.leaves)
     for earlier, later in zip(before, after, strict=True):
         assert [score for _, score in earlier] == pytest.approx([score for _, score in later], abs=1e-5)
     assert inspect([str(work), "--document", "n0"]) == 0
     assert capsys.readouterr().out
 
     ok(capsys, "add", work, write(tmp_path / "late.jsonl", [{**new[0], "_id": "late"}]))
-    searcher = Snapshot.open(work)
-    assert {"late", "n0"} == {hit.id for hit in searcher.search([queries[0]], k=2)[0].hits}
-    searcher.close()
+    assert {"late", "n0"} == dict(*found(work, [queries[0]], k=2)).keys()
     ok(capsys, "compact", work)
     assert "whole" in ok(capsys, "verify", work)
     ok(capsys, "rollback", work, 1)
@@ -134,10 +131,10 @@ def test_an_index_that_grew_is_the_index_of_all(work, corpus, tmp_path, capsys, 
     ok(capsys, "delete", work, *gone)
     ok(capsys, "add", work, write(tmp_path / "again.jsonl", corpus[100:140]))
     ok(capsys, "compact", work)
-    found = rows_of(leaf_map_of(work))
-    assert found.keys() == whole.keys()
+    again = rows_of(leaf_map_of(work))
+    assert again.keys() == whole.keys()
     for key, row in whole.items():
-        own = found[key]
+        own = again[key]
         assert {**own, "vector": 0, "log_prob": 0} == {**row, "vector": 0, "log_prob": 0}
         np.testing.assert_allclose(own["vector"], row["vector"], atol=1e-5)
         assert own["log_prob"] == pytest.approx(row["log_prob"], abs=1e-4)
