@@ -36,8 +36,6 @@ IMPORTS = {
     "llama-index": "import rayhier.adapters.llama_index",
     "mteb": "import rayhier.adapters.mteb",
     "pyterrier": "import rayhier.adapters.pyterrier",
-    "ann-benchmarks": "import colors, docker, h5py, jinja2, psutil, sklearn, rayhier.adapters.vectors",
-    "big-ann": "import colors, docker, h5py, psutil, rayhier.adapters.vectors",
     "mlflow": "import mlflow; mlflow.MlflowClient('sqlite:///runs.db')",
     "wandb": "import wandb",
     "scann": "import scann",

@@ -4,7 +4,6 @@ import os
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -70,8 +69,6 @@ class Bar:
         """Set the count to `done`, which may be less than before; `note` is text shown after the count from now on."""
         self.advance(done - self.done, note)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()

@@ -175,17 +175,13 @@ def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float
 
 def call(function: Callable[..., T], cpus: int, *arguments: Any, gpus: float = 0) -> T:
     """Run `function(*arguments)` in a cluster process with `cpus` CPUs. Returns its result, raises its InputError."""
-    try:
-        result: T = ray.get(ray.remote(num_cpus=cpus, num_gpus=gpus or None)(function).remote(*arguments))
-    except RayTaskError as error:
-        if isinstance(error.cause, InputError):
-            raise error.cause from None
-        raise
+    result: T
+    (result,) = get([ray.remote(num_cpus=cpus, num_gpus=gpus or None)(function).remote(*arguments)])
     return result
 
 
 def get(results: Sequence[Any]) -> list[Any]:
-    """Wait for the results of calls of actors; an InputError that an actor raises is raised again here."""
+    """Wait for the results of calls; an InputError that a call raises is raised again here."""
     try:
         values: list[Any] = ray.get(list(results))
     except RayTaskError as error:

@@ -12,7 +12,7 @@ from rayhier import track
 from rayhier.command import Parser, run_command
 from rayhier.job.outline import NOT_EVALUATED, show
 from rayhier.job.plan import STAGES, make_plan
-from rayhier.job.run import run
+from rayhier.job.run import measure, run
 from rayhier.spec import InputError, JobSpec, load
 
 
@@ -36,8 +36,6 @@ def _run(given: argparse.Namespace) -> None:
         raise InputError("--measure: got it without --plan; allowed: with --plan")
     plan = make_plan(spec)
     if given.measure:
-        from rayhier.job.measure import measure  # imports torch, which takes seconds
-
         measure(plan)
     if given.plan:
         print(show(plan, given.stage or STAGES, fresh=given.fresh))

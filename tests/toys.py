@@ -9,6 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
+def job(**sections: object) -> object:
+    """Make the least spec with some sections."""
+    from rayhier.spec import JobSpec
+
+    least = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
+    return JobSpec.model_validate(least | sections)
+
+
 def tiny_bert(folder: Path, words: Sequence[str], seed: int = 0) -> Path:
     """Save a BERT of one layer and 32 dimensions with random weights, in sentence-transformers' layout."""
     import torch

@@ -11,7 +11,7 @@ from rayhier.corpus import check, lines, parquet
 from rayhier.corpus.check import Entry, Rejection, RowSchema
 from rayhier.corpus.rows import checked
 from rayhier.spec import InputError
-from rayhier.storage.source import PARQUET
+from rayhier.storage.source import PARQUET, parquet_tables
 
 REASONS_SHOWN = 3
 VECTOR = "vector"
@@ -37,7 +37,7 @@ def read(path: Path, schema: RowSchema, size: int, *, vectors: bool = True) -> I
     names = schema.columns
     parquet.check_columns("file", path, [names.id])
     wanted = [names.id, names.title, names.text, *schema.fields, *([VECTOR] if vectors else [])]
-    for table in parquet.tables(path, wanted, size):
+    for table in parquet_tables(path, wanted, size):
         vector_column = table[VECTOR] if VECTOR in table.column_names else None
         raw = table.drop_columns([] if vector_column is None else [VECTOR]).to_pylist()
         yield Read(list(checked(raw, schema.document)), vector_column)

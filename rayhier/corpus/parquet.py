@@ -5,9 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from rayhier.corpus import check, lines
 from rayhier.corpus.check import HEADER, Entry, Judgement, RowSchema
 from rayhier.corpus.rows import Range, Rows, Stream, checked
@@ -15,13 +12,11 @@ from rayhier.spec import InputError
 from rayhier.spec.corpus import OwnFiles
 from rayhier.storage import listing
 from rayhier.storage.listing import CorpusFiles, NamedFile
-from rayhier.storage.source import PARQUET, unreadable
+from rayhier.storage.source import PARQUET, open_parquet, parquet_tables
 
 RANGE_BYTES = 16 << 20
 """Most uncompressed bytes of a range of small row groups. A larger row group is a range by itself."""
 BATCH_ROWS = 1_000
-BUFFER_BYTES = 1 << 20
-"""Bytes that pyarrow reads at a time, so that a row group as large as its file never lies in memory."""
 
 
 @dataclass(frozen=True)
@@ -76,26 +71,13 @@ def reader(spec: OwnFiles) -> ParquetReader:
 
 def read(path: Path, columns: Iterable[str], groups: Iterable[int] | None = None) -> Iterator[dict[str, Any]]:
     """Yield the rows of a file, or of some row groups, without missing columns. InputError if it is damaged."""
-    for table in tables(path, columns, BATCH_ROWS, groups):
+    for table in parquet_tables(path, columns, BATCH_ROWS, groups):
         yield from table.to_pylist()
-
-
-def tables(path: Path, columns: Iterable[str], rows: int, groups: Iterable[int] | None = None) -> Iterator[pa.Table]:
-    file = _open(path)
-    names = [name for name in dict.fromkeys(columns) if name in file.schema_arrow.names]
-    wanted = range(file.num_row_groups) if groups is None else groups
-    for batch in _guarded(path, file.iter_batches(rows, row_groups=list(wanted), columns=names)):
-        yield pa.Table.from_batches([batch])
-
-
-def extent(path: Path) -> tuple[int, int]:
-    """Return the number of rows of a file, and their uncompressed bytes."""
-    return int(_open(path).metadata.num_rows), sum(_sizes(path))
 
 
 def check_columns(key: str, path: Path, names: Iterable[str]) -> None:
     """Raise InputError, which names the spec's `key`, if a parquet file lacks one of the columns `names`."""
-    columns = _open(path).schema_arrow.names
+    columns = open_parquet(path).schema_arrow.names
     for name in names:
         if name not in columns:
             shown = ", ".join(columns[:20])
@@ -117,20 +99,6 @@ def pieces(sizes: Sequence[int]) -> list[tuple[int, int]]:
     return list(zip(cuts, [*cuts[1:], len(sizes)], strict=True))
 
 
-def _open(path: Path) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES)
-    except (pa.ArrowException, OSError) as error:
-        raise unreadable(path, error) from None
-
-
 def _sizes(path: Path) -> list[int]:
-    metadata = _open(path).metadata
+    metadata = open_parquet(path).metadata
     return [metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)]
-
-
-def _guarded(path: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    try:
-        yield from batches
-    except (pa.ArrowException, OSError) as error:
-        raise unreadable(path, error) from None

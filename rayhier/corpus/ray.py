@@ -15,7 +15,7 @@ from rayhier.corpus.questions import Questions
 from rayhier.corpus.rows import Range, RangeReader, Reader
 from rayhier.progress import Bar, here, say
 from rayhier.ray import stream
-from rayhier.spec import InputError, JobSpec
+from rayhier.spec import JobSpec
 from rayhier.spec.cluster import Workers
 from rayhier.spec.corpus import CorpusSpec, FileCorpus, HuggingFace, IrDatasets, PythonDocs, TextFiles
 from rayhier.storage.attempt import Attempt, Output
@@ -35,11 +35,7 @@ class MakePart:
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         piece = Range(**{**row, **{name: int(row[name]) for name in ("part", "begin", "end")}})
-        try:
-            part = parts.make(piece, self.reader.documents(piece), self.root, self.layout)
-        except InputError as error:
-            return {"documents": 0, "wrong": str(error)}
-        return {"documents": part, "wrong": ""}
+        return {"documents": parts.make(piece, self.reader.documents(piece), self.root, self.layout)}
 
 
 @dataclass(frozen=True)
@@ -98,8 +94,6 @@ def _parts(
     with Bar("corpus", len(pieces), "parts") as bar:
         bar.advance(len(pieces) - len(missing))
         for row in stream([asdict(piece) for piece in missing], MakePart, arguments, workers):
-            if row["wrong"]:
-                raise InputError(row["wrong"])
             documents += row["documents"]
             bar.advance(note=f"{documents:,} documents")
     return [_finished(piece, root) for piece in pieces]

@@ -1,10 +1,17 @@
-"""Choose the reader of the source that a spec names; read folders of text files, a document a file."""
+"""Readers of sources that are iterated from the first document on, and the choice of the reader that a spec names.
 
-from collections.abc import Iterator
+Such sources are a folder of text files, and data sets that a package downloads: ir_datasets, and those of the Hugging
+Face hub. Data sets on the hub have BEIR's layout. They are streamed without a second copy.
+No code of a data set is run.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
-from rayhier.corpus import check, huggingface, ir_datasets, parquet, python_docs
+from rayhier.corpus import check, parquet, python_docs
 from rayhier.corpus.check import Entry, Judgement, Reason, RowError, RowSchema
 from rayhier.corpus.lines import json_lines, ms_marco
 from rayhier.corpus.rows import RangeReader, Reader, Stream, StreamReader, checked
@@ -22,8 +29,17 @@ from rayhier.spec.corpus import (
     PythonDocs,
     TextFiles,
 )
-from rayhier.storage import listing
+from rayhier.storage import hub_data, listing
 from rayhier.storage.listing import NamedFile
+from rayhier.storage.source import IR_DATASETS
+
+SPLITS = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
+"""Split -> the names that it has in data sets. The first name that there is counts."""
+HUB_SPLITS = SPLITS | {"dev": ("dev", "validation", "val")}
+DOCUMENTS, QUERIES = "corpus", "queries"
+"""Names of the configurations (subsets) of documents and queries on the hub. Judgements have only one."""
+
+T = TypeVar("T")
 
 
 def reader(spec: CorpusSpec) -> Reader:
@@ -52,9 +68,9 @@ def ranged(spec: FileCorpus) -> RangeReader:
 def iterated(spec: IrDatasets | HuggingFace | TextFiles) -> StreamReader:
     match spec:
         case IrDatasets():
-            return ir_datasets.reader(spec)
+            return ir(spec)
         case HuggingFace():
-            return huggingface.reader(spec)
+            return hugging_face(spec)
         case TextFiles():
             return TextReader(listing.texts(spec), spec.limits)
 
@@ -101,3 +117,182 @@ def titled(text: str, path: Path) -> tuple[str, str]:
     if first.startswith("# ") and rest.strip():
         return first[2:].strip(), rest.strip()
     return path.stem.replace("_", " ").replace("-", " "), text.strip()
+
+
+@dataclass(frozen=True)
+class IrReader:
+    """An opened data set of ir_datasets, and its splits. Each is an id and the package's object."""
+
+    dataset: tuple[str, Any]
+    splits: dict[str, tuple[str, Any]]
+    schema: RowSchema
+
+    def documents(self) -> Stream[Entry]:
+        """Stream all documents. Without a field `text`, a document has the text of `default_text()`."""
+        name, opened = self.dataset
+        rows = (_row(entry.doc_id, entry) for entry in _guarded(name, opened.docs_iter()))
+        return Stream(name, checked(rows, self.schema.document))
+
+    def queries(self) -> Iterator[Stream[Entry]]:
+        """Stream the queries, split by split. A data set that serves as two splits is read once."""
+        for name, opened in dict(self.splits.values()).items():
+            rows = (_row(entry.query_id, entry) for entry in _guarded(name, opened.queries_iter()))
+            yield Stream(name, checked(rows, self.schema.query))
+
+    def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
+        if split in self.splits:
+            name, opened = self.splits[split]
+            rows = _guarded(name, opened.qrels_iter())
+            yield Stream(
+                f"{name} qrels",
+                checked(rows, lambda entry: check.judgement(entry.query_id, entry.doc_id, str(entry.relevance))),
+            )
+
+
+def ir(spec: IrDatasets) -> IrReader:
+    """Open a data set and its splits. InputError if the package is not installed or it does not know an id."""
+    split_ids = {split: name for split, name in spec.splits.model_dump().items() if name}
+    dataset = _load("corpus.dataset", spec.dataset)
+    if not dataset.has_docs():
+        raise InputError(f"corpus.dataset: {spec.dataset} has no documents; allowed: an id with documents")
+    splits = {split: (name, _load(f"corpus.splits.{split}", name)) for split, name in split_ids.items()}
+    for split, (name, opened) in splits.items():
+        if not opened.has_queries() or not opened.has_qrels():
+            raise InputError(f"corpus.splits.{split}: {name} lacks queries or judgements; allowed: an id with both")
+    schema = RowSchema(spec.limits, Columns(), {})
+    return IrReader((spec.dataset, dataset), splits or _splits(spec.dataset, dataset), schema)
+
+
+def _splits(name: str, dataset: Any) -> dict[str, tuple[str, Any]]:
+    """Find the judged splits by name. If none is named test, the data set itself is test if it has judgements."""
+    by_split = {}
+    for split, endings in SPLITS.items():
+        for ending in endings:
+            opened = _find(f"{name}/{ending}")
+            if opened is not None and opened.has_queries() and opened.has_qrels():
+                by_split[split] = (f"{name}/{ending}", opened)
+                break
+    if "test" not in by_split and dataset.has_queries() and dataset.has_qrels():
+        by_split["test"] = (name, dataset)
+    return by_split
+
+
+def _load(key: str, name: str) -> Any:
+    dataset = _find(name)
+    if dataset is None:
+        raise InputError(
+            f"{key}: got {name!r}, which ir_datasets does not know; allowed: an id that `ir_datasets list` prints"
+        )
+    return dataset
+
+
+def _find(name: str) -> Any:
+    try:
+        import ir_datasets
+    except ImportError:
+        raise InputError(f"corpus.type: ir_datasets is not installed: {IR_DATASETS}") from None
+    try:
+        return ir_datasets.load(name)
+    except KeyError:
+        return None
+
+
+def _row(key: str, entry: Any) -> dict[str, Any]:
+    text = getattr(entry, "text", None)
+    if isinstance(text, str):
+        return {"id": key, "title": getattr(entry, "title", None), "text": text}
+    return {"id": key, "text": entry.default_text()}
+
+
+def _guarded(name: str, rows: Iterable[T]) -> Iterator[T]:
+    try:
+        yield from rows
+    except (OSError, RuntimeError, ValueError) as error:
+        message = (str(error).splitlines() or [""])[0][:200]
+        raise InputError(f"corpus.dataset: {name} cannot be read ({type(error).__name__}: {message})") from None
+
+
+@dataclass(frozen=True)
+class Repository:
+    key: str
+    path: str
+    commit: str | None
+    """Commit hash on the hub. None for a folder."""
+
+    @classmethod
+    def find(cls, key: str, path: str) -> "Repository":
+        """Find the folder `path`, or else the data set of that name on the hub. InputError where neither exists.
+
+        The hub is asked even if the commit is known: a silent hub fails here at once, in `datasets` only after many
+        attempts.
+        """
+        folder: Path | None = hub_data.folder(key, path)
+        if folder is not None:
+            return cls(key, str(folder), None)
+        return cls(key, path.partition("@")[0], hub_data.ask(key, path))
+
+    def load(self, config: str | None) -> Mapping[str, Any]:
+        try:
+            import datasets
+        except ImportError:
+            raise InputError(
+                f"corpus.type: huggingface needs a package that is not installed: {hub_data.EXTRA}"
+            ) from None
+        datasets.disable_progress_bars()
+        datasets.logging.set_verbosity(logging.CRITICAL)
+        try:
+            loaded: Mapping[str, Any] = datasets.load_dataset(self.path, config, revision=self.commit, streaming=True)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise self._refusal(config, error) from None
+        return loaded
+
+    def rows(self, config: str | None, loaded: Any) -> Iterator[dict[str, Any]]:
+        import datasets
+
+        try:
+            yield from loaded
+        except (OSError, RuntimeError, ValueError, datasets.exceptions.DatasetsError) as error:
+            raise self._refusal(config, error) from None
+
+    def _refusal(self, config: str | None, error: Exception) -> InputError:
+        message = " ".join(str(error).split())[:300]
+        return InputError(f"{self.key}: {self.path}, configuration {config or 'default'}, cannot be read: {message}")
+
+
+@dataclass(frozen=True)
+class HubReader:
+    texts: Repository
+    qrels: Repository
+    schema: RowSchema
+
+    def documents(self) -> Stream[Entry]:
+        return Stream(DOCUMENTS, checked(self._rows(DOCUMENTS), self.schema.document))
+
+    def queries(self) -> Iterator[Stream[Entry]]:
+        yield Stream(QUERIES, checked(self._rows(QUERIES), self.schema.query))
+
+    def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
+        loaded = self.qrels.load(None)
+        for name in HUB_SPLITS[split]:
+            if name in loaded:
+                yield Stream(f"qrels {name}", checked(self.qrels.rows(None, loaded[name]), check.judgement_row))
+                return
+
+    def _rows(self, config: str) -> Iterator[dict[str, Any]]:
+        """Yield rows of every split of a configuration. InputError if the first row of a split has no id or text."""
+        for split in self.texts.load(config).values():
+            for number, row in enumerate(self.texts.rows(config, split)):
+                for name in (self.schema.columns.id, self.schema.columns.text) if number == 0 else ():
+                    if name not in row:
+                        raise InputError(
+                            f"corpus.path: {self.texts.path} has no column {name!r} in {config}; "
+                            f"allowed: {', '.join(list(row)[:20])}"
+                        )
+                yield row
+
+
+def hugging_face(spec: HuggingFace) -> HubReader:
+    """Make the reader of the data sets that a spec names. InputError if one is missing or the hub is silent."""
+    texts = Repository.find("corpus.path", spec.path)
+    qrels = Repository.find("corpus.judgements", spec.qrels)
+    return HubReader(texts, qrels, RowSchema(spec.limits, spec.row_columns, {}))

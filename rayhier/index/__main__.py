@@ -91,6 +91,7 @@ def _local(text: str) -> Path:
 
 def _run(options: argparse.Namespace) -> list[str]:
     from rayhier.index import change
+    from rayhier.index.compact import compact_here
     from rayhier.index.pack import packed
     from rayhier.index.verify import verify
     from rayhier.search.index import index_root, open_leaf_map, reading_leaf_map
@@ -111,7 +112,7 @@ def _run(options: argparse.Namespace) -> list[str]:
         case "maintain":
             return _maintain(now, opened, workdir)
         case "compact":
-            return _compact(now.spec, opened)
+            return _changed(opened.manifest, compact_here(now.spec, opened.root).manifest)
         case "get" | "list":
             with reading_leaf_map(workdir, now, opened.manifest.version) as pinned:
                 return _stored(options, pinned)
@@ -177,15 +178,6 @@ def _maintain(now: "Current", opened: "LeafMap", workdir: Location) -> list[str]
         lines += _changed(newest.manifest, maintained.manifest)
         newest = maintained
     return lines or [f"version {newest.manifest.version}: no leaf needs to be split or given up"]
-
-
-def _compact(spec: JobSpec, opened: "LeafMap") -> list[str]:
-    from rayhier.index.ray import compact
-    from rayhier.ray import check_resources, join
-
-    join(spec)
-    check_resources(spec)
-    return _changed(opened.manifest, compact(spec, opened.root).manifest)
 
 
 def _stored(options: argparse.Namespace, opened: "LeafMap") -> list[str]:

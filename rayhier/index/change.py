@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from rayhier.index import leaf_limit
 from rayhier.index.assign import IDS_SHOWN, Assigner, leaf_sizes
-from rayhier.index.find import find
+from rayhier.index.find import find, unknown
 from rayhier.index.leaf_limit import Filling
 from rayhier.index.shards import write_rows
 from rayhier.model.encoded import Encoded
@@ -194,31 +194,24 @@ def _write_shards(
     newest: LeafMap, filling: Filling, batches: Iterable[Batch], shards: list[Shard], *, replace: bool
 ) -> pa.Array:
     """Write a file of rows for each batch, noted in `shards` once written. Returns the ids of all documents."""
-    token, checked = uuid.uuid4().hex[:12], 0
-    named: list[pa.Array] = []
-
-    def check() -> int:
-        _refuse(_twice(pa.concat_arrays(named)), *AGAIN)
-        if not replace and checked < len(named):
-            _check_new(newest, pa.concat_arrays(named[checked:]))
-        return len(named)
-
+    token, named = uuid.uuid4().hex[:12], pa.array([], pa.string())
     with _writing_behind(shards) as write:
         for number, (documents, encoded) in enumerate(batches):
             dimension = encoded.vectors.shape[1]
             if dimension != newest.manifest.dimension:
                 allowed = f"{newest.manifest.dimension}, the index's"
                 raise InputError(f"vectors: got dimension {dimension}; allowed: {allowed}")
-            named.append(_ids(documents))
-            if len(named) >= 2 * checked:  # looks ids up in every file, so only after 1, 2, 4, 8 … batches
-                checked = check()
-            table = filling.take(documents, encoded, named[-1])
+            ids = _ids(documents)
+            _refuse(ids.filter(pc.is_in(ids, named)).to_pylist(), *AGAIN)
+            if not replace:
+                _check_new(newest, ids)
+            named = pa.concat_arrays([named, ids])
+            table = filling.take(documents, encoded, ids)
             name = f"data/added-{token}-{number:05d}.parquet"
             write(partial(write_rows, newest.root, name, table, words=newest.manifest.words))
     if not shards:
         raise InputError("documents: got none; allowed: one or more")
-    check()
-    return pa.concat_arrays(named)
+    return named
 
 
 @contextlib.contextmanager
@@ -250,14 +243,9 @@ def _writing_behind(shards: list[Shard]) -> Iterator[Callable[[Callable[[], Shar
 
 def _ids(documents: pa.Table) -> pa.Array:
     """Return the sorted ids of a batch. InputError if an id occurs twice."""
-    _refuse(_twice(documents["doc_id"].combine_chunks()), *AGAIN)
+    rows = documents["doc_id"].combine_chunks().value_counts()
+    _refuse(rows.filter(pc.greater(rows.field("counts"), 1)).field("values").to_pylist(), *AGAIN)
     return documents[key_of(documents.column_names)].combine_chunks().unique().sort()
-
-
-def _twice(ids: pa.Array) -> list[str]:
-    rows = ids.value_counts()
-    repeated: list[str] = rows.filter(pc.greater(rows.field("counts"), 1)).field("values").to_pylist()
-    return repeated
 
 
 def _check_new(now: LeafMap, ids: pa.Array) -> None:
@@ -267,8 +255,7 @@ def _check_new(now: LeafMap, ids: pa.Array) -> None:
 
 def _check_known(now: LeafMap, ids: pa.Array) -> pa.Table:
     rows = find(now, ids)
-    unknown = ids.filter(pc.invert(pc.is_in(ids, rows["id"].combine_chunks()))).to_pylist()
-    _refuse(unknown, f"not in the index (version {now.manifest.version})", "ids of documents in the index")
+    _refuse(unknown(rows, ids), f"not in the index (version {now.manifest.version})", "ids of documents in the index")
     return rows
 
 

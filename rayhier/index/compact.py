@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 
 from rayhier.index.change import check_kept, writing
-from rayhier.index.gather import VersionRows
 from rayhier.index.shards import shard_count, write_shard
 from rayhier.spec import JobSpec
 from rayhier.storage import leaf_map
@@ -18,11 +17,11 @@ def compact_here(spec: JobSpec, root: Location) -> LeafMap:
         base = opened.manifest
         for file in base.files:  # checked once here, as each file is read for many shards
             check(root, file, MEND)
-        source, size = VersionRows(opened), sum(file.bytes for file in base.files)
         shards = []
-        for number, cut in enumerate(ranges(base.counts, shard_count(spec, size))):
-            name, leaves = f"data/compacted-{base.version:06d}-{number:05d}.parquet", range(*cut)
-            shards.append(write_shard(root, name, source.rows(leaves), leaves, base.counts, words=base.words))
+        for number, cut in enumerate(ranges(base.counts, shard_count(spec, [file.bytes for file in base.files]))):
+            leaves, name = range(*cut), f"data/compacted-{base.version:06d}-{number:05d}.parquet"
+            read = (opened.read(each, opened.columns(each), leaves=leaves, verify=False) for each in base.shards)
+            shards.append(write_shard(root, name, read, leaves, base.counts, words=base.words))
         return leaf_map.commit(root, replace_shards(base, shards))
 
 

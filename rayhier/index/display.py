@@ -17,11 +17,9 @@ SEED = 0
 
 @dataclass(frozen=True)
 class DisplayTree:
-    """The parent of each node, for levels 1 to T, top down."""
+    """The parent of each node, for levels 1 to T, top down. The nodes of the lowest level are the index's leaves."""
 
     parents: list[Ints]
-    leaf_L: Ints
-    """Number [leaves] of the node of the lowest level that holds each leaf of the index."""
     grouped: bool
     """True if the nodes above the leaves are groups of near centroids, which routing does not use."""
 
@@ -31,13 +29,13 @@ class DisplayTree:
         branching = round(leaves ** (1 / levels))
         if levels > 1 or leaves <= FLAT:
             parents = [np.arange(branching**level) // branching for level in range(1, levels + 1)]
-            return cls(parents, np.arange(leaves), grouped=False)
+            return cls(parents, grouped=False)
         centroid_LM = router.cells.centroid_LM.cpu().numpy()
         filled = np.flatnonzero(centroid_LM.any(axis=1))
         tree = grow(centroid_LM[filled], BRANCHING, SEED)
         lowest = np.zeros(leaves, np.int64)  # leaves without documents lie below the first node
         lowest[filled] = tree.leaf_N
-        return cls([*tree.parents, lowest], np.arange(leaves), grouped=True)
+        return cls([*tree.parents, lowest], grouped=True)
 
     @property
     def counts(self) -> list[int]:
@@ -45,7 +43,7 @@ class DisplayTree:
 
     def paths(self) -> Ints:
         """Return the nodes [leaves, T] above each leaf, from the root's child down."""
-        return above(self.parents, self.leaf_L)
+        return above(self.parents, np.arange(len(self.parents[-1])))
 
     def summed(self, value_L: np.ndarray) -> list[np.ndarray]:
         """Sum values of leaves [leaves] over the leaves below each node. Returns sums [nodes], level by level."""

@@ -1,6 +1,6 @@
 """Documents to add, from a user's file or as a request gives them: checked like a corpus, made into rows."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,21 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.arrays import Floats
-from rayhier.corpus import parquet
 from rayhier.corpus.check import Entry, RowError, RowSchema, beginning
-from rayhier.corpus.document_file import VECTOR, Read, check_rows, read
+from rayhier.corpus.document_file import VECTOR, check_rows, read
 from rayhier.corpus.passages import DocumentLayout
 from rayhier.dataset.documents import document_texts
 from rayhier.index.change import Batch
 from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError
 from rayhier.spec.corpus import CorpusSpec
-from rayhier.storage.source import PARQUET
 
 BATCH = 16_384
 """Number of documents in memory at a time. Each batch of a larger file becomes a shard of the leaf map."""
-SMALL, FEW = 64 << 20, 4 * BATCH
-"""Uncompressed bytes, and rows, of a file up to which it is read once: checked in memory, then added."""
 LENGTH = 0.01
 """Most by which a unit vector's length may differ from 1, as rounding to float16 can make it."""
 
@@ -43,12 +39,8 @@ def batches(
     layout = DocumentLayout.of(corpus)
     columns = corpus.row_columns
     schema = RowSchema(corpus.limits, columns if key is None else columns.model_copy(update={"id": key}), layout.fields)
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    is_small = _is_small(path)
-    parts: Iterable[Read] = list(read(path, schema, size)) if is_small else read(path, schema, size, vectors=False)
-    check_rows(path, (row for part in parts for row in part.rows))
-    for part in parts if is_small else read(path, schema, size):
+    check_rows(path, (row for part in read(path, schema, size, vectors=False) for row in part.rows))
+    for part in read(path, schema, size):
         table = layout.table([row for row in part.rows if isinstance(row, Entry)])
         vectors = part.vectors
         if vectors is not None and len(vectors) != len(table) and layout.passages is None:
@@ -63,13 +55,6 @@ def batches(
                 f"{path}: has vectors, but documents of this index are cut into passages; allowed: no vectors"
             )
         yield table, Encoded.of(_matrix(path, vectors, unit=unit))
-
-
-def _is_small(path: Path) -> bool:
-    if path.suffix != PARQUET:
-        return path.stat().st_size <= SMALL
-    rows, size = parquet.extent(path)
-    return rows <= FEW and size <= SMALL
 
 
 def _matrix(path: Path, vectors: pa.ChunkedArray, *, unit: bool) -> Floats:

@@ -125,35 +125,20 @@ def _free(leaf_C: Ints, log_prob_C: Floats, room_L: Ints, own_2: Ints) -> tuple[
 class Filling:
     """Counts the rows of each leaf while documents are added to a version, so that no leaf becomes too large.
 
-    A leaf may hold `factor` times the mean rows of a leaf. Documents that replace others count twice until the old rows
-    are looked up. The look-up reads all ids, so it waits until a leaf might be full.
+    A leaf may hold `factor` times the mean rows of a leaf. Rows of documents that are replaced do not count.
     """
 
     def __init__(self, base: LeafMap, assign: Assigner, factor: float, *, replace: bool) -> None:
         self._base, self._assign, self._factor, self._replace = base, assign, factor, replace
-        self._size_L = np.array(base.manifest.counts)
-        # `_least` is the least number of rows; `_doubtful` are ids whose replaced rows may still be counted.
-        self._least = int(self._size_L.sum())
-        self._doubtful: list[pa.Array] = []
-        self.moved = 0
+        self._size_L, self.moved = np.array(base.manifest.counts), 0
 
     def take(self, documents: pa.Table, encoded: Encoded, ids: pa.Array) -> pa.Table:
         """Route documents, counting their rows. `ids` are those that users know: of a passage, its document's."""
         table = self._assign(documents, encoded)
         if self._replace:
-            self._doubtful.append(ids)
-            count_L = leaf_sizes(table, len(self._size_L))
-            if ((count_L > 0) & (self._size_L + count_L > self._most(table))).any():
-                rows = find(self._base, pa.concat_arrays(self._doubtful))
-                self._size_L -= leaf_sizes(rows, len(self._size_L))
-                self._doubtful.clear()
-        table, moved = within(self._assign.router, table, self._size_L, self._most(table))
+            self._size_L -= leaf_sizes(find(self._base, ids), len(self._size_L))
+        most = most_rows(int(self._size_L.sum()) + table.num_rows, self._base.manifest.leaves, self._factor)
+        table, moved = within(self._assign.router, table, self._size_L, most)
         self.moved += moved
         self._size_L += leaf_sizes(table, len(self._size_L))
-        if not self._doubtful:
-            self._least = int(self._size_L.sum())
         return table
-
-    def _most(self, table: pa.Table) -> int:
-        rows = self._least if self._doubtful else int(self._size_L.sum()) + table.num_rows
-        return most_rows(rows, self._base.manifest.leaves, self._factor)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,9 @@ from rayhier.embed.ray import tokenisers
 from rayhier.embed.tokeniser import unpacked
 from rayhier.index import leaf_limit
 from rayhier.index.assign import Assigner, leaf_sizes, read_part
-from rayhier.index.change import writing
-from rayhier.index.compact import replace_shards
 from rayhier.index.describe import DescribeShard, table
 from rayhier.index.display import DisplayTree
-from rayhier.index.gather import GatherShard, RoutedParts, RowSource, VersionRows
-from rayhier.index.shards import shard_count
+from rayhier.index.shards import GatherShard, shard_count
 from rayhier.model.precision import best_device
 from rayhier.model.router import load_router
 from rayhier.progress import Bar, say
@@ -32,9 +30,9 @@ from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import Workers
 from rayhier.spec.index import LEAF_FACTOR
 from rayhier.storage import files, leaf_map, schemas
-from rayhier.storage.artifact import Artifact, check
+from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
-from rayhier.storage.leaf_map import BUILT, LEAVES, MEND, LeafMap, Manifest, ranges
+from rayhier.storage.leaf_map import BUILT, LEAVES, LeafMap, Manifest, ranges
 from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.paths import Location
 from rayhier.storage.schemas import Language
@@ -43,6 +41,12 @@ from rayhier.storage.shard import Shard
 ROUTED, CAPPED = "routed", "capped"
 ROUTED_ROWS = 1024
 """Rows in a row group of a routed part: gathering a shard reads only the row groups that hold its leaves."""
+
+
+@dataclass(frozen=True)
+class RoutedParts:
+    paths: list[Location]
+    digests: list[str]
 
 
 class RoutePart:
@@ -80,9 +84,7 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
     documents = int(corpus.record.counts["rows"])
     parts, counts = _route(spec, corpus, vectors, model, attempt, documents)
     parts, counts, moved = _cap(model, attempt, parts, counts)
-    size = sum(path.stat().st_size for path in parts.paths)
-    words = language(corpus) if spec.index.words else None
-    shards = _gather(spec, attempt.root, parts, counts, size, "shard", attempt.scratch / "ledger", words=words)
+    shards = _gather(spec, attempt, parts, counts, words=language(corpus) if spec.index.words else None)
     manifest = Manifest(
         version=BUILT,
         parent=None,
@@ -108,19 +110,6 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
         "moved": moved,
     }
     return Output(described_counts, (described, *(file for shard in shards for file in shard.files)))
-
-
-def compact(spec: JobSpec, root: Location) -> LeafMap:
-    with writing(root) as opened:
-        base = opened.manifest
-        size, name = sum(file.bytes for file in base.files), f"compacted-{base.version:06d}"
-        for file in base.files:  # checked once here, as gathering reads each file for many shards
-            check(root, file, MEND)
-        source, ledger = VersionRows(opened), root / "work" / name
-        shards = _gather(spec, root, source, base.counts, size, name, ledger, words=base.words)
-        published = leaf_map.commit(root, replace_shards(base, shards))
-    files.remove(root / "work" / name)
-    return published
 
 
 def _route(
@@ -176,28 +165,23 @@ def _cap(
 
 
 def _gather(
-    spec: JobSpec,
-    root: Location,
-    source: RowSource,
-    counts: list[int],
-    size: int,
-    name: str,
-    folder: Location,
-    *,
-    words: Language | None,
+    spec: JobSpec, attempt: Attempt, parts: RoutedParts, counts: list[int], *, words: Language | None
 ) -> list[Shard]:
-    """Write the missing shards, named from `name`, and return all. The ledger is in `folder`."""
-    rows, ledger, cuts = sum(counts), Ledger(folder, root), ranges(counts, shard_count(spec, size))
-    plan = {f"{name}-{number:05d}": cut for number, cut in enumerate(cuts)}
+    """Write the missing shards, and return all."""
+    rows, folder, root = sum(counts), attempt.scratch / "ledger", attempt.root
+    ledger, sizes = Ledger(folder, root), [path.stat().st_size for path in parts.paths]
+    cuts = ranges(counts, shard_count(spec, sizes))
+    plan = {f"shard-{number:05d}": cut for number, cut in enumerate(cuts)}
     # A shard of the same name may hold rows of parts that were routed again since, with another result.
-    made_of = hashlib.sha256(json.dumps([cuts, counts, source.digests, words]).encode()).hexdigest()
+    made_of = hashlib.sha256(json.dumps([cuts, counts, parts.digests, words]).encode()).hexdigest()
 
     def done(key: str) -> LedgerEntry | None:
         entry = ledger.done(key)
         return entry if entry and entry.counts.get("made_of") == made_of else None
 
     missing = [{"key": key, "first": first, "last": last} for key, (first, last) in plan.items() if not done(key)]
-    arguments = {"root": root, "source": source, "counts": counts, "ledger": folder, "made_of": made_of, "words": words}
+    made = {"counts": counts, "made_of": made_of, "words": words}
+    arguments = {"root": root, "paths": parts.paths, "ledger": folder, **made}
     with Bar("gather", rows, "rows") as bar:
         bar.advance(sum(entry.counts["shard"]["rows"] for key in plan if (entry := done(key))))
         for row in stream(missing, GatherShard, arguments, _without_gpus(spec)):

@@ -1,7 +1,8 @@
-"""Write ranges of leaves as shards, parquet files whose row groups end where leaves end."""
+"""Write ranges of leaves as shards, parquet files whose row groups end where leaves end. Does not import torch."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ from rayhier.dataset.words import postings
 from rayhier.spec import JobSpec
 from rayhier.storage import files
 from rayhier.storage.files import File
+from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.paths import Location
 from rayhier.storage.schemas import Language
 from rayhier.storage.shard import Shard, Sidecar
@@ -24,8 +26,8 @@ MAKER = b"rayhier.maker"
 """Key in the metadata of a field that makes its column a sidecar."""
 
 
-def shard_count(spec: JobSpec, size: int) -> int:
-    return max(FEWEST_SHARDS, -(-size // SHARD_BYTES)) if spec.index.shards == "auto" else spec.index.shards
+def shard_count(spec: JobSpec, sizes: Iterable[int]) -> int:
+    return max(FEWEST_SHARDS, -(-sum(sizes) // SHARD_BYTES)) if spec.index.shards == "auto" else spec.index.shards
 
 
 def write_shard(
@@ -45,6 +47,32 @@ def write_shard(
             f"{root / name}: leaves {leaves.start} to {leaves[-1]} do not hold the rows counted for them"
         )
     return write_rows(root, name, table, words=words)
+
+
+class GatherShard:
+    """A Ray actor that writes the rows of ranges of leaves as shards below `root`, and notes each in a ledger."""
+
+    def __init__(
+        self,
+        root: Location,
+        paths: list[Location],
+        counts: list[int],
+        ledger: Location,
+        made_of: str,
+        *,
+        words: Language | None,
+    ) -> None:
+        self.root, self.paths, self.counts, self.made_of, self.words = root, paths, counts, made_of, words
+        self.ledger = Ledger(ledger, root)
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        key, leaves = str(row["key"]), range(int(row["first"]), int(row["last"]))
+        wanted = [("leaf", ">=", leaves.start), ("leaf", "<", leaves.stop)]
+        rows = (files.read_table(path, filters=wanted) for path in self.paths)
+        shard = write_shard(self.root, f"data/{key}.parquet", rows, leaves, self.counts, words=self.words)
+        entry = {"made_of": self.made_of, "shard": shard.model_dump(mode="json")}
+        self.ledger.enter(key, LedgerEntry(tuple(shard.files), entry))
+        return {"rows": shard.rows}
 
 
 def write_rows(

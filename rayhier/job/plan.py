@@ -141,14 +141,13 @@ class Plan:
 
     @property
     def left_out(self) -> dict[str, str]:
-        lacking = {
-            "generate": ("train.generated", self.pairs is None),
-            "calibrate": (
-                "search.hybrid.weight auto, cross_encoder.beside auto, or search.beam auto or a recall",
-                not self.spec.calibrates,
-            ),
-        }
-        return {stage: key for stage, (key, lacks) in lacking.items() if lacks}
+        """Stages that the spec leaves out -> the key that it lacks."""
+        lacking = {} if self.pairs is not None else {"generate": "train.generated"}
+        if not self.spec.calibrates:
+            lacking["calibrate"] = (
+                "search.hybrid.weight auto, cross_encoder.beside auto, or search.beam auto or a recall"
+            )
+        return lacking
 
     @property
     def evaluates(self) -> bool:
@@ -163,12 +162,22 @@ def make_plan(spec: JobSpec) -> Plan:
     described = source.describe(spec.corpus)
     generation = spec.train.generation
     if spec.train.objective in ("supervised", "joint") and "train" not in described.judged and generation is None:
-        raise InputError(NO_JUDGEMENTS.format(spec.train.objective))
+        raise InputError(
+            f"train.objective: got {spec.train.objective!r}, but the corpus has no train judgements; "
+            "allowed: 'documents' or 'auto', or a corpus with train judgements, such as a BEIR folder's qrels/train.tsv"
+        )
     judged = described.judged | ({"dev"} if "train" in described.judged else set())
     if spec.corpus.names_judgements and spec.evaluate.split not in judged:
-        raise InputError(_no_split(spec, sorted(judged - {"train"})))
+        allowed = ", ".join(sorted(judged - {"train"})) or "none of dev, test: a corpus with judgements is needed"
+        raise InputError(
+            f"evaluate.split: got {spec.evaluate.split!r}, but the corpus has no judgements of that split; "
+            f"allowed: {allowed}"
+        )
     if "scann" in spec.evaluate.baselines and importlib.util.find_spec("scann") is None:
-        raise InputError(NO_SCANN)
+        raise InputError(
+            "evaluate.baselines: got 'scann', which is not installed; "
+            "allowed: the other baselines, or scann after pip install 'rayhier[scann]' (Linux)"
+        )
     if described.documents is not None and passages_of(spec.corpus) is None:
         spec.check_leaves(described.documents)
     pairs = None if generation is None else pair_source.describe(generation)
@@ -179,31 +188,12 @@ def make_plan(spec: JobSpec) -> Plan:
     return plan
 
 
-NO_JUDGEMENTS = (
-    "train.objective: got '{}', but the corpus has no train judgements; "
-    "allowed: 'documents' or 'auto', or a corpus with train judgements, such as a BEIR folder's qrels/train.tsv"
-)
-
-
-NO_SCANN = (
-    "evaluate.baselines: got 'scann', which is not installed; "
-    "allowed: the other baselines, or scann after pip install 'rayhier[scann]' (Linux)"
-)
-
-
-def _no_split(spec: JobSpec, judged: list[str]) -> str:
-    return (
-        f"evaluate.split: got {spec.evaluate.split!r}, but the corpus has no judgements of that split; "
-        f"allowed: {', '.join(judged) or 'none of dev, test: a corpus with judgements is needed'}"
-    )
-
-
 class _Steps:
     """Build the steps of a plan. A step's folder is named by the hash of its settings and its inputs' fingerprints."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.spec, self.work = plan, plan.spec, plan.work
-        self.leaves = _leaves(plan.spec)
+        self.leaves: list[object] = [plan.spec.leaves_per_document]
 
     def all(self) -> list[Step]:
         """All steps in order: corpus, vectors, a model and an index for every seed, one evaluation of all seeds.
@@ -366,10 +356,6 @@ def beside_rows(spec: JobSpec, work: Work) -> float:
     return work.documents * (spec.router.sidecar_bytes + words)
 
 
-def _leaves(spec: JobSpec) -> list[object]:
-    return [spec.leaves_per_document]
-
-
 def _work(plan: Plan) -> Work:
     source, passages = plan.source, passages_of(plan.spec.corpus)
     documents = source.rows or ASSUMED_DOCUMENTS
@@ -389,7 +375,7 @@ def _work(plan: Plan) -> Work:
         dimension=plan.model.dimension,
         generated=generated,
         generator=generator,
-        reader=_reader(plan),
+        reader=0 if plan.cross_encoder is None else matrices(plan.cross_encoder.path),
     )
 
 
@@ -404,12 +390,8 @@ def _generated(plan: Plan, documents: int) -> tuple[int, int]:
             return plan.pairs.lines, 0
 
 
-def _reader(plan: Plan) -> int:
-    return 0 if plan.cross_encoder is None else matrices(plan.cross_encoder.path)
-
-
 def _resources(workers: Workers | TrainWorkers) -> str:
-    gpus = f", {workers.gpus:g} GPU" if isinstance(workers, Workers | TrainWorkers) and workers.gpus else ""
+    gpus = f", {workers.gpus:g} GPU" if workers.gpus else ""
     return f"{workers.workers} x {workers.cpus} CPU{gpus}"
 
 

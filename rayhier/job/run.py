@@ -1,24 +1,31 @@
 """Run the steps of a plan: each makes an artifact, and current.json names them once searches can use them."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from rayhier import track
-from rayhier.corpus import requirements
+from rayhier.corpus import requirements, sources
+from rayhier.corpus.check import Entry
+from rayhier.dataset.documents import document_text, document_texts
 from rayhier.job import rates
-from rayhier.job.estimate import stage_cost
+from rayhier.job.estimate import stage_cost, tokens
 from rayhier.job.outline import NOT_EVALUATED, is_here
 from rayhier.job.plan import HOLDS, STAGES, Plan, Step
 from rayhier.progress import here, say
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.corpus import FileCorpus
 from rayhier.storage import current, files, leaf_map, workdir, writer_lease
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.change_log import ChangeLog
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.writer_lease import refuse_while_written
+
+TOKENS, TEXTS = 1_000, 100
+"""Tokens of a sample of documents, about, and its most texts."""
 
 
 def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> dict[str, Any]:
@@ -105,7 +112,7 @@ def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
 def _make(plan: Plan, step: Step) -> Artifact:
     say(f"{step.title}: {here(step.place.folder)}")
     with Attempt.start(step.place) as attempt:
-        artifact = attempt.publish(step.kind, step.inputs, _builder(plan, step)(attempt))
+        artifact = attempt.publish(step.kind, step.inputs, _build(plan, step, attempt))
     if attempt.is_new and is_here(plan.spec):
         _note_rate(plan, step, artifact.record.seconds)
     return artifact
@@ -120,74 +127,67 @@ def _note_rate(plan: Plan, step: Step, seconds: float) -> None:
         rates.note(cost.of, rate)
 
 
-def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Output]:
-    """The function that writes a step's files; only here do stages import each other's code."""
+def _build(plan: Plan, step: Step, attempt: Attempt) -> Output:
+    """Write a step's files; only here do stages import each other's code."""
     spec = plan.spec
     opened = {other.kind: Artifact.open(other.place.folder) for other in plan.steps if _feeds(other, step)}
-    generated = opened.get("generated")
     match step.stage:
         case "corpus":
             from rayhier.corpus.ray import build as build_corpus
 
-            return lambda attempt: build_corpus(spec, attempt)
-        case "generate" if (pairs := plan.pairs) is not None:
+            return build_corpus(spec, attempt)
+        case "generate" if plan.pairs is not None:
             from rayhier.generate.ray import build as build_pairs
 
-            return lambda attempt: build_pairs(spec, pairs, opened["corpus"], attempt)
+            return build_pairs(spec, plan.pairs, opened["corpus"], attempt)
         case "embed":
             from rayhier.embed.ray import build as build_vectors
 
-            return lambda attempt: build_vectors(spec, plan.model, opened["corpus"], attempt, generated)
+            return build_vectors(spec, plan.model, opened["corpus"], attempt, opened.get("generated"))
         case "test":
             from rayhier.evaluate.ray import build_test
 
-            return lambda attempt: build_test(spec, plan.model, opened["corpus"], opened["vectors"], attempt)
-        case "cross_encoder" if (folder := plan.cross_encoder) is not None:
+            return build_test(spec, plan.model, opened["corpus"], opened["vectors"], attempt)
+        case "cross_encoder" if plan.cross_encoder is not None:
             from rayhier.train.cross_encoder.ray import build as build_cross_encoder
 
-            return lambda attempt: build_cross_encoder(spec, folder, opened["corpus"], opened["vectors"], attempt)
+            return build_cross_encoder(spec, plan.cross_encoder, opened["corpus"], opened["vectors"], attempt)
         case "scores":
             from rayhier.scores.ray import build as build_scores
 
             read = opened["corpus"], opened["vectors"], opened["cross_encoder"]
-            return lambda attempt: build_scores(spec, plan.model, *read, attempt)
+            return build_scores(spec, plan.model, *read, attempt)
         case "factors":
             from rayhier.scores.ray import build_factors
 
-            made_of = opened["scores"], opened["model"], opened["index"]
-            return lambda attempt: build_factors(spec, *made_of, attempt)
+            return build_factors(spec, opened["scores"], opened["model"], opened["index"], attempt)
         case "train":
             from rayhier.train.ray import build as build_model
 
-            seed = step.seed or 0
             base = opened["corpus"], opened["vectors"]
-            return lambda attempt: build_model(spec, seed, plan.model, *base, attempt, generated)
+            return build_model(spec, step.seed or 0, plan.model, *base, attempt, opened.get("generated"))
         case "index":
             from rayhier.index.ray import build as build_index
 
-            return lambda attempt: build_index(spec, opened["corpus"], opened["vectors"], opened["model"], attempt)
+            return build_index(spec, opened["corpus"], opened["vectors"], opened["model"], attempt)
         case "calibrate":
             from rayhier.evaluate.ray import build_calibration
 
             built = opened["corpus"], opened["vectors"], opened["model"], opened["index"]
-            reads = opened.get("cross_encoder")
-            return lambda attempt: build_calibration(spec, *built, attempt, reads)
+            return build_calibration(spec, *built, attempt, opened.get("cross_encoder"))
         case _:
             from rayhier.evaluate.ray import build as build_report
 
+            made = {(other.kind, other.seed): other.place.folder for other in plan.steps}
             trained = {
-                seed: (
-                    Artifact.open(plan.step("model", seed).place.folder),
-                    Artifact.open(plan.step("index", seed).place.folder),
-                )
+                seed: (Artifact.open(made["model", seed]), Artifact.open(made["index", seed]))
                 for seed in spec.evaluate.seeds
             }
             kinds = ("calibration", *(("cross_encoder", "scores", "factors") if spec.search.reranking else ()))
             reread: dict[tuple[str, int | None], Artifact] = {
-                (step.kind, step.seed): Artifact.open(step.place.folder) for step in plan.steps if step.kind in kinds
+                (kind, seed): Artifact.open(folder) for (kind, seed), folder in made.items() if kind in kinds
             }
-            corpus, vectors, test = opened["corpus"], opened["vectors"], opened.get("test")
-            return lambda attempt: build_report(spec, corpus, vectors, trained, attempt, reread, test)
+            return build_report(spec, opened["corpus"], opened["vectors"], trained, attempt, reread, opened.get("test"))
 
 
 def _feeds(other: Step, step: Step) -> bool:
@@ -293,3 +293,39 @@ def _goes_on(before: Artifact, index: Artifact) -> bool:
     """Return True where an index was written to after the changes that another has of it."""
     taken = ChangeLog(index.root).last(LeafMap.open(index.root).manifest.log)
     return max(ChangeLog(before.root).last(), LeafMap.open(before.root).manifest.log) > taken
+
+
+def measure(plan: Plan) -> None:
+    """Note the rate at which this process encodes some documents. InputError if they cannot be read yet."""
+    import torch
+
+    from rayhier.embed.encode import TextEncoder
+
+    spec, texts, count = plan.spec, list[str](), 0.0
+    for text in islice(_texts(plan), TEXTS):
+        texts.append(text)
+        count += tokens(spec, len(text.encode()))
+        if count >= TOKENS:
+            break
+    if not texts:
+        raise InputError("--measure: got a corpus without documents")
+    torch.set_num_threads(spec.cluster.embed.cpus)
+    encoder = TextEncoder(plan.model.path, spec.encoder)
+    encoder.encode(texts[:1])  # what loads at first use
+    began = time.monotonic()
+    encoder.encode(texts)
+    cost = stage_cost("embed", spec, plan.work)
+    devices = spec.cluster.embed.cpus if cost.device == "core" else 1
+    rates.note(cost.of, count / (time.monotonic() - began) / devices)
+
+
+def _texts(plan: Plan) -> Iterator[str]:
+    corpus = plan.step("corpus").place.published()
+    if corpus is not None:
+        yield from document_texts(files.read_table(corpus.path(corpus.names("documents/")[0])).slice(0, TEXTS))
+    elif isinstance(plan.spec.corpus, FileCorpus):
+        reader = sources.ranged(plan.spec.corpus)
+        rows = (row for piece in reader.ranges() for row in reader.documents(piece))
+        yield from (document_text(row.title, row.text) for row in rows if isinstance(row, Entry))
+    else:
+        raise InputError("--measure: got a corpus that was not read yet; allowed: after --stage corpus")

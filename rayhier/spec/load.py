@@ -39,8 +39,8 @@ def load(spec: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) ->
         file, lines, tree = "spec", dict[KeyPath, int](), _plain(spec)
     else:
         file = str(Path(spec))
-        node = _compose(_read(Path(spec)), file)
-        lines, tree = dict(_lines(node)), _construct(node, file)
+        node, lines = _compose(_read(Path(spec)), file)
+        tree = _construct(node, file)
         if not isinstance(tree, dict):
             raise InputError(f"{file}: got {_show(tree)}; allowed: a mapping with the keys {_names(JobSpec)}")
     sources = {}
@@ -97,7 +97,8 @@ def _read(file: Path) -> str:
         raise InputError(f"{file}: cannot be read: {error.strerror}") from None
 
 
-def _compose(text: str, name: str) -> yaml.Node:
+def _compose(text: str, name: str) -> tuple[yaml.Node, dict[KeyPath, int]]:
+    """Parse YAML. Returns its tree, and the line of each key path."""
     try:
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -109,35 +110,37 @@ def _compose(text: str, name: str) -> yaml.Node:
         raise InputError(f"{name}: nested too deeply for a spec") from None
     if node is None:
         raise InputError(f"{name}: empty; allowed: a mapping with the keys {_names(JobSpec)}")
-    _refuse_repeats(node, name)
-    return node
+    return node, dict(_lines(node, name, set()))
 
 
-def _refuse_repeats(node: yaml.Node, name: str) -> None:
-    """InputError for a repeated key, an alias, or a key that is not text: YAML accepts all three silently."""
-    visited: set[int] = set()
-    stack = [node]
-    while stack:
-        current = stack.pop()
-        if id(current) in visited:
-            raise InputError(f"{name}:{current.start_mark.line + 1}: aliases (*) are not allowed in a spec")
-        visited.add(id(current))
-        if isinstance(current, yaml.SequenceNode):
-            stack.extend(current.value)
-        if isinstance(current, yaml.MappingNode):
-            keys: dict[str, int] = {}
-            for key, value in current.value:
-                line = key.start_mark.line + 1
-                if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
-                    key_text = _show(key.value) if isinstance(key, yaml.ScalarNode) else "that is not text"
-                    raise InputError(f"{name}:{line}: got a key {key_text}; allowed: a word")
-                if key.value in keys:
-                    first = keys[key.value]
-                    raise InputError(
-                        f"{name}:{line}: {key.value}: given twice (first on line {first}); allowed: each key once"
-                    )
-                keys[key.value] = line
-                stack.append(value)
+def _lines(node: yaml.Node, name: str, visited: set[int], path: KeyPath = ()) -> Iterator[tuple[KeyPath, int]]:
+    """Yield key paths with their lines in the file, counted from 1.
+
+    InputError for a repeated key, an alias, or a key that is not text: YAML accepts all three silently.
+    """
+    if id(node) in visited:
+        raise InputError(f"{name}:{node.start_mark.line + 1}: aliases (*) are not allowed in a spec")
+    visited.add(id(node))
+    entries: list[tuple[str | int, int, yaml.Node]] = []
+    if isinstance(node, yaml.SequenceNode):
+        entries = [(number, value.start_mark.line + 1, value) for number, value in enumerate(node.value)]
+    if isinstance(node, yaml.MappingNode):
+        keys: dict[str, int] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
+                key_text = _show(key.value) if isinstance(key, yaml.ScalarNode) else "that is not text"
+                raise InputError(f"{name}:{line}: got a key {key_text}; allowed: a word")
+            if key.value in keys:
+                first = keys[key.value]
+                raise InputError(
+                    f"{name}:{line}: {key.value}: given twice (first on line {first}); allowed: each key once"
+                )
+            keys[key.value] = line
+            entries.append((key.value, line, value))
+    for part, line, value in entries:
+        yield (*path, part), line
+        yield from _lines(value, name, visited, (*path, part))
 
 
 def _construct(node: yaml.Node, name: str) -> Any:
@@ -154,18 +157,6 @@ def _spot(name: str, mark: yaml.Mark | None) -> str:
     return name if mark is None or name.startswith("--set ") else f"{name}:{mark.line + 1}"
 
 
-def _lines(node: yaml.Node, path: KeyPath = ()) -> Iterator[tuple[KeyPath, int]]:
-    """Pairs of a key path and its line in the file, counted from 1."""
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            yield (*path, key.value), key.start_mark.line + 1
-            yield from _lines(value, (*path, key.value))
-    if isinstance(node, yaml.SequenceNode):
-        for number, value in enumerate(node.value):
-            yield (*path, number), value.start_mark.line + 1
-            yield from _lines(value, (*path, number))
-
-
 # --set
 
 
@@ -175,7 +166,7 @@ def _set(tree: dict[str, Any], override: str) -> KeyPath:
     name = f"--set {_cut(override)}"
     if not equals or not key or "" in key.split("."):
         raise InputError(f"{name}: got {_show(override)}; allowed: KEY=VALUE, for instance train.epochs=5")
-    value = _construct(_compose(text, name), name) if text else None
+    value = _construct(_compose(text, name)[0], name) if text else None
     path = tuple(key.split("."))
     section = tree
     for part in path[:-1]:

@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from rayhier.spec import InputError
@@ -67,9 +66,7 @@ class Attempt:
         self._heart.enter_context(repeating(self._beat, HEARTBEAT_SECONDS))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._heart.close()
         if self._mine():
             self._write_owner(0)

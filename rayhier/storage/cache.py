@@ -1,9 +1,8 @@
 """A cache on this machine: files fetched from a bucket, and folders computed from files on storage.
 
-Folders are named by content. A fetched folder is checked at every use, and fetched again only if damaged. A computed
-folder notes size, times and SHA-256 of its files. If size or times differ when it is opened, the bytes decide. The
-least recently used computed folders are removed above a size limit, except leased folders. The cache is $RAYHIER_CACHE,
-else ~/.cache/rayhier.
+Folders are named by content. A folder notes size, times and SHA-256 of its files. If size or times differ when it is
+opened, the bytes decide, and a damaged folder is fetched or computed again. The least recently used computed folders
+are removed above a size limit, except leased folders. The cache is $RAYHIER_CACHE, else ~/.cache/rayhier.
 """
 
 import contextlib
@@ -33,29 +32,17 @@ TOLD = 3
 
 def fetch(root: Remote, wanted: Sequence[File]) -> Path:
     """Download the `wanted` files of `root` into a folder of the cache. InputError if a file's SHA-256 differs."""
-    names = "".join(sorted(f"{file.sha256} {file.name}\n" for file in wanted))
-    folder = home() / hashlib.sha256(names.encode()).hexdigest()[:32]
 
-    def is_whole() -> bool:
-        try:
-            return all(files.digest(folder / file.name) == file.sha256 for file in wanted)
-        except OSError:
-            return False
-
-    if is_whole():
-        return folder
-    shutil.rmtree(folder, ignore_errors=True)
-    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
-    try:
+    def fill(folder: Path) -> None:
         for file in wanted:
-            _download(root, file, temporary / file.name)
-        temporary.rename(folder)
-    except OSError:
-        if not is_whole():  # if it is whole, another process was first
-            raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return folder
+            source, path = root / file.name, folder / file.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as opened:
+                opened.writelines(source.chunks())
+            if files.digest(path) != file.sha256:
+                raise InputError(f"{source}: is not the file that was published; rebuild its stage with --fresh")
+
+    return _lease("fetched", "".join(sorted(f"{file.sha256} {file.name}\n" for file in wanted)), fill).folder
 
 
 class Lease:
@@ -84,18 +71,22 @@ def get_or_build(kind: str, made_of: str, fill: Callable[[Path], None], limit: f
     Then the least recently used folders of the kind are removed, until the rest takes at most `limit` bytes. InputError
     if the cache cannot be written.
     """
-    folder = home() / kind / hashlib.sha256(made_of.encode()).hexdigest()[:32]
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(folder.parent):
-            if _is_complete(folder):
-                return Lease(folder)
-        return _make(folder, fill, limit)
+        return _lease(kind, made_of, fill, limit)
     except OSError as error:
         raise InputError(
-            f"{error.filename or folder}: {error.strerror or error}; searches cache the index on this machine, in "
+            f"{error.filename or home()}: {error.strerror or error}; searches cache the index on this machine, in "
             "$RAYHIER_CACHE, else ~/.cache/rayhier: that folder must be writable and have room"
         ) from None
+
+
+def _lease(kind: str, made_of: str, fill: Callable[[Path], None], limit: float = math.inf) -> Lease:
+    folder = home() / kind / hashlib.sha256(made_of.encode()).hexdigest()[:32]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(folder.parent):
+        if _is_complete(folder):
+            return Lease(folder)
+    return _make(folder, fill, limit)
 
 
 def _make(folder: Path, fill: Callable[[Path], None], limit: float) -> Lease:
@@ -139,14 +130,16 @@ def _note(folder: Path, digests: dict[str, str]) -> None:
     (folder / FILES).write_text(json.dumps({name: (stamps[name][:TOLD], digests[name]) for name in digests}))
 
 
-def _stamps(folder: Path) -> dict[str, list[int]]:
+def _stamps(folder: str | Path, prefix: str = "") -> dict[str, list[int]]:
     """Return size, two times and inode of each file. The second time changes with every write."""
-    stamps = {}
+    stamps = dict[str, list[int]]()
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name not in (FILES, LOCK):
+            if entry.is_dir():
+                stamps |= _stamps(entry.path, f"{prefix}{entry.name}/")
+            elif entry.name not in (FILES, LOCK):
                 status = entry.stat()
-                stamps[entry.name] = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+                stamps[prefix + entry.name] = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
     return stamps
 
 
@@ -214,12 +207,3 @@ def _has_lease(folder: Path) -> bool:
 def home() -> Path:
     folder = os.environ.get("RAYHIER_CACHE")
     return Path(folder) if folder else Path.home() / ".cache" / "rayhier"
-
-
-def _download(root: Remote, file: File, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as opened:
-        for chunk in (root / file.name).chunks():
-            opened.write(chunk)
-    if files.digest(path) != file.sha256:
-        raise InputError(f"{root / file.name}: is not the file that was published; rebuild its stage with --fresh")

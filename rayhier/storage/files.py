@@ -136,7 +136,7 @@ def _make_folder(folder: Path) -> None:
 def names(folder: Location, after: str = "") -> list[str]:
     """List the names of files in a folder that sort after a name, ascending."""
     if isinstance(folder, Remote):
-        return sorted(folder.names(after))
+        return sorted(folder.below(after))
     try:
         return sorted(name for name in os.listdir(folder) if name > after)  # noqa: PTH208  ten times as fast
     except FileNotFoundError:

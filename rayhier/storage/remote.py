@@ -84,7 +84,7 @@ class Remote:
     # Metadata
 
     def stat(self) -> Stat:
-        with self._errors():
+        with self.errors():
             meta = obstore.head(_store(self.bucket), self.key)
         return Stat(meta["size"], meta["last_modified"].timestamp())
 
@@ -102,7 +102,7 @@ class Remote:
         return self.is_file() or self.is_dir()
 
     def iterdir(self) -> Iterator["Remote"]:
-        with self._errors():
+        with self.errors():
             listed = obstore.list_with_delimiter(_store(self.bucket), self.key)
         keys = {*listed["common_prefixes"], *(meta["path"] for meta in listed["objects"])} - {self.key}
         yield from sorted(Remote(self.bucket, key) for key in keys)
@@ -110,19 +110,19 @@ class Remote:
     def glob(self, pattern: str) -> Iterator["Remote"]:
         return (entry for entry in self.iterdir() if fnmatch.fnmatchcase(entry.name, pattern))
 
-    def below(self) -> Iterator[str]:
-        for key in self._keys():
-            yield key[len(self.key) :].lstrip("/")
+    def below(self, after: str = "") -> Iterator[str]:
+        """List the names of all objects below that sort after a name.
 
-    def names(self, after: str) -> Iterator[str]:
-        with self._errors():
+        Some tools write an empty object for a folder. It is not listed.
+        """
+        with self.errors():
             for metas in obstore.list(_store(self.bucket), self.key, offset=f"{self.key}/{after}" if after else None):
-                yield from (meta["path"][len(self.key) :].lstrip("/") for meta in metas)
+                yield from (name for meta in metas if (name := meta["path"][len(self.key) :].lstrip("/")))
 
     # Reading
 
     def read_bytes(self) -> bytes:
-        with self._errors():
+        with self.errors():
             return bytes(obstore.get(_store(self.bucket), self.key).bytes())
 
     def read_text(self) -> str:
@@ -130,7 +130,7 @@ class Remote:
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the object's bytes in chunks of about 1 MiB, from a single request."""
-        with self._errors():
+        with self.errors():
             for chunk in obstore.get(_store(self.bucket), self.key).stream(min_chunk_size=CHUNK_BYTES):
                 yield bytes(chunk)
 
@@ -140,17 +140,13 @@ class Remote:
             raise ValueError(f"{self}: opened with {mode!r}; allowed: 'rb', an object is written whole")
         return cast("BinaryIO", io.BufferedReader(_RangeReader(self, self.stat().st_size), CHUNK_BYTES))
 
-    def read_range(self, begin: int, length: int) -> bytes:
-        with self._errors():
-            return bytes(obstore.get_range(_store(self.bucket), self.key, start=begin, length=length))
-
     # Writing
 
     def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing: a bucket has no folders."""
 
     def write_bytes(self, data: bytes) -> None:
-        with self._errors():
+        with self.errors():
             obstore.put(_store(self.bucket), self.key, data)
 
     def create(self, data: bytes) -> bool:
@@ -160,43 +156,36 @@ class Remote:
         write different data.
         """
         try:
-            with self._errors():
+            with self.errors():
                 obstore.put(_store(self.bucket), self.key, data, mode="create")
         except FileExistsError:
             return self.read_bytes() == data
         return True
 
     def upload(self, path: Path) -> None:
-        with self._errors():
+        with self.errors():
             obstore.put(_store(self.bucket), self.key, path, chunk_size=PART, max_concurrency=UPLOADS)
 
     def unlink(self, *, missing_ok: bool = False) -> None:
         if not missing_ok:
             self.stat()
-        with contextlib.suppress(FileNotFoundError), self._errors():
+        with contextlib.suppress(FileNotFoundError), self.errors():
             obstore.delete(_store(self.bucket), self.key)
 
     def remove_below(self) -> None:
-        keys = list(self._keys())
-        with self._errors():
-            if keys:
+        if keys := [(self / name).key for name in self.below()]:
+            with self.errors():
                 obstore.delete(_store(self.bucket), keys)
 
     def reach(self) -> None:
         """Raise OSError within seconds if the bucket is missing, access is denied, or the store is silent."""
-        with self._errors():
+        with self.errors():
             options = {**CLIENT, "timeout": timedelta(seconds=5)}
             store = _open(self.bucket, retry_config=SOON, client_options=options)
             obstore.list_with_delimiter(store, self.key)
 
-    def _keys(self) -> Iterator[str]:
-        """List the keys of all objects below, without the empty object that some tools write for a folder."""
-        with self._errors():
-            for metas in obstore.list(_store(self.bucket), self.key):
-                yield from (meta["path"] for meta in metas if meta["path"] != self.key)
-
     @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
+    def errors(self) -> Iterator[None]:
         """Turn a store's errors inside the block into OSError and its kinds."""
         try:
             yield
@@ -233,7 +222,8 @@ class _RangeReader(io.RawIOBase):
         length = min(len(buffer), self._size - self._at)
         if length <= 0:
             return 0
-        buffer[:length] = self._remote.read_range(self._at, length)
+        with (remote := self._remote).errors():
+            buffer[:length] = obstore.get_range(_store(remote.bucket), remote.key, start=self._at, length=length)
         self._at += length
         return length
 

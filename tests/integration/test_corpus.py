@@ -12,25 +12,14 @@ from rayhier import run
 from rayhier.corpus import lines as corpus_lines
 from rayhier.corpus import ray as corpus
 from rayhier.evaluate import test_split
-from rayhier.spec import InputError, JobSpec
-from rayhier.storage import schemas
+from rayhier.spec import InputError
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt
-from rayhier.storage.columns import read
 from rayhier.storage.leaf_map import LeafMap
 
+from ..unit.corpus.conftest import documents, job, rows
+
 pytestmark = pytest.mark.usefixtures("cluster")
-
-
-def job(source, branching=2, **sections):
-    tree = {
-        "name": "test",
-        "workdir": "unused",
-        "corpus": source,
-        "encoder": {"model": "unused"},
-        "router": {"type": "learned_ivf", "branching": branching},
-    }
-    return JobSpec.model_validate(tree | sections)
 
 
 def build(spec, place):
@@ -39,10 +28,6 @@ def build(spec, place):
         artifact = attempt.publish("corpus", {}, made)
     artifact.verify()
     return artifact
-
-
-def rows(artifact, name):
-    return [tuple(row.values()) for row in pq.read_table(artifact.path(name)).to_pylist()]
 
 
 def document(key, text, **more):
@@ -84,9 +69,9 @@ def test_a_messy_folder_keeps_what_is_good_and_says_why_not_the_rest(messy, tmp_
     spec = job({"type": "beir", "path": str(messy)})
     artifact = build(spec, Place(tmp_path / "corpus" / "one"))
 
-    documents = read([artifact.path(name) for name in artifact.names("documents/")], schemas.DOCUMENTS.names)
-    assert documents["doc_id"].to_pylist() == ["a", "c", "e"]
-    assert documents["text"][0].as_py().startswith("first")
+    found = documents(artifact)
+    assert found["doc_id"].to_pylist() == ["a", "c", "e"]
+    assert found["text"][0].as_py().startswith("first")
     assert all(pq.read_metadata(artifact.path(name)).num_rows for name in artifact.names("documents/"))
     assert rows(artifact, "queries.parquet") == [("q1", "which"), ("q2", "what")]
     assert rows(artifact, "rejected.parquet") == [
@@ -161,15 +146,14 @@ def test_a_crashed_build_makes_only_the_missing_parts(messy, tmp_path, monkeypat
 
 def test_scifact(data, tmp_path, here):
     here("corpus")
-    spec = job({"type": "beir", "path": str(data("scifact"))}, branching="auto")
+    spec = job({"type": "beir", "path": str(data("scifact"))}, router={"type": "learned_ivf"})
     artifact = build(spec, Place(tmp_path / "corpus" / "scifact"))
 
-    names = artifact.names("documents/")
-    documents = read([artifact.path(name) for name in names], schemas.DOCUMENTS.names)
-    assert len(names) == 8
-    assert len(documents) == 5_183
+    found = documents(artifact)
+    assert len(artifact.names("documents/")) == 8
+    assert len(found) == 5_183
     with (data("scifact") / "corpus.jsonl").open() as opened:
-        assert documents["doc_id"].to_pylist() == [json.loads(line)["_id"] for line in opened]
+        assert found["doc_id"].to_pylist() == [json.loads(line)["_id"] for line in opened]
     counts = artifact.record.counts
     assert counts["language"] == "english"
     assert counts["documents"] == {"read": 5_183, "accepted": 5_183, "rejected": {}, "cut": 0}
@@ -184,14 +168,13 @@ def test_scifact(data, tmp_path, here):
 
 def test_python_docs(tmp_path, here):
     here("corpus")
-    spec = job({"type": "python_docs"}, branching="auto")
+    spec = job({"type": "python_docs"}, router={"type": "learned_ivf"})
     artifact = build(spec, Place(tmp_path / "corpus" / "python"))
 
-    names = artifact.names("documents/")
-    documents = read([artifact.path(name) for name in names], schemas.DOCUMENTS.names)
-    assert pq.read_metadata(artifact.path(names[0])).num_rows == 1_000
-    ids = set(documents["doc_id"].to_pylist())
-    assert len(ids) == len(documents) >= 3_000
+    assert pq.read_metadata(artifact.path(artifact.names("documents/")[0])).num_rows == 1_000
+    found = documents(artifact)["doc_id"].to_pylist()
+    ids = set(found)
+    assert len(ids) == len(found) >= 3_000
     judged = [row for split in ("train", "dev") for row in rows(artifact, f"judgements/{split}.parquet")]
     queries, others = test_split.read(spec, artifact)
     judged += [(row.query_id, row.doc_id, row.grade) for row in others.splits["test"]]

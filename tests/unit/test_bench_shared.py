@@ -1,26 +1,12 @@
 """What benchmarks share: prose of pages, plots, goals, arrays that are kept, and work that is timed."""
 
 import numpy as np
-import pytest
 
 from benchmarks import cache, pages, statistics, tables
 from benchmarks.machine import interleaved, medians
 from benchmarks.quality.view import Places
 from benchmarks.statistics import Curve, Estimate
 from benchmarks.tables import Goal
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "holds"),
-    [
-        ("serve/preface.md", {"cores": 3, "proxy": "a proxy"}, ["of 3 cores", "a proxy. The benchmark"]),
-        ("quality/preface.md", {}, ["## Protocol"]),
-    ],
-)
-def test_prose_takes_values(name, values, holds):
-    text = "\n".join(pages.prose(name, **values))
-    assert all(part in text for part in holds)
-    assert not any(f"{{{value}}}" in text for value in values)
 
 
 def test_a_plot_is_saved_with_its_panels(tmp_path):
@@ -30,11 +16,6 @@ def test_a_plot_is_saved_with_its_panels(tmp_path):
         assert not path.exists()
     assert path.read_bytes().startswith(b"\x89PNG")
     assert pages.link("both", path) == "![both](images/a.png)"
-
-
-def test_a_page_is_written_below_folders_that_it_makes(tmp_path):
-    assert pages.write(tmp_path / "docs", "a.md", ["one", "two"]) == "one\ntwo\n"
-    assert (tmp_path / "docs" / "a.md").read_text() == "one\ntwo\n"
 
 
 def test_goals_as_a_table():
@@ -81,21 +62,6 @@ def test_goals_as_rows():
     assert not any(Goal("", value, 1, "most").met for value in (None, float("nan"), float("inf")))
     unseen = Goal("seconds until whole again", None, 30, "most", "nothing was lost")
     assert unseen.row()[1:4] == ["-", "at most 30", "not measured"]
-
-
-def test_tables():
-    assert tables.heading(["system", "recall", "visited"]) == ["| system | recall | visited |", "|---|---:|---:|"]
-    assert tables.line(["a", "b"]) == "| a | b |"
-    assert tables.spread([0.5, 0.7]) == "0.600 ± 0.100"
-    assert tables.quotient([2.0, 1.5, 1.9]) == "1.90 (1.50-2.00)"
-
-
-def test_sections_without_a_line_are_left_out():
-    assert pages.sections([("Goals", ["all met"]), ("Time", [])]) == ["", "## Goals", "", "all met"]
-
-
-def test_keys_are_those_of_their_parts():
-    assert cache.key({"seed": 0}) == cache.key({"seed": 0}) != cache.key({"seed": 1})
 
 
 def test_estimates():

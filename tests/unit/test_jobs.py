@@ -1,13 +1,19 @@
-"""What jobs/ submits fits what it names: the image, the specs, the cluster section; and KubeRay's ray.io/v1 fields."""
+"""What jobs/ submits and serves fits what it names: image, specs, arguments; and fields of KubeRay and Kubernetes."""
 
+import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from ray.serve.schema import ServeDeploySchema
 
 from rayhier.run import _parser
+from rayhier.serve.args import ServeArgs
+from rayhier.serve.ingress import RayInstruments
+from rayhier.serve.metrics import NAMES, Prometheus
 from rayhier.spec import load
 
 ROOT = Path(__file__).parents[2]
@@ -16,6 +22,10 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
 def read(name: str) -> Any:
     return yaml.safe_load((ROOT / "jobs" / name).read_text())
+
+
+def pods(cluster: dict[str, Any]) -> list[dict[str, Any]]:
+    return [group["template"] for group in [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]]
 
 
 @pytest.fixture
@@ -57,17 +67,6 @@ CLUSTER_FIELDS = {"rayVersion", "authOptions", "headGroupSpec", "workerGroupSpec
 GROUP_FIELDS = {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"}
 
 
-def test_every_pod_has_the_image_the_keys_and_its_volumes(groups: list[dict[str, Any]]) -> None:
-    images = set()
-    for group in groups:
-        pod = group["template"]["spec"]
-        (container,) = pod["containers"]
-        images.add(container["image"])
-        assert {"secretRef": {"name": "rayhier-s3"}} in container["envFrom"]
-        assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
-    assert len(images) == 1
-
-
 def test_the_entrypoint_is_the_command_and_its_files_are_in_the_image(job: dict[str, Any]) -> None:
     python, dash_m, module, *arguments = shlex.split(job["spec"]["entrypoint"])
     assert (python, dash_m, module) == ("python", "-m", "rayhier.run")
@@ -96,9 +95,8 @@ def test_the_nodes_have_what_the_spec_asks_for(groups: list[dict[str, Any]]) -> 
     assert asked.corpus.workers * asked.corpus.cpus <= cores * cpu["replicas"]
 
 
-def test_ray_and_python_are_the_images(job: dict[str, Any]) -> None:
+def test_python_and_torch_are_the_images() -> None:
     pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
-    assert job["spec"]["rayClusterSpec"]["rayVersion"] == pinned["ray"]
     assert "FROM python:3.11-slim" in DOCKERFILE
     assert f"torch=={pinned['torch']}" in DOCKERFILE
 
@@ -119,7 +117,100 @@ def test_a_runtime_environment_of_variables_alone() -> None:
     assert not any("KEY" in name or "TOKEN" in name for name in found["env_vars"] if name != "TOKENIZERS_PARALLELISM")
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "jobs").glob("*.yaml")), ids=lambda path: path.name)
-def test_each_says_first_what_it_is_for(path: Path) -> None:
-    assert path.read_text().startswith("# ")
-    assert list(yaml.safe_load_all(path.read_text()))
+SERVICE_FIELDS = {
+    "serveConfigV2",
+    "rayClusterConfig",
+    "serviceUnhealthySecondThreshold",
+    "deploymentUnhealthySecondThreshold",
+}
+
+
+@pytest.fixture
+def service() -> dict[str, Any]:
+    found: dict[str, Any] = read("rayservice.yaml")
+    return found
+
+
+@pytest.fixture
+def config(service: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(service["spec"]["serveConfigV2"])
+    return found
+
+
+def test_a_rayservice(service: dict[str, Any]) -> None:
+    assert (service["apiVersion"], service["kind"]) == ("ray.io/v1", "RayService")
+    assert set(service["spec"]) <= SERVICE_FIELDS
+
+
+def test_the_serve_config_is_one_that_serve_and_the_application_accept(config: dict[str, Any]) -> None:
+    schema = ServeDeploySchema.model_validate(config)
+    (application,) = schema.applications
+    assert application.import_path == "rayhier.serve.app:build"
+    args = ServeArgs.model_validate(application.args)
+    names = {"ingress", *(f"shards-{number}" for number in range(args.shard_groups or 2))}
+    assert {deployment.name for deployment in application.deployments} == names
+    assert schema.http_options.host == "0.0.0.0"
+    assert args.token_file is not None, "what answers other machines asks for a token"
+
+
+def test_the_workers_have_the_cpus_of_all_replicas(service: dict[str, Any], config: dict[str, Any]) -> None:
+    asked = sum(
+        one["num_replicas"] * one["ray_actor_options"]["num_cpus"] for one in config["applications"][0]["deployments"]
+    )
+    group = service["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]
+    cores = int(group["template"]["spec"]["containers"][0]["resources"]["limits"]["cpu"])
+    assert asked <= cores * group["minReplicas"]
+
+
+def test_the_network_policy_closes_all_but_what_is_asked(service: dict[str, Any], config: dict[str, Any]) -> None:
+    policy = read("networkpolicy.yaml")
+    assert (policy["apiVersion"], policy["kind"]) == ("networking.k8s.io/v1", "NetworkPolicy")
+    chosen = policy["spec"]["podSelector"]["matchLabels"]
+    assert all(
+        template["metadata"]["labels"].items() >= chosen.items()
+        for template in pods(service["spec"]["rayClusterConfig"])
+    )
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    own, *others = policy["spec"]["ingress"]
+    assert own == {"from": [{"podSelector": {"matchLabels": chosen}}]}
+    assert all(rule["from"] and rule["ports"] for rule in others)
+    ports = [port["port"] for rule in others for port in rule["ports"]]
+    assert ports == [config["http_options"]["port"], 8080, 8265]
+
+
+def test_the_dashboard_draws_every_metric_and_no_other() -> None:
+    """Ray puts `ray_` before a name, and `_total`, `_bucket`, `_count`, `_sum` after it."""
+    dashboard = json.loads((ROOT / "jobs" / "grafana.json").read_text())
+    shown = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    found = {name for expression in shown for name in re.findall(r"ray_(rayhier_[a-z_]+)", expression)}
+    plain = {re.sub(r"_(total|bucket|count|sum)$", "", name) for name in found}
+    assert plain == set(NAMES)
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in dashboard["panels"]]
+    assert len(set(places)) == len(places)
+    assert all(panel["title"] and panel["description"] for panel in dashboard["panels"])
+
+
+def test_metrics_have_the_names_that_are_listed() -> None:
+    """Through Ray and in this process."""
+    through_ray = [metric.info["name"] for kind in vars(RayInstruments()).values() for metric in kind.values()]
+    here = [family.name for family in Prometheus().registry.collect()]
+    assert tuple(through_ray) == tuple(here) == NAMES
+
+
+def test_every_pod_has_the_image_the_keys_and_its_volumes(
+    job: dict[str, Any], service: dict[str, Any], config: dict[str, Any]
+) -> None:
+    token = Path(config["applications"][0]["args"]["token_file"])
+    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+    for cluster, served in ((job["spec"]["rayClusterSpec"], False), (service["spec"]["rayClusterConfig"], True)):
+        assert cluster["rayVersion"] == pinned["ray"]
+        images = set()
+        for template in pods(cluster):
+            (container,) = template["spec"]["containers"]
+            images.add(container["image"])
+            assert {"secretRef": {"name": "rayhier-s3"}} in container["envFrom"]
+            mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+            assert set(mounts) == {volume["name"] for volume in template["spec"]["volumes"]}
+            if served:
+                assert (mounts["token"]["mountPath"], mounts["token"]["readOnly"]) == (str(token.parent), True)
+        assert len(images) == 1

@@ -30,11 +30,11 @@ configs:
 """
 
 
-def job(section, **sections):
+def job(corpus, **sections):
     tree = {
         "name": "test",
         "workdir": "unused",
-        "corpus": section,
+        "corpus": corpus,
         "encoder": {"model": "unused"},
         "router": {"type": "learned_ivf", "branching": 2},
     }
@@ -68,6 +68,14 @@ def test_stage(tmp_path):
             return attempt.publish("test", {}, test_split.write(attempt.root, queries, vector_QM, rows))
 
     return build
+
+
+def documents(artifact):
+    return pa.concat_tables([pq.read_table(artifact.path(name)) for name in artifact.names("documents/")])
+
+
+def rows(artifact, name):
+    return [tuple(row.values()) for row in pq.read_table(artifact.path(name)).to_pylist()]
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Sources that cannot be read, in whole or in part: each says what, where, and what is allowed."""
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from rayhier.corpus import ray as corpus
 from rayhier.spec import InputError
 
 from . import conftest as make
+from .conftest import rows
 
 
 def refusal(stage, section):
@@ -134,8 +133,7 @@ def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, test
         opened.write("q0 0 d3 1\nq0\td3\t1\n")
     made = stage(section)
     test = test_stage(made, section)
-    tables = [pq.read_table(artifact.path("rejected.parquet")) for artifact in (made, test)]
-    assert [tuple(row.values()) for table in tables for row in table.to_pylist()] == [
+    assert rows(made, "rejected.parquet") + rows(test, "rejected.parquet") == [
         ("collection.tsv", 11, "wrong number of columns", r"10\ttitle\ttext"),
         ("collection.tsv", 12, "wrong number of columns", "alone"),
         ("collection.tsv", 13, "missing id", r"\tno id"),
@@ -147,15 +145,15 @@ def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, test
     assert test.record.counts["splits"]["test"]["judgements"] == 4
 
 
-@pytest.mark.parametrize("rows", [[], [{"key": "d1", "text": "again"}]])
-def test_rejected_rows_are_said_to_lie_somewhere_where_there_are_any(stage, folder, monkeypatch, rows):
+@pytest.mark.parametrize("more", [[], [{"key": "d1", "text": "again"}]])
+def test_rejected_rows_are_said_to_lie_somewhere_where_there_are_any(stage, folder, monkeypatch, more):
     said = []
     monkeypatch.setattr(corpus, "say", said.append)
     section = make.jsonl(folder)
-    make.write_jsonl(folder / "documents" / "c.jsonl", [{"key": "d9", "text": "x"}, *rows])
+    make.write_jsonl(folder / "documents" / "c.jsonl", [{"key": "d9", "text": "x"}, *more])
     made = stage(section)
     assert [line for line in said if ".parquet" in line] == [
-        f"  rejected rows: {made.path('rejected.parquet')}" for _ in rows
+        f"  rejected rows: {made.path('rejected.parquet')}" for _ in more
     ]
 
 
@@ -169,17 +167,3 @@ def test_fields_of_the_wrong_type_are_rejected_and_missing_ones_null(stage, fold
     assert pq.read_table(made.path(made.names("documents/")[0]))["year"].to_pylist() == [1, None, None]
     assert made.record.counts["documents"]["rejected"] == {"field of the wrong type": 1}
     assert made.record.counts["fields"] == {"year": 1}
-
-
-def test_the_command_says_so_on_one_screen(tmp_path):
-    spec = tmp_path / "spec.yaml"
-    spec.write_text(
-        f"name: a\nworkdir: {tmp_path}/work\ncorpus: {{type: huggingface, path: a/b}}\n"
-        "encoder: {model: unused}\nrouter: {type: learned_ivf}\n"
-    )
-    surroundings = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:1"}
-    command = [sys.executable, "-m", "rayhier.run", str(spec)]
-    ended = subprocess.run(command, capture_output=True, text=True, env=surroundings, timeout=60, check=False)
-    assert ended.returncode == 2
-    assert ended.stderr.startswith("error: corpus.path: got 'a/b': no such folder, and http://127.0.0.1:1 did not")
-    assert len(ended.stderr.splitlines()) == 1

@@ -26,7 +26,10 @@ def source(tmp_path):
 
 
 def settle(source, root, **sections):
-    spec = Beir(type="beir", path=str(source.parent), **sections)
+    return settled_of(Beir(type="beir", path=str(source.parent), **sections), root)
+
+
+def settled_of(spec, root):
     layout, reader = DocumentLayout.of(spec), sources.ranged(spec)
     spans = reader.ranges()
     for span in spans:
@@ -102,12 +105,7 @@ def test_lines_are_counted_file_by_file(tmp_path, monkeypatch, step):
     folder.mkdir()
     for name in "ab":
         (folder / f"{name}.jsonl").write_text(f'{{"id": "{name}", "text": "x"}}\n\n{{\n{{"id": "a", "text": "x"}}\n')
-    spec = OwnFiles(type="jsonl", documents=str(folder))
-    reader, layout = sources.ranged(spec), DocumentLayout.of(spec)
-    spans = reader.ranges()
-    for span in spans:
-        parts.make(span, reader.documents(span), tmp_path, layout)
-    settled = parts.settle(tmp_path, [parts.finished(span, tmp_path) for span in spans], layout)
+    settled = settled_of(OwnFiles(type="jsonl", documents=str(folder)), tmp_path)
     assert [tuple(row.values()) for row in pa.concat_tables(settled.rejected).to_pylist()] == [
         ("documents/a.jsonl", 3, "not JSON", "{"),
         ("documents/a.jsonl", 4, "duplicate id", "a"),

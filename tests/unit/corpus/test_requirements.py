@@ -5,7 +5,9 @@ import copy
 import pytest
 
 from rayhier.corpus import requirements
-from rayhier.spec import InputError, JobSpec
+from rayhier.spec import InputError
+
+from .conftest import job
 
 ROWS = {"read": 30, "accepted": 20, "rejected": {"unknown query": 10}}
 COUNTS = {
@@ -17,98 +19,88 @@ COUNTS = {
     "asked_before": {split: {"queries": 9, "by_id": 4, "by_text": 4} for split in ("dev", "test")},
     "splits": {split: {"queries": 9, "judgements": 20, "relevant": 10} for split in ("train", "dev", "test")},
 }
+BEIR = {"type": "beir", "path": "folder"}
+MINE = {"type": "jsonl", "documents": "d.jsonl", "queries": "q.jsonl"}
 
 
-def job(**sections):
-    tree = {
-        "name": "test",
-        "workdir": "unused",
-        "corpus": {"type": "beir", "path": "folder"},
-        "encoder": {"model": "unused"},
-        "router": {"type": "learned_ivf"},
-    }
-    return JobSpec.model_validate(tree | sections)
+def held(relevant=(), **changed):
+    """COUNTS with other entries, and without judgements above 0 in some splits."""
+    counts = copy.deepcopy(COUNTS) | changed
+    for split in relevant:
+        counts["splits"][split]["relevant"] = 0
+    return counts
 
 
-def counts(**relevant):
-    """COUNTS with so many judgements above 0 in these splits."""
-    changed = copy.deepcopy(COUNTS)
-    for split, number in relevant.items():
-        changed["splits"][split]["relevant"] = number
-    return changed
+def lost(reason, number):
+    return {"read": number, "accepted": 0, "rejected": {reason: number}, "cut": 0}
 
 
-def test_queries_without_the_key_of_their_text_are_counted():
-    held = copy.deepcopy(COUNTS)
-    held["queries"] = {"read": 500, "accepted": 0, "rejected": {"missing key of the text": 500}, "cut": 0}
-    mine = {"type": "jsonl", "documents": "d.jsonl", "queries": "q.jsonl", "query_columns": {"text": "body"}}
-    assert refusal(job(corpus=mine), held) == (
-        "corpus.queries: key 'body' is missing in 500 of 500 queries; allowed: rows with id and body, or "
-        "corpus.query_columns that name other keys"
-    )
+NO_TRAIN = {"judgements": COUNTS["judgements"] | {"train": lost("unknown document", 127)}}
+OF_IVF, OF_TREE = ({"router": {"type": "learned_ivf", "branching": 21}}, {"router": {"type": "retreever", "depth": 5}})
+BODY = {"corpus": MINE | {"query_columns": {"text": "body"}}}
+REFUSED = [
+    (
+        BODY,
+        held(queries=lost("missing key of the text", 500)),
+        r"corpus\.queries: key 'body' .* 500 of 500 queries; .*id",
+    ),
+    (
+        {},
+        held(["train"], **NO_TRAIN),
+        r"corpus: no train judgement accepted \(127 read; rejected: unknown document 127",
+    ),
+    (OF_IVF, held(), r"router\.branching: .* 21 leaves; allowed: at most as many leaves as documents \(20\)"),
+    (OF_TREE, held(), r"router\.depth: got 5, 32 leaves; allowed: at most as many leaves as documents \(20\)"),
+    (
+        {"train": {"objective": "supervised"}},
+        held(["train"]),
+        r"train\.objective: got 'supervised'.*unknown query 10\)",
+    ),
+    (
+        {},
+        held(documents=lost("empty text", 10)),
+        r"folder/corpus\.jsonl: no document accepted .*empty text 10.*\"_id\"",
+    ),
+    ({}, held(fields={"year": 1, "yaer": 0}), r"corpus\.fields\.yaer: no document has it"),
+]
+ALLOWED = [
+    ({"router": {"type": "retreever", "depth": 4}}, held()),
+    ({}, held(["train"])),
+    ({}, held(fields={"year": 1})),
+]
 
 
-def test_a_split_whose_judgements_were_all_rejected_is_refused():
-    held = copy.deepcopy(COUNTS)
-    held["judgements"] = held["judgements"] | {
-        "train": {"read": 127, "accepted": 0, "rejected": {"unknown document": 127}}
-    }
-    held["splits"]["train"]["relevant"] = 0
-    assert refusal(job(), held) == (
-        "corpus: no train judgement accepted (127 read; rejected: unknown document 127); allowed: judgements that name "
-        "documents and queries by the ids that these have"
-    )
+@pytest.mark.parametrize(("sections", "counts", "said"), REFUSED)
+def test_what_a_corpus_lacks_is_named(sections, counts, said):
+    with pytest.raises(InputError, match=said):
+        requirements.check(job(**{"corpus": BEIR, "router": {"type": "learned_ivf"}} | sections), counts)
+
+
+@pytest.mark.parametrize(("sections", "counts"), ALLOWED)
+def test_what_suffices_is_accepted(sections, counts):
+    requirements.check(job(**{"corpus": BEIR, "router": {"type": "learned_ivf"}} | sections), counts)
+
+
+@pytest.mark.parametrize(
+    ("split", "without", "said"),
+    [
+        ("test", ["dev"], None),
+        ("dev", ["test"], None),
+        ("test", ["test"], "allowed here: dev"),
+        ("dev", ["dev"], "allowed here: test"),
+        ("test", ["dev", "test"], "allowed here: none, neither dev nor test has a judgement above 0"),
+    ],
+)
+def test_nothing_to_evaluate_on(split, without, said):
+    spec = job(BEIR, evaluate={"split": split}, router={"type": "learned_ivf"})
+    if said is None:
+        requirements.check_split(spec, held(without))
+        return
+    with pytest.raises(InputError) as caught:
+        requirements.check_split(spec, held(without))
+    assert str(caught.value).endswith(said)
 
 
 def test_a_file_that_trains_and_judges_is_refused():
-    mine = {"type": "jsonl", "documents": "d.jsonl", "queries": "q.jsonl"}
     with pytest.raises(ValueError, match=r"train names a\.tsv and so does dev or test"):
-        job(corpus=mine | {"judgements": {"train": "a.tsv", "test": "a.tsv"}})
-
-
-def refusal(spec, held, check=requirements.check):
-    with pytest.raises(InputError) as caught:
-        check(spec, held)
-    return str(caught.value)
-
-
-def test_more_leaves_than_documents():
-    message = refusal(job(router={"type": "learned_ivf", "branching": 21}), COUNTS)
-    assert "router.branching" in message
-    assert "21 leaves; allowed: at most as many leaves as documents (20)" in message
-    requirements.check(job(router={"type": "retreever", "depth": 4}), COUNTS)
-    assert refusal(job(router={"type": "retreever", "depth": 5}), COUNTS) == (
-        "router.depth: got 5, 32 leaves; allowed: at most as many leaves as documents (20)"
-    )
-
-
-def test_supervised_without_train_judgements():
-    message = refusal(job(train={"objective": "supervised"}), counts(train=0))
-    assert message.startswith("train.objective: got 'supervised'")
-    assert "unknown query 10" in message
-    assert message.endswith("allowed: auto, documents")
-    requirements.check(job(), counts(train=0))
-
-
-def test_nothing_to_evaluate_on():
-    check = requirements.check_split
-    check(job(), counts(dev=0))
-    check(job(evaluate={"split": "dev"}), counts(test=0))
-    assert refusal(job(), counts(test=0), check).endswith("allowed here: dev")
-    assert refusal(job(evaluate={"split": "dev"}), counts(dev=0), check).endswith("allowed here: test")
-    assert "neither dev nor test has a judgement above 0" in refusal(job(), counts(dev=0, test=0), check)
-
-
-def test_no_documents():
-    held = counts()
-    held["documents"] = {"read": 10, "accepted": 0, "rejected": {"empty text": 7, "not JSON": 3}, "cut": 0}
-    message = refusal(job(), held)
-    assert "folder/corpus.jsonl" in message
-    assert "10 read; rejected: empty text 7, not JSON 3" in message
-    assert '"_id"' in message
-
-
-def test_a_field_that_no_document_has():
-    requirements.check(job(), counts() | {"fields": {"year": 1}})
-    message = refusal(job(), counts() | {"fields": {"year": 1, "yaer": 0}})
-    assert message.startswith("corpus.fields.yaer: no document has it")
+        job(MINE | {"judgements": {"train": "a.tsv", "test": "a.tsv"}})

@@ -2,8 +2,6 @@
 
 import json
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from rayhier.corpus import lines, parquet
@@ -14,7 +12,7 @@ from rayhier.progress import console
 from rayhier.spec import InputError
 
 from . import conftest as make
-from .conftest import job
+from .conftest import documents, job, rows
 
 SOURCES = {name: getattr(make, name) for name in ("beir", "jsonl", "parquet", "msmarco", "huggingface", "ir_datasets")}
 WITH_FIELDS = [name for name in SOURCES if name not in ("msmarco", "ir_datasets", "huggingface")]
@@ -26,14 +24,6 @@ def small(monkeypatch):
     monkeypatch.setattr(lines, "SMALLEST_RANGE", 100)
     monkeypatch.setattr(parquet, "RANGE_BYTES", 300)
     monkeypatch.setattr(corpus, "PART_ROWS", 4)
-
-
-def documents(artifact):
-    return pa.concat_tables([pq.read_table(artifact.path(name)) for name in artifact.names("documents/")])
-
-
-def rows(artifact, name):
-    return [tuple(row.values()) for row in pq.read_table(artifact.path(name)).to_pylist()]
 
 
 @pytest.mark.parametrize("name", SOURCES)

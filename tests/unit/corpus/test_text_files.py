@@ -1,13 +1,13 @@
 """A folder of text files: a document a file."""
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from rayhier.corpus import check
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Limits, TextFiles
 from rayhier.storage import listing, source
+
+from .conftest import documents, rows
 
 
 def write(folder, **texts):
@@ -35,32 +35,23 @@ def notes(tmp_path):
 
 def test_each_file_is_a_document(notes, stage):
     made = stage({"type": "text", "path": str(notes)})
-    documents = pa.concat_tables([pq.read_table(made.path(name)) for name in made.names("documents/")])
-    assert documents.to_pylist() == [
+    assert documents(made).to_pylist() == [
         {"doc_id": "apple_trees.txt", "title": "apple trees", "text": "Cut back to the second bud."},
         {"doc_id": "crème.rst", "title": "crème", "text": "Brûlée."},
         {"doc_id": "winter/heading.md", "title": "heading", "text": "# Only a heading"},
         {"doc_id": "winter/pruning.md", "title": "When to prune", "text": "In frost-free weeks."},
     ]
-    rejected = pq.read_table(made.path("rejected.parquet")).to_pylist()
-    assert [(row["value"], row["reason"]) for row in rejected] == [
-        ("blank.txt", "empty text"),
-        ("latin.txt", "invalid UTF-8"),
+    assert [row[2:] for row in rows(made, "rejected.parquet")] == [
+        ("empty text", "blank.txt"),
+        ("invalid UTF-8", "latin.txt"),
     ]
 
 
 def test_endings_limits_and_passages(notes, stage, monkeypatch):
     monkeypatch.setattr(listing, "SUFFIXES", (".csv", ".txt"))
     monkeypatch.setattr("rayhier.spec.corpus.LIMITS", Limits(text=20))
-    made = stage(
-        {
-            "type": "text",
-            "path": str(notes),
-            "passages": {"words": 3, "stride": 3},
-        }
-    )
-    documents = pa.concat_tables([pq.read_table(made.path(name)) for name in made.names("documents/")])
-    assert [row["text"] for row in documents.to_pylist()] == ["Cut back to", "the seco", "not,read"]
+    made = stage({"type": "text", "path": str(notes), "passages": {"words": 3, "stride": 3}})
+    assert documents(made)["text"].to_pylist() == ["Cut back to", "the seco", "not,read"]
 
 
 def test_links_are_rejected_not_followed(tmp_path, stage):
@@ -70,10 +61,9 @@ def test_links_are_rejected_not_followed(tmp_path, stage):
     (notes / "folder").symlink_to(tmp_path / "other")
     made = stage({"type": "text", "path": str(notes)})
     assert made.record.counts["documents"]["accepted"] == 2
-    rejected = pq.read_table(made.path("rejected.parquet")).to_pylist()
-    assert [(row["value"], row["reason"]) for row in rejected] == [
-        ("b.txt", "symbolic link"),
-        ("folder", "symbolic link"),
+    assert [row[2:] for row in rows(made, "rejected.parquet")] == [
+        ("symbolic link", "b.txt"),
+        ("symbolic link", "folder"),
     ]
 
 

@@ -9,19 +9,13 @@ from rayhier.dataset.documents import load_documents
 from rayhier.dataset.holdout import NEIGHBOURS, holdout_rows
 from rayhier.dataset.queries import load_queries
 from rayhier.evaluate.systems.documents import BaselineDocuments
-from rayhier.storage import columns, files, schemas
-from rayhier.storage.artifact import Artifact, Record
+from rayhier.storage import columns, schemas
 from rayhier.train.data import neighbours
 from rayhier.train.phases import dev_and_spans
 
+from ...toys import artifact
+
 N, M = 40, 8
-
-
-def artifact(folder, kind, tables):
-    """Publish tables by file name, without the ceremony of an attempt."""
-    listed = [files.write_parquet(folder / "a", name, [table], table.schema) for name, table in tables.items()]
-    record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
-    return Artifact(folder, Record(**record, files=listed, seconds=0))
 
 
 def vectors_table(key, ids, vectors):
@@ -35,10 +29,11 @@ def judgements(rows):
 def texts():
     """What a corpus holds beside its judgements."""
     ids, asked = [f"d{row:02d}" for row in range(N)], ["q0", "q1", "q2", "q3"]
+    documents = pa.table([ids, ids, [f"text of {name}" for name in ids]], schema=schemas.DOCUMENTS)
     return {
         "queries.parquet": pa.table([asked, [f"text of {name}" for name in asked]], schema=schemas.QUERIES),
-        "documents/0.parquet": pa.table([ids, ids, [f"text of {name}" for name in ids]], schema=schemas.DOCUMENTS)[:25],
-        "documents/1.parquet": pa.table([ids, ids, [f"text of {name}" for name in ids]], schema=schemas.DOCUMENTS)[25:],
+        "documents/0.parquet": documents[:25],
+        "documents/1.parquet": documents[25:],
     }
 
 
@@ -85,24 +80,16 @@ def test_a_split_without_judgements_has_no_queries(published):
     assert (len(found), found.grades) == (0, {})
 
 
-def test_without_dev_judgements_held_out_documents_ask(published):
+@pytest.mark.parametrize(("grades", "asked"), [([], None), ([0, -1], None), ([0, 1], ["q3", "q0"])])
+def test_held_out_documents_ask_unless_a_dev_judgement_is_above_zero(published, tmp_path, grades, asked):
+    rows = [
+        (query, document, grade) for query, document, grade in zip(["q0", "q3"], ["d05", "d30"], grades, strict=False)
+    ]
+    corpus = artifact(tmp_path / "dev", "corpus", {"judgements/dev.parquet": judgements(rows)} | texts())
     documents = load_documents(*published)
-    assert set(dev_and_spans(*published, documents)[0].ids) == {
-        documents.ids[row] for row in holdout_rows(documents.ids)
-    }
-
-
-def test_dev_judgements_of_zero_alone_are_none(published, tmp_path):
-    judged = {"judgements/dev.parquet": judgements([("q0", "d05", 0), ("q3", "d30", -1)])}
-    corpus = artifact(tmp_path / "zero", "corpus", judged | texts())
-    documents = load_documents(*published)
-    assert set(dev_and_spans(corpus, published[1], documents)[0].ids) <= set(documents.ids)
-
-
-def test_dev_judgements_are_used_where_one_is_above_zero(published, tmp_path):
-    judged = {"judgements/dev.parquet": judgements([("q0", "d05", 0), ("q3", "d30", 1)])}
-    corpus = artifact(tmp_path / "one", "corpus", judged | texts())
-    assert dev_and_spans(corpus, published[1], load_documents(*published))[0].ids == ["q3", "q0"]
+    found = dev_and_spans(corpus, published[1], documents)[0].ids
+    held_out = [documents.ids[row] for row in holdout_rows(documents.ids)]
+    assert sorted(found) == sorted(held_out if asked is None else asked)
 
 
 def test_a_tenth_is_held_out_whatever_the_order():

@@ -4,8 +4,9 @@ import numpy as np
 import pyarrow as pa
 
 from rayhier.dataset.queries import Queries, load_answers, new_answers
-from rayhier.storage import files, schemas
-from rayhier.storage.artifact import Artifact, Record
+from rayhier.storage import schemas
+
+from ...toys import artifact
 
 NONE = np.zeros((0, 0), np.float32)
 
@@ -27,10 +28,11 @@ def test_new_answers():
 
 
 def test_answers_of_a_split(tmp_path):
-    for split, rows in {"train": [("a", "d1", 1), ("a", "d2", 0), ("b", "d1", 2)], "test": [("c", "d3", 1)]}.items():
-        table = pa.table(list(zip(*rows, strict=True)), schema=schemas.JUDGEMENTS)
-        files.write_parquet(tmp_path / "a", f"judgements/{split}.parquet", [table], schemas.JUDGEMENTS)
-    record = {"kind": "corpus", "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
-    corpus = Artifact(tmp_path, Record(**record, files=[], seconds=0))
+    splits = {"train": [("a", "d1", 1), ("a", "d2", 0), ("b", "d1", 2)], "test": [("c", "d3", 1)]}
+    tables = {
+        f"judgements/{split}.parquet": pa.table(list(zip(*rows, strict=True)), schema=schemas.JUDGEMENTS)
+        for split, rows in splits.items()
+    }
+    corpus = artifact(tmp_path, "corpus", tables)
     assert load_answers(corpus, "train") == {"d1"}
     assert load_answers(corpus, "test") == {"d3"}

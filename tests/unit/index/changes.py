@@ -1,12 +1,9 @@
 """What the tests of changed leaf maps share: new documents, a compaction without Ray, and what a version holds."""
 
-from rayhier.index.compact import replace_shards
-from rayhier.index.gather import VersionRows
-from rayhier.index.shards import write_shard
+from rayhier.index.compact import compact_here
 from rayhier.model.encoded import Encoded
-from rayhier.storage import leaf_map
-from rayhier.storage.leaf_map import LeafMap, ranges
 
+from ...toys import job
 from .conftest import M, documents, unit
 
 FACTOR = 50.0
@@ -16,22 +13,8 @@ def batch(ids, seed=9):
     return [(documents(ids), Encoded.of(unit(seed, len(ids), M)))]
 
 
-def compacted(root, shards=2):
-    """Do what the Ray adapter does, without Ray."""
-    base, made = gathered(root, shards)
-    return leaf_map.commit(root, replace_shards(base.manifest, made))
-
-
-def gathered(root, shards=2):
-    """The newest version, and its rows in new shards."""
-    base = LeafMap.open(root)
-    made = []
-    for first, last in ranges(base.manifest.counts, shards):
-        leaves = range(first, last)
-        tables = VersionRows(base).rows(leaves)
-        name = f"data/compacted-{base.manifest.version:06d}-{first:05d}.parquet"
-        made.append(write_shard(root, name, tables, leaves, base.manifest.counts, words=base.manifest.words))
-    return base, made
+def compacted(root):
+    return compact_here(job(index={"shards": 2}), root)
 
 
 def content(there):

@@ -11,13 +11,13 @@ import torch
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.spec import JobSpec
 from rayhier.storage import schemas
 
 from ...draws import unit
+from ...toys import job
 
 N, M, L = 200, 8, 12
-LEAST = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
+SPEC = job(router={"type": "learned_ivf"}, index={"vectors": "float32", "leaves_per_document": 2})
 
 
 @pytest.fixture
@@ -45,9 +45,7 @@ def assign():
     router = LearnedIvfRouter(M, L, 0)
     router.begin(torch.from_numpy(unit(1, L, M)))
     router.cells.border.fill_(0.2)
-    index = {"vectors": "float32", "leaves_per_document": 2}
-    spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "index": index})
-    return Assigner(router.requires_grad_(requires_grad=False), spec)
+    return Assigner(router.requires_grad_(requires_grad=False), SPEC)
 
 
 @pytest.fixture

@@ -35,44 +35,12 @@ def test_an_added_document_lies_where_a_build_would_put_it(made, folder):
     assert {key: row for key, row in after.items() if key[0] in ids} == wanted
 
 
-@pytest.mark.parametrize("batches", [batch(["new", "d007"]), batch(["x"]) + batch(["x"], 3), batch(["x", "y", "x"])])
-def test_an_id_that_is_there_is_refused(made, batches):
-    with pytest.raises(InputError, match=r"ids: 1 (in the index already|given more than once).*nothing was changed"):
-        change.add(made.root, made.assign, batches, FACTOR)
-    assert leaf_map.versions(made.root) == [1]
-
-
 @pytest.mark.parametrize("late", range(7))
-def test_an_id_that_is_there_is_refused_in_any_batch(made, monkeypatch, late):
-    """Though the ids of the index are read only now and then."""
-    scans, find = [], change.find
-    monkeypatch.setattr(change, "find", lambda *given: scans.append(1) or find(*given))
+def test_an_id_that_is_there_is_refused_in_any_batch(made, late):
     batches = [batch([f"new{number}" if number != late else "d003"])[0] for number in range(7)]
     with pytest.raises(InputError, match=r"ids: 1 in the index already \(version 1\): 'd003'"):
         change.add(made.root, made.assign, iter(batches), FACTOR)
-    assert len(scans) <= 4
     assert leaf_map.versions(made.root) == [1]
-
-
-def test_vectors_of_another_dimension_are_refused(made):
-    with pytest.raises(InputError, match="vectors: got dimension 5; allowed: 8, the index's"):
-        change.add(made.root, made.assign, [(documents(["a"]), Encoded.of(unit(0, 1, 5)))], FACTOR)
-    assert leaf_map.versions(made.root) == [1]
-
-
-def test_nothing_to_add_is_refused(made):
-    with pytest.raises(InputError, match="documents: got none"):
-        change.add(made.root, made.assign, [], FACTOR)
-
-
-@pytest.mark.parametrize(
-    ("ids", "said"), [(["d003", "nobody"], "ids: 1 not in the index.*'nobody'"), ([], "ids: got none")]
-)
-def test_unknown_ids_are_refused(made, ids, said):
-    before = files.below(made.root)
-    with pytest.raises(InputError, match=said):
-        change.delete(made.root, ids)
-    assert files.below(made.root) == before
 
 
 def test_a_leaf_that_is_full_takes_no_more(made):
@@ -112,3 +80,19 @@ def test_a_rollback_with_a_key_is_made_once(made):
     assert change.restore(made.root, 1, key="k").manifest == before
     assert change.restore(made.root, 1, key="other").manifest.documents == before.documents + 1
     assert [each.key for each in LeafMap.open(made.root).manifest.rollbacks] == ["k", "other"]
+
+
+def test_a_damaged_file_is_named_by_whoever_reads_it(made):
+    shard = LeafMap.open(made.root).manifest.shards[1]
+    path = made.root / shard.file.name
+    whole = path.read_bytes()
+    page = bytes(one ^ 255 if 100 <= number < 140 else one for number, one in enumerate(whole))
+    for damaged in (whole[: len(whole) // 2], page, None):
+        path.unlink() if damaged is None else files.replace(path, damaged)
+        for work in (
+            lambda: change.add(made.root, made.assign, batch(["new"]), FACTOR),
+            lambda: change.delete(made.root, ["d001"]),
+        ):
+            with pytest.raises(InputError, match=f"{shard.file.name}: cannot be read: .*rebuild"):
+                work()
+    assert leaf_map.versions(made.root) == [1]

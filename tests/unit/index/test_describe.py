@@ -8,8 +8,9 @@ import pytest
 
 from rayhier.index.describe import FEW, FEWEST, KEYWORDS, counted, describe, keywords
 from rayhier.index.display import DisplayTree
-from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
+
+from ..search.maps import leaf_rows
 
 LEAVES = 4
 FLAT = np.arange(LEAVES)[:, None]
@@ -36,7 +37,7 @@ DOCUMENTS, SIZE, COMMON, OWN = 300, 120, 900, 60
 @pytest.fixture
 def tree():
     """Twelve leaves, which are 0, 2, 4, ... and 1, 3, 5, ... of two nodes: a group's leaves are not neighbours."""
-    return DisplayTree([np.zeros(2, np.int64), np.arange(12) % 2], np.arange(12), grouped=True)
+    return DisplayTree([np.zeros(2, np.int64), np.arange(12) % 2], grouped=True)
 
 
 @pytest.fixture
@@ -53,17 +54,10 @@ def texts():
 
 def described(root, write_map, texts, tree, shards):
     leaf_N, made = texts
-    columns = [
-        [f"d{row}" for row in range(len(made))],
-        pa.array(leaf_N, pa.int32()),
-        pa.array([0] * len(made), pa.int8()),
-        pa.array([[leaf] for leaf in leaf_N.tolist()], pa.list_(pa.int32())),
-        pa.array(np.random.default_rng(1).random(len(made)), pa.float32()),
-        pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(2 * len(made), np.float16)), 2),
-        [""] * len(made),
-        made,
-    ]
-    write_map(root, pa.table(columns, schema=schemas.leaf_map(2, "float16")), len(tree.leaf_L), shards)
+    ids, likely = [f"d{row}" for row in range(len(made))], np.random.default_rng(1).random(len(made)).tolist()
+    leaves = [[leaf] for leaf in leaf_N.tolist()]
+    rows = leaf_rows(leaves, np.zeros((len(made), 2), np.float16), doc_id=ids, text=made, log_prob=likely)
+    write_map(root, rows, tree.counts[-1], shards)
     return describe(LeafMap.open(root), tree)
 
 

@@ -17,13 +17,13 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router
 from rayhier.search.request.answer import answers
 from rayhier.search.segment.leaf_scan import LeafScan
-from rayhier.spec import InputError, JobSpec
+from rayhier.spec import InputError
 from rayhier.storage import leaf_map
 from rayhier.storage.change_log import Change, ChangeLog
 from rayhier.storage.leaf_map import LeafMap
 
 from .changes import FACTOR, batch, compacted, content, vectors_of
-from .conftest import LEAST, L, M, N, documents, unit
+from .conftest import SPEC, L, M, N, documents, unit
 
 
 def test_two_writers_at_once_both_land(made):
@@ -63,9 +63,6 @@ def test_two_writers_of_one_id_one_is_refused(made):
     verify(made.root)
 
 
-SPEC = JobSpec.model_validate(
-    {**LEAST, "router": {"type": "learned_ivf"}, "index": {"vectors": "float32", "leaves_per_document": 2}}
-)
 WRITES = st.tuples(
     st.sampled_from(["add", "upsert", "delete", "rollback", "put", "drop"]),
     st.lists(st.integers(0, 30), min_size=1, max_size=4, unique=True),

@@ -57,17 +57,6 @@ def test_a_writer_reads_on_beside_a_compaction_and_a_vacuum(made):
     assert verify(made.root)[-1] == 4
 
 
-def test_an_id_that_another_writer_adds_meanwhile_is_refused(made):
-    def slow():
-        yield batch(["a"])[0]
-        change.add(made.root, made.assign, batch(["a"], 4), FACTOR)
-        yield batch(["b"])[0]
-
-    with pytest.raises(InputError, match=r"ids: 1 in the index already \(version 2\): 'a'"):
-        change.add(made.root, made.assign, slow(), FACTOR)
-    assert verify(made.root) == [1, 2]
-
-
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_version_whose_files_are_gone_or_cut_is_not_published(made, cut):
     def unlucky():

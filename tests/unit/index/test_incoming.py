@@ -5,16 +5,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rayhier.index import incoming
 from rayhier.index.incoming import batches
 from rayhier.model.encoded import Encoded
-from rayhier.spec import InputError, JobSpec
+from rayhier.spec import InputError
 
-from .conftest import LEAST
+from ...toys import job
 
-CORPUS = JobSpec.model_validate(
-    {**LEAST, "corpus": {"type": "jsonl", "documents": "nowhere.jsonl"}, "router": {"type": "ehi"}}
-).corpus
+CORPUS = job(corpus={"type": "jsonl", "documents": "nowhere.jsonl"}, router={"type": "ehi"}).corpus
 
 
 def read(path, encode=None, **options):
@@ -52,9 +49,7 @@ def test_vectors_that_a_file_brings_are_taken_as_they_are(tmp_path):
     assert (table["doc_id"].to_pylist(), found.numpy.tolist()) == (["a", "b"], vectors)
 
 
-@pytest.mark.parametrize("small", [0, 1 << 20])
-def test_a_file_is_read_alike_at_once_and_in_batches(tmp_path, small, monkeypatch):
-    monkeypatch.setattr(incoming, "SMALL", small)
+def test_a_file_is_read_in_batches(tmp_path):
     lines = [f'{{"id": "d{n}", "text": "text {n}"}}' for n in range(7)]
     (tmp_path / "more.jsonl").write_text("\n\n".join(lines) + "\n")
 

@@ -23,10 +23,7 @@ from rayhier.storage import leaf_map
 from rayhier.storage.leaf_map import LeafMap
 
 from .changes import FACTOR, batch, content
-from .conftest import LEAST, M, N, documents, unit
-
-INDEX = {"vectors": "float32", "leaves_per_document": 2}
-SPEC = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "index": INDEX})
+from .conftest import SPEC, M, N, documents, unit
 
 
 def router_of(there, made):

@@ -9,28 +9,6 @@ from rayhier.storage.leaf_map import LeafMap
 from .changes import FACTOR, batch, content
 
 
-def added(made, count, first=0):
-    for number in range(first, first + count):
-        change.add(made.root, made.assign, batch([f"n{number}a", f"n{number}b"], number), FACTOR)
-    return LeafMap.open(made.root)
-
-
-def test_sixteen_small_files_become_one(made):
-    built = LeafMap.open(made.root).manifest
-    assert pack.pack(made.root) is None
-    before = added(made, pack.WIDTH)
-    change.delete(made.root, ["n3a", "d001"])
-    before = change.upsert(made.root, made.assign, batch(["n4a"], 77), FACTOR)
-    after = pack.pack(made.root)
-    assert content(after) == content(before)
-    assert content(LeafMap.open(made.root)) == content(before)
-    assert after.manifest.change == "pack"
-    assert len(after.manifest.shards) == len(built.shards) + 1
-    assert (after.manifest.documents, after.manifest.counts) == (before.manifest.documents, before.manifest.counts)
-    assert pack.pack(made.root) is None
-    verify(made.root)
-
-
 def test_files_of_many_folds_are_few(made, monkeypatch):
     monkeypatch.setattr(pack, "WIDTH", 4)
     log = ChangeLog(made.root)

@@ -10,11 +10,11 @@ from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.index.stats import SURPRISE, Stats
 from rayhier.model.encoded import Encoded
-from rayhier.spec import JobSpec
 from rayhier.storage.leaf_map import LeafMap
 
+from ...toys import job
 from .changes import FACTOR, content
-from .conftest import LEAST, L, M, N, documents, unit
+from .conftest import L, M, N, documents, unit
 
 WIDTH = 128
 """Numbers of a stream's vectors."""
@@ -49,7 +49,7 @@ def test_crowding_wants_maintenance_where_leaves_can_be_split(made):
 
 def of_leaves(leaves):
     """A spec that makes so many leaves, of however many documents, or `auto` of them."""
-    return JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf", "branching": leaves}})
+    return job(router={"type": "learned_ivf", "branching": leaves})
 
 
 def test_empty_leaves_want_maintenance(made):

@@ -13,7 +13,7 @@ from rayhier.job import plan as planning
 from rayhier.job import rates
 from rayhier.job.estimate import stage_cost
 from rayhier.job.outline import NOT_EVALUATED, notes, show
-from rayhier.job.plan import make_plan, size_of
+from rayhier.job.plan import fingerprint, make_plan, size_of
 from rayhier.spec import InputError, load
 
 READING = ("cross_encoder", "scores", "factors")
@@ -103,70 +103,10 @@ def test_factors_of_a_seed_depend_on_no_other_seeds(tiny_corpus: Path, tiny_mode
     assert {evaluation.inputs["factors.0"], evaluation.inputs["factors.1"]} == {s.fingerprint for s in both.values()}
 
 
-def test_any_recall_is_read_from_one_calibration(tiny_spec: Callable[..., Path]) -> None:
-    spec = tiny_spec(search="{k: 10, beam: {recall: 0.9}}")
-    first, lower, fewer = (
-        fingerprints(spec, *overrides) for overrides in ((), ("search.beam.recall=0.8",), ("search.k=5",))
-    )
-    assert list(first) == ["corpus", "embed", "test", "train seed 0", "index seed 0", "calibrate seed 0", "evaluate"]
-    assert {name for name in first if first[name] != lower[name]} == {"evaluate"}
-    assert {name for name in first if first[name] != fewer[name]} == {"calibrate seed 0", "evaluate"}
-    assert "calibrate seed 0" not in fingerprints(spec, "search.beam=2", "search.hybrid.weight=0.2")
-
-
-def test_a_weight_is_chosen_where_dev_queries_may_be(tiny_spec: Callable[..., Path]) -> None:
-    spec = tiny_spec()
-    first = fingerprints(spec)
-    assert "calibrate seed 0" in first
-    for overrides in (("search.mode=dense",), ("search.mode=hybrid",), ("search.beam=3",)):
-        other = fingerprints(spec, *overrides)
-        assert {name for name in first if first[name] != other[name]} == {"evaluate"}
-    for overrides in (("search.hybrid.weight=0.2",), ("search.hybrid.fuse=rank",), ("index.words=false",)):
-        assert "calibrate seed 0" not in fingerprints(spec, *overrides)
-
-
-def test_the_weight_beside_a_cross_encoder_is_chosen_anew_where_other_documents_are_read(
-    tiny_spec: Callable[..., Path], tiny_model: Path
-) -> None:
-    search = "{k: 10, rerank: {type: rnr, budget: 60, pool: 100}}"
-    spec = tiny_spec(search=search, cross_encoder=f"{{model: {tiny_model}}}")
-    first = fingerprints(spec)["calibrate seed 0"]
-    for same in ("search.rerank.budget=70", "search.rerank.pool=200"):  # fifty are read of those
-        assert fingerprints(spec, same)["calibrate seed 0"] == first
-    for other in ("search.rerank.budget=20", "search.rerank.pool=all", "search.k=20", "search.mode=dense"):
-        assert fingerprints(spec, other)["calibrate seed 0"] != first
-
-
-@pytest.mark.parametrize(
-    ("given", "changes"),
-    [
-        ((), True),
-        (("encoder.adopt=always",), False),
-        (("train={type: ehi}", "router={type: ehi}"), False),
-        (("train={type: retreever}", "router={type: retreever, depth: 3}", "encoder.train=none"), False),
-    ],
-    ids=["auto", "always", "joint", "no encoder trains"],
-)
-def test_words_train_anew_only_where_they_decide_which_encoder_is_kept(
-    given: tuple[str, ...], changes: bool, tiny_spec: Callable[..., Path]
-) -> None:
-    with_words, without = (fingerprints(tiny_spec(), *given, f"index.words={words}") for words in ("true", "false"))
-    assert (with_words["train seed 0"] != without["train seed 0"]) == changes
-
-
 def test_check_looks_at_no_data(tiny_spec: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     spec = tiny_spec(corpus="{type: beir, path: nowhere}", encoder="{model: nowhere}", workdir="/proc/nowhere")
     assert run.main([str(spec), "--check"]) == 0
     assert capsys.readouterr().out == f"{spec}: ok\n"
-
-
-@pytest.mark.parametrize(
-    "override",
-    ["name=other", "workdir=WORK", "cluster.embed.workers=1", "cluster.train.cpus=2"],
-)
-def test_what_is_no_part_of_a_fingerprint(override: str, tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
-    spec = tiny_spec()
-    assert fingerprints(spec, override.replace("WORK", str(tmp_path / "elsewhere"))) == fingerprints(spec)
 
 
 def test_a_copy_of_corpus_and_model_elsewhere_is_the_same(
@@ -182,50 +122,93 @@ def test_a_copy_of_corpus_and_model_elsewhere_is_the_same(
     assert fingerprints(spec, f"corpus.path={corpus}", f"encoder.model={model}") == before
 
 
-CHANGES = {
-    "corpus.passages={words: 50, stride: 50}": STAGES,
-    "encoder.max_length=16": STAGES[1:],
-    "encoder.precision=bfloat16": STAGES[1:],
-    "router.branching=4": STAGES[3:],
-    "train.epochs=4": STAGES[3:],
-    "train.temperature=0.2": STAGES[3:],
-    "index.leaves_per_document=1": STAGES[3:],
-    "index.vectors=float16": STAGES[4:],
-    "search.beam=3": STAGES[6:],
-    "evaluate.lists=4": STAGES[6:],
+RECALL = {"search": "{k: 10, beam: {recall: 0.9}}"}
+READS = {"search": "{k: 10, rerank: {type: rnr, budget: 60, pool: 100}}", "cross_encoder": "{model: MODEL}"}
+JOINT = {"router": "{type: ehi, branching: 8}", "train": "{type: ehi}"}
+FROZEN = {
+    "encoder": "{model: MODEL, train: none}",
+    "router": "{type: retreever, depth: 3}",
+    "train": "{type: retreever}",
 }
+CHANGES: list[tuple[dict[str, str], str, tuple[str, ...]]] = [
+    ({}, "name=other", ()),
+    ({}, "workdir=/tmp/elsewhere", ()),
+    ({}, "cluster.embed.workers=1", ()),
+    ({}, "cluster.train.cpus=2", ()),
+    ({}, "index.leaves_per_document=2", ()),  # what `auto` stands for
+    ({}, "corpus.passages={words: 50, stride: 50}", STAGES),
+    ({}, "encoder.max_length=16", STAGES[1:]),
+    ({}, "encoder.precision=bfloat16", STAGES[1:]),
+    ({}, "router.branching=4", STAGES[3:]),
+    ({}, "train.epochs=4", STAGES[3:]),
+    ({}, "train.temperature=0.2", STAGES[3:]),
+    ({}, "index.leaves_per_document=1", STAGES[3:]),
+    (JOINT, "index.leaves_per_document=2", STAGES[4:]),
+    ({}, "index.vectors=float16", STAGES[4:]),
+    ({}, "index.words=false", STAGES[3:]),  # words decide which encoder is kept
+    ({"encoder": "{model: MODEL, adopt: always}"}, "index.words=false", STAGES[4:]),
+    (JOINT, "index.words=false", STAGES[4:]),
+    (FROZEN, "index.words=false", STAGES[4:]),
+    ({}, "search.hybrid.weight=0.2", STAGES[5:]),
+    ({}, "search.hybrid.fuse=rank", STAGES[5:]),
+    (RECALL, "search.k=5", STAGES[5:]),
+    (READS, "search.rerank.budget=20", STAGES[5:]),
+    (READS, "search.rerank.pool=all", STAGES[5:]),
+    (READS, "search.k=20", STAGES[5:]),
+    (READS, "search.mode=dense", STAGES[5:]),
+    (READS, "search.rerank.budget=70", STAGES[6:]),  # fifty are read of those
+    (READS, "search.rerank.pool=200", STAGES[6:]),
+    (RECALL, "search.beam.recall=0.8", STAGES[6:]),
+    ({}, "search.beam=3", STAGES[6:]),
+    ({}, "search.mode=dense", STAGES[6:]),
+    ({}, "search.mode=hybrid", STAGES[6:]),
+    ({}, "evaluate.lists=4", STAGES[6:]),
+]
+"""Lines of a spec, what is set, and the stages that are made again or no longer."""
 
 
-@pytest.mark.parametrize("override", CHANGES)
-def test_a_change_makes_its_stage_and_those_after_it_anew(override: str, tiny_spec: Callable[..., Path]) -> None:
-    spec = tiny_spec()
+@pytest.mark.parametrize(("lines", "override", "stages"), CHANGES)
+def test_a_change_makes_its_stage_and_those_after_it_anew(
+    lines: dict[str, str], override: str, stages: tuple[str, ...], tiny_spec: Callable[..., Path], tiny_model: Path
+) -> None:
+    spec = tiny_spec(**{name: line.replace("MODEL", str(tiny_model)) for name, line in lines.items()})
     before, after = fingerprints(spec), fingerprints(spec, override)
-    changed = {title.split()[0] for title in before if before[title] != after[title]}
-    assert changed == set(CHANGES[override])
+    assert "calibrate seed 0" in before
+    changed = {title.split()[0] for title in before if before[title] != after.get(title)}
+    assert (changed, after.keys() - before.keys()) == (set(stages), set())
 
 
 def _append(path: Path, text: str) -> None:
     path.write_text(path.read_text() + text)
 
 
-TEST_ALONE = {
-    "a test query and its judgement": ("queries.jsonl", '{"_id": "new", "text": "a new one"}\n', "new\td3\t1\n"),
-    "another judgement of a test query": (None, "", "q200\td5\t1\n"),
-    "a query that nothing judges": ("queries.jsonl", '{"_id": "new", "text": "a new one"}\n', ""),
+APPENDED = {
+    "a test query and its judgement": ("queries.jsonl", '{"_id": "new", "text": "a new one"}\n', "new\td3\t1\n", False),
+    "another judgement of a test query": ("queries.jsonl", "", "q200\td5\t1\n", False),
+    "a query that nothing judges": ("queries.jsonl", '{"_id": "new", "text": "a new one"}\n', "", False),
+    "a document": ("corpus.jsonl", '{"_id": "new", "text": "one more"}\n', "", True),
 }
+"""What is appended to a file and to the judgements of test, and whether all is made again or what only a test reads."""
 
 
-@pytest.mark.parametrize("name", TEST_ALONE)
+@pytest.mark.parametrize("name", APPENDED)
 def test_what_only_a_test_reads_changes_nothing_that_was_trained(
     name: str, tiny_spec: Callable[..., Path], tiny_corpus: Path
 ) -> None:
-    spec, (file, query, judgement) = tiny_spec(), TEST_ALONE[name]
+    spec, (file, row, judgement, changes_all) = tiny_spec(), APPENDED[name]
     before = fingerprints(spec)
-    if file:
-        _append(tiny_corpus / file, query)
+    _append(tiny_corpus / file, row)
     _append(tiny_corpus / "qrels" / "test.tsv", judgement)
     after = fingerprints(spec)
-    assert {title.split()[0] for title in before if before[title] != after[title]} == {"test", "evaluate"}
+    changed = {title.split()[0] for title in before if before[title] != after[title]}
+    assert changed == set(STAGES if changes_all else ("test", "evaluate"))
+
+
+def test_a_fingerprint_is_of_names_and_values_in_any_order() -> None:
+    """Of other code too, so that what is published stays published."""
+    assert fingerprint(a={"y": [2, None], "x": 1}, text="λ") == "13722696cd25"
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        fingerprint(a=float("nan"))
 
 
 def test_a_changed_train_query_changes_everything(tiny_spec: Callable[..., Path], tiny_corpus: Path) -> None:
@@ -289,30 +272,12 @@ def test_a_stage_that_the_spec_has_not_is_refused(
     assert capsys.readouterr().err.startswith("error: --stage: got generate without train.generated; allowed: ")
 
 
-def test_a_joint_model_knows_nothing_of_second_leaves(tiny_spec: Callable[..., Path]) -> None:
-    spec = tiny_spec(router="{type: ehi, branching: 8}")
-    before, after = fingerprints(spec), fingerprints(spec, "index.leaves_per_document=2")
-    assert {title.split()[0] for title in before if before[title] != after[title]} == {"index", "calibrate", "evaluate"}
-
-
-def test_two_leaves_are_what_auto_stands_for(tiny_spec: Callable[..., Path]) -> None:
-    assert fingerprints(tiny_spec()) == fingerprints(tiny_spec(), "index.leaves_per_document=2")
-
-
 def test_a_workdir_of_another_format_is_refused(tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
     work = tmp_path / "older"
     work.mkdir()
     (work / "current.json").write_text('{"format": 1}')
     with pytest.raises(InputError, match=r"current\.json: format 1, not 4: .* use another workdir"):
         make_plan(load(tiny_spec(), [f"workdir={work}"]))
-
-
-def test_a_changed_source_changes_everything(tiny_spec: Callable[..., Path], tiny_corpus: Path) -> None:
-    spec = tiny_spec()
-    before = fingerprints(spec)
-    with (tiny_corpus / "corpus.jsonl").open("a") as opened:
-        opened.write('{"_id": "new", "text": "one more"}\n')
-    assert not set(before.values()) & set(fingerprints(spec).values())
 
 
 def test_a_seed_is_part_of_its_model_and_index_alone(tiny_spec: Callable[..., Path]) -> None:
@@ -564,8 +529,3 @@ def test_a_missing_split_is_answered_with_splits_that_work(tiny_spec: Callable[.
     (tiny_corpus / "qrels" / "test.tsv").unlink()
     with pytest.raises(InputError, match=r"evaluate\.split: got 'test', .* allowed: dev$"):
         make_plan(load(tiny_spec()))
-
-
-def test_a_second_leaf_counts_where_there_is_one(tiny_spec: Callable[..., Path]) -> None:
-    one, two = "index.leaves_per_document=1", "index.leaves_per_document=2"
-    assert fingerprints(tiny_spec(), two) != fingerprints(tiny_spec(), one)

@@ -4,22 +4,19 @@ import pytest
 from pydantic import ValidationError
 
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
+from rayhier.spec.train import ContrastTraining
+
+from ...toys import job
 
 PARTNER = {"learned_ivf": "contrast", "ehi": "ehi"}
-
-
-def job(index=None, **sections):
-    least = {"name": "test", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
-    return JobSpec.model_validate({**least, **sections, "index": index or {}})
 
 
 @pytest.mark.parametrize(("router", "leaves"), [("learned_ivf", 2), ("ehi", 1), ("hce", 1)])
 def test_leaves_per_document(router, leaves):
     given = {"type": router}
     assert job(router=given).leaves_per_document == leaves
-    assert job({"leaves_per_document": "auto"}, router=given).leaves_per_document == leaves
-    assert [job({"leaves_per_document": n}, router=given).leaves_per_document for n in (1, 2)] == [1, 2]
+    assert job(index={"leaves_per_document": "auto"}, router=given).leaves_per_document == leaves
+    assert [job(index={"leaves_per_document": n}, router=given).leaves_per_document for n in (1, 2)] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -32,17 +29,7 @@ def test_leaves_per_document(router, leaves):
     ],
 )
 def test_rows_per_document(router, index, rows):
-    assert job(index, router={"type": router}).rows_per_document == rows
-
-
-@pytest.mark.parametrize(
-    ("training", "kind", "epochs", "batch"),
-    [(ContrastTraining, "contrast", "auto", 256), (EhiTraining, "ehi", 20, 64), (HceTraining, "hce", "auto", 256)],
-)
-def test_epochs_and_batches(training, kind, epochs, batch):
-    assert (training(type=kind).epochs, training(type=kind).batch_size) == (epochs, batch)
-    given = training(type=kind, epochs=3, batch_size=7)
-    assert (given.epochs, given.batch_size) == (3, 7)
+    assert job(index=index, router={"type": router}).rows_per_document == rows
 
 
 @pytest.mark.parametrize(
@@ -93,11 +80,6 @@ def test_the_phases_of_a_training(pairs, train, router, phases):
     found = job(train={"type": train}, router={"type": router}).phases(pairs, 5120)
     assert found == phases
     assert list(found) == list(phases)
-
-
-def test_hce_alone_fills_a_learned_ivf_and_its_nodes_need_it():
-    assert job(train={"type": "hce"}).router.type == "learned_ivf"
-    assert job(router={"type": "hce"}).train.type == "hce"
 
 
 def test_leaves_of_hce_are_nodes_of_its_tree():
@@ -235,7 +217,7 @@ REFUSED = {
 def test_what_does_not_go_together_is_refused(name):
     given, said = REFUSED[name]
     with pytest.raises(ValidationError) as refused:
-        job(given.get("index"), **{key: value for key, value in given.items() if key != "index"})
+        job(**given)
     assert said in str(refused.value)
 
 
@@ -243,7 +225,6 @@ def test_what_does_not_go_together_is_refused(name):
 @pytest.mark.parametrize("words", [True, False])
 def test_a_settled_spec_is_one_that_can_be_read_again(words, weight):
     """Searches open an index by the settled spec, which current.json holds."""
-    given = {"name": "a", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "m"}}
-    settled = JobSpec.model_validate({**given, "index": {"words": words}}).settled(weight)
+    settled = job(index={"words": words}).settled(weight)
     assert JobSpec.model_validate(settled.model_dump(mode="json", by_alias=True)) == settled
     assert settled.search.mode == ("hybrid" if words and weight != 0 else "dense")

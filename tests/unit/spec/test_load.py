@@ -324,14 +324,6 @@ def test_shipped_specs_parse(path):
     assert load(path).name
 
 
-def test_shipped_specs_are_there():
-    assert {"quickstart.yaml", "scifact.yaml"} <= {path.name for path in SPECS.glob("*.yaml")}
-
-
-def test_scifact_takes_another_folder_by_set():
-    assert load(SPECS / "scifact.yaml", ["corpus.path=data/b"]).corpus.path == "data/b"
-
-
 def test_loading_brings_neither_torch_nor_ray():
     code = "import sys, rayhier.spec; print(*{'faiss', 'numpy', 'pyarrow', 'ray', 'torch'} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -50,7 +50,7 @@ def test_what_was_fetched_is_read_without_the_bucket(model, home):
     found = model.local("encoder")
     model.path("encoder/weights").unlink()
     assert model.local("encoder") == found
-    assert [path.name for path in home.iterdir()] == [found.parent.name]
+    assert list((home / "fetched").iterdir()) == [found.parent]
 
 
 def test_a_damaged_copy_is_fetched_again(model):
@@ -62,7 +62,7 @@ def test_a_damaged_original_is_refused_and_not_kept(model, home):
     model.path("encoder/weights").write_bytes(b"x")
     with pytest.raises(InputError, match="is not the file that was published"):
         model.local("encoder")
-    assert list(home.iterdir()) == []
+    assert list((home / "fetched").iterdir()) == []
 
 
 BYTES = 1_000

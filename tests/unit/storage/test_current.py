@@ -1,26 +1,19 @@
 """current.json names the artifacts that search and index open."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from rayhier.spec import InputError, JobSpec
+from rayhier.spec import InputError
 from rayhier.storage import current
 from rayhier.storage.current import Current
 
-SPEC = JobSpec.model_validate(
-    {
-        "name": "a",
-        "workdir": "runs/a",
-        "corpus": {"type": "python_docs"},
-        "encoder": {"model": "m"},
-        "router": {"type": "learned_ivf"},
-    }
-)
+from ...toys import job
 
 
 def test_reading_back(folder):
-    written = Current(spec=SPEC, artifacts={"index": "0123456789ab"}, seeds={"1": {"index": "ba9876543210"}})
+    written = Current(spec=job(), artifacts={"index": "0123456789ab"}, seeds={"1": {"index": "ba9876543210"}})
     current.write(folder, written)
     assert current.read(folder) == written
 
@@ -47,6 +40,12 @@ def test_refused(folder, text, message):
         current.read(folder)
 
 
+def test_a_workdir_of_0_2_0_is_refused_by_name():
+    asset = Path(__file__).parents[2] / "assets" / "workdir-0.2.0" / "work"
+    with pytest.raises(InputError, match=r"workdir-0\.2\.0/work/current\.json: format 3, not 4: .* another version"):
+        current.read(asset)
+
+
 def test_a_kind_that_is_not_there(folder):
     with pytest.raises(InputError, match="names no index"):
-        current.artifact(folder, Current(spec=SPEC, artifacts={}), "index")
+        current.artifact(folder, Current(spec=job(), artifacts={}), "index")

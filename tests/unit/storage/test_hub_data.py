@@ -1,9 +1,8 @@
 """Which commit a data set of the hub is at, asked of a hub on this machine."""
 
 import json
+import os
 import socket
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
 
 import pytest
 from huggingface_hub import constants
@@ -14,40 +13,22 @@ from rayhier.storage import hub_data
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-class Hub(BaseHTTPRequestHandler):
-    """Knows the branch `main` of team/set, nothing else."""
-
-    def do_GET(self):
-        found = self.path in ("/api/datasets/team/set", "/api/datasets/team/set/revision/main")
-        body = json.dumps({"id": "team/set", "sha": COMMIT, "siblings": []} if found else {"error": "?"}).encode()
-        self.send_response(200 if found else 404)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *arguments):
-        pass
-
-
 @pytest.fixture
-def served(monkeypatch):
-    server = HTTPServer(("127.0.0.1", 0), Hub)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    yield
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def hub(answering, monkeypatch):
+    """`hub(GET=(status, body))`: what a hub on this machine says."""
+    monkeypatch.setattr(constants, "ENDPOINT", os.environ["AWS_ENDPOINT_URL"])
+    return answering
 
 
 @pytest.mark.parametrize("path", ["team/set", "team/set@main"])
-def test_the_hub_says_which_commit_a_branch_is(served, path):
+def test_the_hub_says_which_commit_a_branch_is(hub, path):
+    hub(GET=(200, json.dumps({"id": "team/set", "sha": COMMIT, "siblings": []})))
     assert hub_data.commit("corpus.path", path) == COMMIT
 
 
 @pytest.mark.parametrize("path", ["team/other", "team/set@v2"])
-def test_what_the_hub_does_not_know_is_refused(served, path):
+def test_what_the_hub_does_not_know_is_refused(hub, path):
+    hub(GET=(404, '{"error": "?"}'))
     with pytest.raises(
         InputError, match=f"corpus.path: got '{path}': no such folder, and http://127.* allowed: a fold"
     ):

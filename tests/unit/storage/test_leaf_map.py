@@ -3,6 +3,7 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -12,21 +13,13 @@ from rayhier.storage.files import seal
 from rayhier.storage.leaf_map import LeafMap, Manifest, check_built, publish, republish, versions
 from rayhier.storage.shard import Removal, Shard
 
-ROWS = {
-    "doc_id": ["a", "b", "c"],
-    "leaf": [0, 0, 2],
-    "rank": [0, 0, 0],
-    "leaves": [[0], [0], [2]],
-    "log_prob": [-0.1, -0.2, -0.3],
-    "vector": [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]],
-    "title": ["", "", ""],
-    "text": ["x", "y", "z"],
-}
+from ..search.maps import leaf_rows
 
 
 def write(root, version=1):
-    schema = schemas.leaf_map(2, "float16")
-    file = files.write_parquet(root, "data/0.parquet", [pa.table(ROWS, schema=schema)], schema)
+    vectors = np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]], np.float16)
+    rows = leaf_rows([[0], [0], [2]], vectors, doc_id=["a", "b", "c"], text=["x", "y", "z"])
+    file = files.write_parquet(root, "data/0.parquet", [rows], rows.schema)
     return Manifest(
         version=version,
         parent=None,
@@ -49,38 +42,6 @@ def test_the_built_version_is_what_evaluation_measures(folder):
         check_built(index)
     publish(folder, write(folder))
     check_built(index)
-
-
-def test_publish_and_open(folder):
-    manifest = write(folder)
-    assert publish(folder, manifest)
-    leaf_map = LeafMap.open(folder)
-    assert leaf_map.manifest == manifest
-    table = leaf_map.read(manifest.shards[0], ["doc_id", "leaf"])
-    assert table.to_pydict() == {"doc_id": ["a", "b", "c"], "leaf": [0, 0, 2]}
-
-
-def test_a_version_is_published_once(folder):
-    manifest = write(folder)
-    assert publish(folder, manifest)
-    assert not publish(folder, manifest.model_copy(update={"documents": 99}))
-    assert LeafMap.open(folder).manifest.documents == 3
-
-
-def test_the_newest_version_is_opened(folder):
-    for version in (9, 10, 2):
-        publish(folder, write(folder, version))
-    assert LeafMap.open(folder).manifest.version == 10
-
-
-def test_a_damaged_shard_is_named(folder):
-    manifest = write(folder)
-    publish(folder, manifest)
-    data = bytearray((folder / "data/0.parquet").read_bytes())
-    data[20] ^= 1
-    (folder / "data/0.parquet").write_bytes(data)
-    with pytest.raises(InputError, match=r"0\.parquet: SHA-256"):
-        LeafMap.open(folder).read(manifest.shards[0], ["doc_id"])
 
 
 def test_a_damaged_file_of_removed_ids_is_named(folder):
