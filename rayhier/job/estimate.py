@@ -15,9 +15,7 @@ from rayhier.spec.cluster import Workers as StageWorkers
 from rayhier.spec.cross_encoder import GROUPS, MOST_PAIRS, factor_passes
 from rayhier.spec.encoder import ENOUGH, FOLDS
 from rayhier.spec.search import MOST_QUERIES
-from rayhier.spec.train import QueryModel
 from rayhier.spec.train.common import MOST_DOCUMENTS
-from rayhier.spec.train.generated import MOST_READ, MOST_WRITTEN
 
 Workers = StageWorkers | TrainWorkers
 RATES = {
@@ -67,8 +65,6 @@ class Work:
     """Size of a text's vector, m."""
     generated: int = 0
     """Number of pairs of a generated query and a document."""
-    generator: int = 0
-    """Number of parameters, without embeddings, of the model that writes queries; 0 if no model writes queries."""
     reader: int = 0
     """Number of parameters, without embeddings, of the cross-encoder; 0 without one."""
 
@@ -111,10 +107,6 @@ def _cost(stage: str, spec: JobSpec, work: Work) -> Cost:
     cluster, encoding = spec.cluster, spec.encoder.precision
     texts = work.documents * tokens(spec, work.document_bytes)
     match stage:
-        case "generate" if isinstance(model := spec.train.generation, QueryModel):
-            written = work.generated * MOST_WRITTEN
-            read = work.generated / model.per_document * min(MOST_READ, 2 + work.document_bytes / BYTES_A_TOKEN)
-            return _passed(read + written, work.generator // 2, cluster.embed, "float32")
         case "embed":
             queries = (work.queries + work.generated) * tokens(spec, work.query_bytes)
             count = texts + queries + drawn_tokens(spec, work)

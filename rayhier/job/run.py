@@ -131,9 +131,9 @@ def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Output]:
 
             return lambda attempt: build_corpus(spec, attempt)
         case "generate" if (pairs := plan.pairs) is not None:
-            from rayhier.generate.ray import build as build_pairs
+            from rayhier.corpus.generated import build as build_pairs
 
-            return lambda attempt: build_pairs(spec, pairs, opened["corpus"], attempt)
+            return lambda attempt: build_pairs(pairs.path, opened["corpus"], spec.corpus.limits, attempt)
         case "embed":
             from rayhier.embed.ray import build as build_vectors
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from rayhier.spec.base import Rate, Section, Weight
-from rayhier.spec.train.generated import GeneratedSpec
+from rayhier.spec.train.generated import PairFile
 from rayhier.spec.train.pseudo_queries import PseudoQueries
 
 STEPS, FEWEST_EPOCHS = 300, 10
@@ -55,7 +55,7 @@ class Training(Section):
         return False
 
     @property
-    def generation(self) -> GeneratedSpec | None:
+    def generation(self) -> PairFile | None:
         """Settings of generated pairs, which are trained on in addition to judged pairs. None by default."""
         return None
 
