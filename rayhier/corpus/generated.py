@@ -1,6 +1,6 @@
 """The generate stage: reads a file of pairs of a document and a query that was written for it, in this process."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from rayhier.corpus.rows import Rows, collect
 from rayhier.progress import here, say
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Limits
-from rayhier.storage import columns, files, schemas
+from rayhier.storage import files, schemas
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.listing import NamedFile
@@ -37,24 +37,15 @@ def build(path: Path, corpus: Artifact, limits: Limits, attempt: Attempt) -> Out
 def read(path: Path, corpus: Artifact, limits: Limits) -> ParsedRows[Pair]:
     """Read accepted and rejected pairs of a file. InputError where no pair names a document of the corpus."""
     form = lines.Format(lambda line: check.pair(check.json_row(line), limits), ALLOWED)
-    names = document_names(corpus)
-    parsed = collect(distinct(known(lines.whole(NamedFile(path.name, path), form).rows, ids.IdSet(ids.of(names)))))
+    documents = ids.IdSet(ids.of(ids.of_documents(corpus)))
+    parsed = collect(distinct(known(lines.whole(NamedFile(path.name, path), form).rows, documents)))
     unknown = [rejection.value for _, rejection in parsed.rejected if rejection.reason == Reason.UNKNOWN_DOCUMENT]
     if unknown and not parsed.accepted:
         raise InputError(
             f"{KEY}: {path}: none of its {len(unknown):,} pairs names a document of the corpus (the first: "
-            f"{unknown[0]!r}); allowed: ids of its documents, such as {next(document_names(corpus))!r}"
+            f"{unknown[0]!r}); allowed: ids of its documents, such as {next(ids.of_documents(corpus))!r}"
         )
     return parsed
-
-
-def document_names(corpus: Artifact) -> Iterator[str]:
-    """Yield the ids that a pair may name: of documents, not of their passages."""
-    for name in corpus.names("documents/"):
-        path = corpus.path(name)
-        is_cut = schemas.PARENT.name in files.read_metadata(path).schema.to_arrow_schema().names
-        key = schemas.PARENT.name if is_cut else "doc_id"
-        yield from columns.read([path], [key])[key].unique().to_pylist()
 
 
 def known(rows: Rows[Pair], documents: Container[str]) -> Rows[Pair]:

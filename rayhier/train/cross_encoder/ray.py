@@ -2,7 +2,6 @@
 
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.cross_encoder_folder import CrossEncoderFolder
-from rayhier.storage.paths import locate
 from rayhier.train.cross_encoder.groups import TrainingGroups
 from rayhier.train.cross_encoder.phase import DEPTH, QUERIES, DevReranking, Reading, Recipe
 from rayhier.train.data import judged_pairs, sampled
@@ -49,7 +47,7 @@ def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: 
         apart = kept_apart(corpus, vectors, spec)
         if not train_queries(corpus, vectors, apart).answered:
             raise InputError(NO_PAIRS.format(corpus.folder))
-    config = {"model": str(folder.path), "corpus": str(corpus.folder), "vectors": str(vectors.folder)}
+    config = {"model": folder.path, "corpus": corpus, "vectors": vectors}
     epochs = 0 if reads.train is None else reads.train.epochs
     run_workers(train_worker, spec, config, attempt, PHASE, epochs)
     settings = Settings.model_validate(files.read_json(attempt.root / SETTINGS))
@@ -62,14 +60,11 @@ def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: 
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    spec = JobSpec.model_validate(config["spec"])
+    spec, root, corpus, vectors = (config[name] for name in ("spec", "root", "corpus", "vectors"))
     reads = _cross(spec)
     torch.set_num_threads(spec.cluster.train.cpus)
-    root, folder = locate(config["root"]), Path(config["model"])
-    corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
-    device = best_device()
     seed = None if reads.train is None else 0
-    model = load_cross_encoder(folder, reads.head, seed=seed).to(device)
+    model = load_cross_encoder(config["model"], reads.head, seed=seed).to(best_device())
     dev = _dev(corpus, vectors)
     with ExitStack() as stack:
         run = Run(spec, {}, config, stack)
