@@ -12,7 +12,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
 from rayhier.search.words.bm25 import Bm25Index
 from rayhier.spec.cross_encoder import GROUPS, Groups
-from rayhier.train.examples import Examples, KnownPositives
+from rayhier.train.examples import Examples
 from rayhier.train.pairs import draw, mine
 
 SHARPNESS, LEXICAL = 20.0, 0.3
@@ -52,13 +52,24 @@ class TrainingGroups:
     def _group(self, pair: int, mined_X: Ints, generator: np.random.Generator) -> TrainingGroup:
         query, answer = self.examples.pair_P2[pair].tolist()
         rows = [answer, *dict.fromkeys(mined_X[mined_X >= 0].tolist())]
-        everywhere = np.arange(len(self.texts))
-        rows += _fresh(self.known, query, rows, everywhere, 1 + self.spec.wrong - len(rows), generator)
+        rows += self._others(query, rows, generator)
         text = self.examples.query_texts[query]
         base_D = self.examples.document_NM[rows] @ self.examples.query_QM[query]
         score_N = self.words.scores(text)
         bm25_D = score_N[rows] / max(float(score_N.max()), 1e-9)
         return TrainingGroup(text, [self.texts[row] for row in rows], SHARPNESS * (base_D + LEXICAL * bm25_D))
+
+    def _others(self, query: int, taken: list[int], generator: np.random.Generator) -> list[int]:
+        """Draw wrong documents, from all, that a group lacks. Of a large corpus only some are drawn."""
+        n, count = len(self.texts), 1 + self.spec.wrong - len(taken)
+        if n <= 10 * count + 100:
+            drawn_X = generator.permutation(n)
+        else:
+            drawn_X = generator.integers(n, size=10 * count + 100)
+            drawn_X = drawn_X[np.sort(np.unique(drawn_X, return_index=True)[1])]
+        free = ~np.isin(drawn_X, taken) & ~self.known(np.full(len(drawn_X), query), drawn_X)
+        rows: list[int] = drawn_X[free][:count].tolist()
+        return rows
 
     def _nearest(self, part: slice, k: int) -> Ints:
         row_PK = nearest(self.examples.query_QM[self.query_P[part]], self.examples.document_NM, k)[0]
@@ -67,21 +78,3 @@ class TrainingGroups:
     def _sharing(self, part: slice, k: int) -> Ints:
         query_U, place = np.unique(self.query_P[part], return_inverse=True)
         return self.words.best([self.examples.query_texts[query] for query in query_U.tolist()], k)[1][place]
-
-
-def _fresh(
-    known: KnownPositives, query: int, taken: list[int], candidate_X: Ints, count: int, generator: np.random.Generator
-) -> list[int]:
-    drawn_X = (
-        generator.permutation(candidate_X)
-        if len(candidate_X) <= 10 * count + 100
-        else _some(candidate_X, count, generator)
-    )
-    free = ~np.isin(drawn_X, taken) & ~known(np.full(len(drawn_X), query), drawn_X)
-    rows: list[int] = drawn_X[free][:count].tolist()
-    return rows
-
-
-def _some(candidate_X: Ints, count: int, generator: np.random.Generator) -> Ints:
-    drawn_X = candidate_X[generator.integers(len(candidate_X), size=10 * count + 100)]
-    return np.asarray(drawn_X[np.sort(np.unique(drawn_X, return_index=True)[1])])

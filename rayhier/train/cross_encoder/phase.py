@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
-from rayhier.dataset.ranking import Ranking
+from rayhier.dataset.ranking import Ranking, take
 from rayhier.model.cross_encoder import CrossEncoder
 from rayhier.spec.cross_encoder import MOST_PAIRS, CrossEncoderSpec
 from rayhier.train.cross_encoder.groups import TrainingGroup, TrainingGroups
@@ -153,9 +153,5 @@ class DevReranking:
 
     def measured(self, score_QK: Floats) -> float:
         order_QK = np.argsort(-score_QK, axis=1, kind="stable")
-        ranked = replace(
-            self.base,
-            score_QK=np.take_along_axis(score_QK, order_QK, axis=1),
-            row_QK=np.take_along_axis(self.base.row_QK, order_QK, axis=1),
-        )
+        ranked = replace(self.base, score_QK=take(score_QK, order_QK), row_QK=take(self.base.row_QK, order_QK))
         return self.judge.mean(ranked)[MEASURE]

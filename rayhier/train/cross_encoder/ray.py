@@ -8,8 +8,6 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from rayhier.arrays import Floats, Ints
-from rayhier.cluster.kmeans import nearest
 from rayhier.dataset.documents import Documents, load_documents, load_texts, result_numbers
 from rayhier.dataset.holdout import held_queries
 from rayhier.dataset.queries import Queries, load_queries
@@ -18,7 +16,7 @@ from rayhier.model.cross_encoder import CrossEncoder, load_cross_encoder, save_c
 from rayhier.model.precision import best_device, resolve
 from rayhier.progress import say
 from rayhier.scores.scorer import SETTINGS, TRIED, PairScorer, Settings, read_pairs
-from rayhier.search.segment.exact import best_results
+from rayhier.search.segment.exact import exact_rows
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cross_encoder import CrossEncoderSpec, CrossEncoderTraining
 from rayhier.storage import columns, files
@@ -90,7 +88,9 @@ def _phase(
     dev: DevReranking | None,
 ) -> Reading:
     reads = _cross(spec)
-    groups = _groups(corpus, vectors, kept_apart(corpus, vectors, spec))
+    queries = train_queries(corpus, vectors, kept_apart(corpus, vectors, spec))
+    documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
+    groups = TrainingGroups(judged_pairs(queries, documents), load_texts(corpus, documents.ids).to_pylist())
     passed = 0
 
     def measure(model: CrossEncoder) -> dict[str, float]:
@@ -102,14 +102,6 @@ def _phase(
 
     dtype = resolve("auto" if reads.precision in ("auto", "float16") else reads.precision, best_device())
     return Reading(model, groups, reads, Recipe(training.epochs), measure, dtype)
-
-
-def _groups(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> TrainingGroups:
-    queries = train_queries(corpus, vectors, apart)
-    documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
-    examples = judged_pairs(queries, documents)
-    texts = load_texts(corpus, documents.ids).to_pylist()
-    return TrainingGroups(examples, texts)
 
 
 def kept_apart(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> AbstractSet[str]:
@@ -138,12 +130,7 @@ def _dev(corpus: Artifact, vectors: Artifact) -> DevReranking | None:
 
 def _base(queries: Queries, documents: Documents) -> Ranking:
     ids, results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
-
-    def fetch_rows(fetch: int) -> tuple[Floats, Ints]:
-        row_QK, score_QK = nearest(queries.vector_QM, documents.vector_NM, fetch)
-        return score_QK, row_QK
-
-    best = best_results(fetch_rows, result_numbers(ids, results), len(ids), DEPTH)
+    best = exact_rows(queries.vector_QM, documents.vector_NM, result_numbers(ids, results), DEPTH)
     zero_Q = np.zeros(len(queries), np.int64)
     return Ranking(*best, pa.table({ID: results}), zero_Q, zero_Q, zero_Q)
 

@@ -11,7 +11,7 @@ from rayhier.dataset.documents import Copies
 from rayhier.dataset.spans import Spans
 from rayhier.embed.spans import SpanDrawer
 from rayhier.spec.train import PseudoQueries
-from rayhier.train.examples import KnownPositives, ranges
+from rayhier.train.examples import KnownPositives, of_same_documents
 from rayhier.train.tower import TextTower, Tower
 
 
@@ -69,14 +69,8 @@ def pick(count_X: Ints, generator: np.random.Generator) -> Ints:
 
 def own_answers(documents: int, copies: Copies | None) -> KnownPositives:
     """Index each document, with all its passages, as the answers of its pseudo-queries."""
-    if copies is None:
-        rows = np.arange(documents)
-        return KnownPositives(rows * (documents + 1), documents, rows)
-    order_N = np.argsort(copies.result_N, kind="stable")
-    begin_N, end_N = (np.searchsorted(copies.result_N[order_N], copies.result_N, side) for side in ("left", "right"))
-    query_P = np.repeat(np.arange(documents), end_N - begin_N)
-    keys = np.unique(query_P * documents + order_N[ranges(begin_N, end_N)])
-    return KnownPositives(keys, documents, np.arange(documents))
+    query_P, row_P = of_same_documents(np.arange(documents), documents, copies)
+    return KnownPositives(np.unique(query_P * documents + row_P), documents, np.arange(documents))
 
 
 def pseudo_pairs(
