@@ -293,10 +293,10 @@ class _Work:
         given: tuple[int, ...]
         match name:
             case "hnsw":
-                make, given, widths, routing = Hnsw.of, (), efforts(self.documents), 0.0
+                make, given, widths, routing = Hnsw, (), efforts(self.documents), 0.0
             case "scann":  # with as many partitions as the k-means baseline has lists
                 lists = self._list_count("faiss_ivf_same_encoder", trained, model, result.seed)
-                make, given, widths, routing = ScannTree.of, (lists,), beams(lists), float(lists)
+                make, given, widths, routing = ScannTree, (lists,), beams(lists), float(lists)
             case _:
                 lists = self._list_count(name, documents, model, result.seed)
                 given = (lists, result.seed, LEAVES.get(name, 1))

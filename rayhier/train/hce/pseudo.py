@@ -1,7 +1,6 @@
 """Training pairs of a pseudo-query (a title, a span, or the text itself) and the document it comes from."""
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,21 +14,14 @@ from rayhier.train.examples import KnownPositives, of_same_documents
 from rayhier.train.tower import TextTower, Tower
 
 
-class PseudoPairs(Protocol):
-    """Interface of training pairs: a pseudo-query that was drawn from a document, and the document as its answer."""
-
-    @property
-    def rows(self) -> Ints: ...
-
-    def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
-        """Draw a pseudo-query for each document row [x]. Returns the pseudo-queries' rows [x] on the side `pseudo`."""
-
-
 class StoredPairs:
+    """Pseudo-queries whose vectors are stored. `rows` are the rows of the documents that have any."""
+
     def __init__(self, drawn: Spans) -> None:
         self.rows, self.begin_D, self.count_D = np.unique(drawn.row_P, return_index=True, return_counts=True)
 
     def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
+        """Draw a pseudo-query for each document row [x]. Returns the pseudo-queries' rows [x] on the side `pseudo`."""
         place_X = np.searchsorted(self.rows, document_X)
         return np.asarray(self.begin_D[place_X] + pick(self.count_D[place_X], generator))
 
@@ -61,6 +53,9 @@ class SamePairs:
     def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
         self.tower.noise = int(generator.integers(2**32))
         return document_X
+
+
+PseudoPairs = StoredPairs | RedrawnPairs | SamePairs
 
 
 def pick(count_X: Ints, generator: np.random.Generator) -> Ints:
