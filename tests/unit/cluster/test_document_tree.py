@@ -112,15 +112,6 @@ def test_vectors_of_16_bits_are_read_in_batches(vectors, monkeypatch, at_once):
     np.testing.assert_allclose(found.centroid_KM, whole.centroid_KM, atol=1e-6)
 
 
-def test_the_largest_cluster_is_left_alone_where_all_its_vectors_are_the_same():
-    rows = [np.array([0, 1, 2]), np.array([], dtype=np.int64), np.array([3, 4])]
-    vectors = unit(np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, -1]]))
-    centroids = np.ones((3, 2), dtype=np.float32)
-    document_tree._fill_empty(vectors, centroids, rows, seed=0)
-    assert rows[0].tolist() == [0, 1, 2]
-    assert sorted([rows[1].tolist(), rows[2].tolist()]) == [[3], [4]]
-
-
 def test_a_crowd_of_equal_documents_is_cut_into_cells_all_the_same(vectors, monkeypatch):
     monkeypatch.setattr(document_tree, "FLAT", 200)
     crowd = np.concatenate([np.repeat(vectors[:1], 200, axis=0), vectors[:60]])

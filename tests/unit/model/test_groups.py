@@ -25,13 +25,18 @@ def grouped(leaves=400, groups=40):
     return router.requires_grad_(requires_grad=False)
 
 
+def place_by_all(router, texts, count):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(router.cells, "groups", 0)
+        return place_all(router, Encoded(texts), count)
+
+
 @pytest.mark.parametrize("count", [1, 32])
-def test_documents_that_look_at_near_groups_alone_are_placed_as_by_all(count, monkeypatch):
+def test_documents_that_look_at_near_groups_alone_are_placed_as_by_all(count):
     router, texts = grouped(), unit(300, M, seed=4)
     leaves, log_probs = place_all(router, Encoded(texts), count)
     assert leaves.shape == (300, count)
-    monkeypatch.setattr(router.cells, "groups", 0)
-    exact, exact_log_probs = place_all(router, Encoded(texts), count)
+    exact, exact_log_probs = place_by_all(router, texts, count)
     same = (leaves[:, 0] == exact[:, 0]).float().mean()
     assert same > 0.95
     assert all(len(set(row)) == count for row in leaves.tolist())
@@ -44,7 +49,7 @@ def test_documents_that_look_at_near_groups_alone_are_placed_as_by_all(count, mo
 def test_near_groups_by_hand(monkeypatch):
     """All groups looked at: the very leaves of the exact way."""
     router, texts = grouped(groups=20), unit(50, M, seed=4)
-    exact = place_all(without_groups(router), Encoded(texts), 8)[0]
+    exact = place_by_all(router, texts, 8)[0]
     monkeypatch.setattr("rayhier.model.cells.PROBES", 19)
     near = place_all(router, Encoded(texts), 8)[0]
     for text, own, wanted in zip(texts, near, exact, strict=True):
@@ -53,16 +58,9 @@ def test_near_groups_by_hand(monkeypatch):
         assert own.tolist()[: len(allowed)] == allowed
 
 
-def without_groups(router):
-    plain = LearnedIvfRouter(M, router.n_leaves, 0)
-    none = {"cells.group_GM": torch.zeros(0, M), "cells.group_L": torch.zeros(0).long()}
-    plain.load_state_dict({**router.state_dict(), **none})
-    return plain.requires_grad_(requires_grad=False)
-
-
 def test_near_groups_with_too_few_leaves_are_not_all_that_is_looked_at():
     router, texts = grouped(leaves=60, groups=40), unit(50, M, seed=4)
     leaves, log_probs = place_all(router, Encoded(texts), 55)
-    exact, exact_log_probs = place_all(without_groups(router), Encoded(texts), 55)
+    exact, exact_log_probs = place_by_all(router, texts, 55)
     assert torch.equal(leaves, exact)
     assert torch.allclose(log_probs, exact_log_probs)

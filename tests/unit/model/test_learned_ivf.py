@@ -98,15 +98,6 @@ def test_multiply_adds():
     assert begun(60).multiply_adds(5) == 2 * 5 * M + 60 * M
 
 
-def test_one_query_is_as_in_a_batch(texts):
-    router = taught(60)
-    leaves, log_probs = router.route(Encoded(texts), 4)
-    for n in range(TEXTS):
-        found, log_prob = router.route(Encoded(texts[n : n + 1]), 4)
-        assert found[0].tolist() == leaves[n].tolist()
-        torch.testing.assert_close(log_prob[0], log_probs[n], atol=1e-5, rtol=1e-5)
-
-
 def test_no_texts():
     router = taught(60)
     for way in (route_all, place_all):
