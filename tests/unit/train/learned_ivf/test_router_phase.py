@@ -16,7 +16,6 @@ from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter, reach_loss
 from rayhier.model.placing import place
 from rayhier.model.router import place_all, route_all
 from rayhier.spec import JobSpec
-from rayhier.spec.index import SPILLED
 from rayhier.spec.router import LearnedIvfRouting
 from rayhier.spec.router.learned_ivf import Teaching
 from rayhier.train.contrast import Contrast
@@ -74,24 +73,6 @@ def test_a_router_begins_as_kmeans(problem, length):
 
 def sizes(leaf_NR):
     return np.bincount([leaf for own in leaf_NR.tolist() for leaf in set(own)], minlength=LEAVES)
-
-
-@pytest.mark.parametrize("leaves", [1, 2])
-def test_documents_settle_in_leaves(problem, leaves):
-    spec = job(leaves_per_document=leaves)
-    made = make_router(FLAT, problem.documents, 0)
-    leaf_NR = settle(made, problem.documents, spec, 0)
-    assert leaf_NR.shape == (len(problem.documents), leaves)
-    held = np.array([sum(leaf in own for own in leaf_NR.tolist()) for leaf in range(made.n_leaves)])
-    np.testing.assert_allclose(made.log_size_L, np.log(held + 0.5), rtol=1e-6)
-    near = problem.documents @ made.cells.centroid_LM.numpy().T - made.cells.price_L.numpy()
-    assert leaf_NR[:, 0].tolist() == near.argmax(axis=1).tolist()
-    if leaves == 2:
-        best = np.sort(near, axis=1)
-        gap, two = best[:, -1] - best[:, -2], leaf_NR[:, 0] != leaf_NR[:, 1]
-        assert (two == (gap <= float(made.cells.border) + 1e-6)).mean() > 0.99
-        assert two.mean() == pytest.approx(SPILLED, abs=0.1)
-    assert np.array_equal(place(made, Encoded.of(problem.documents), leaves)[0], leaf_NR)
 
 
 @pytest.mark.parametrize("leaves", [1, 2])
