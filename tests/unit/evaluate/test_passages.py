@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from rayhier.dataset.documents import load_documents
 from rayhier.dataset.holdout import Holdout
@@ -19,14 +18,14 @@ from rayhier.evaluate.workers import Holders
 from rayhier.index.assign import Assigner
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
-from rayhier.model.encoder import DENSE
 from rayhier.model.retreever import RetreeverRouter, at_level
-from rayhier.model.router import route_all, save_router
+from rayhier.model.router import route_all
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, files, schemas
 
 from ...draws import unit
-from ...toys import artifact
+from ...toys import artifact, embedded, judgements
+from .judged import write_model
 
 PARENTS, EACH, Q, M, L = 100, 3, 20, 8, 12
 N = PARENTS * EACH
@@ -54,7 +53,7 @@ RELEVANT = [set(np.random.default_rng(number).choice(near[:20], 4, replace=False
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory, write_map):
-    folders = {name: tmp_path_factory.mktemp(name) for name in ("corpus", "vectors", "model", "index")}
+    folders = {name: tmp_path_factory.mktemp(name) for name in ("corpus", "vectors", "index")}
     texts = [f"{name} word{row}" for row, name in enumerate(PARENT)]
     documents = pa.table([IDS, IDS, texts], schema=schemas.DOCUMENTS).append_column("parent", pa.array(PARENT))
     asked = [f"q{n}" for n in range(Q)]
@@ -66,25 +65,13 @@ def published(tmp_path_factory, write_map):
         corpus[name], vectors[name] = documents[part], embedded("doc_id", IDS[part], VECTORS[part])
     judged = [(f"q{n}", parent, 1) for n in range(Q) for parent in sorted(RELEVANT[n])]
     for split, rows in {"test": judged, "dev": [], "train": []}.items():
-        lists = [list(values) for values in zip(*rows, strict=True)] or [[], [], []]
-        corpus[f"judgements/{split}.parquet"] = pa.table(lists, schema=schemas.JUDGEMENTS)
+        corpus[f"judgements/{split}.parquet"] = judgements(rows)
     router = EhiRouter(M, L, 1, "none")
     router.warm_start(torch.from_numpy(unit(2, L, M)))
-    _write_model(folders["model"] / "a", router)
+    model = write_model(tmp_path_factory.mktemp("model"), router, torch.zeros(M, M))
     _write_index(folders["index"] / "a", router, texts, write_map)
     tables = {"corpus": corpus, "vectors": vectors}
-    return {name: artifact(folder, name, tables.get(name)) for name, folder in folders.items()}
-
-
-def embedded(key, ids, matrix):
-    return pa.table([ids, columns.vector_column(matrix, pa.float32())], schema=schemas.vectors(key, M))
-
-
-def _write_model(root, router):
-    save_router(router, root / "router")
-    (root / "encoder" / DENSE).mkdir(parents=True)
-    save_file({"linear.weight": torch.eye(M)}, root / "encoder" / DENSE / "model.safetensors")
-    files.write_json(root / "metrics.json", [{"epoch": 0.0, "dev": 0.5}])
+    return {name: artifact(folder, name, tables.get(name)) for name, folder in folders.items()} | {"model": model}
 
 
 def _write_index(root, router, texts, write_map):
@@ -165,11 +152,10 @@ def tree(tmp_path_factory, write_map):
     router = RetreeverRouter(M, 4, "linear", "ancestors", "product", 0.0, "tv")
     router.splits.scale(torch.from_numpy(VECTORS))
     router.eval().requires_grad_(requires_grad=False)
-    model, index = (tmp_path_factory.mktemp(name) for name in ("model", "index"))
-    _write_model(model / "a", router)
+    index, model = tmp_path_factory.mktemp("index"), tmp_path_factory.mktemp("model")
     texts = pa.table([IDS, IDS, IDS, PARENT], schema=schemas.documents({}, passages=True))
     write_map(index / "a", Assigner(router, by_level(), "f")(texts, Encoded.of(VECTORS)), 16, 5, model="f")
-    return artifact(model, "model"), artifact(index, "index"), router
+    return write_model(model, router, torch.zeros(M, M)), artifact(index, "index"), router
 
 
 def by_level():
