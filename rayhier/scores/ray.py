@@ -234,16 +234,13 @@ def _span(text: str) -> str:
 def choose_pairs(spec: ScoresSpec, query_QM: Floats, vectors: Artifact) -> Iterator[ChosenPairs]:
     names = vectors.names("documents/")
     if spec.count == "all":
-        yield from (_every(name, len(query_QM), vectors) for name in names)
+        for name in names:
+            rows = columns.read([vectors.path(name)], ["doc_id"]).num_rows
+            yield ChosenPairs(name, np.repeat(np.arange(len(query_QM)), rows), np.tile(np.arange(rows), len(query_QM)))
     elif spec.per == "item":
         yield from (_of_items(name, spec.count, query_QM, vectors) for name in names)
     else:
         yield from _of_queries(names, spec.count, query_QM, vectors)
-
-
-def _every(name: str, queries: int, vectors: Artifact) -> ChosenPairs:
-    rows = columns.read([vectors.path(name)], ["doc_id"]).num_rows
-    return ChosenPairs(name, np.repeat(np.arange(queries), rows), np.tile(np.arange(rows), queries))
 
 
 def _keys(name: str, query_QM: Floats, vectors: Artifact) -> Values:

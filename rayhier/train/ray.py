@@ -191,7 +191,10 @@ class Run:
         self.progress: Queue = config["progress"]
         self.group = WorkerGroup()
         self.loops: dict[str, Loop] = {}
-        self.checkpoint = self._saved(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        self.checkpoint = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if (saved := ray.train.get_checkpoint()) is not None:
+            with saved.as_directory() as folder:  # Ray removes it once newer ones are saved
+                shutil.copytree(folder, self.checkpoint, dirs_exist_ok=True)
         self.sink: Sink | None = None
         if self.group.rank == 0:
             board = stack.enter_context(files.filling(config["root"] / "tensorboard"))
@@ -224,13 +227,6 @@ class Run:
         loop.restore_best()
         loop.learner.optimizer.state.clear()  # a phase that is over needs only its weights, here and in checkpoints
         phase.finish()
-
-    def _saved(self, target: Path) -> Path:
-        checkpoint = ray.train.get_checkpoint()
-        if checkpoint is not None:
-            with checkpoint.as_directory() as folder:
-                shutil.copytree(folder, target, dirs_exist_ok=True)
-        return target
 
     def _save(self) -> None:
         metrics = {"epoch": sum(loop.epoch for loop in self.loops.values())}

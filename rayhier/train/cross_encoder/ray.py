@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from rayhier.dataset.documents import Documents, load_documents, load_texts, result_numbers
+from rayhier.dataset.documents import load_documents, load_texts
 from rayhier.dataset.holdout import held_queries
 from rayhier.dataset.queries import Queries, load_queries
 from rayhier.dataset.ranking import ID, Ranking
@@ -125,14 +125,10 @@ def _dev(corpus: Artifact, vectors: Artifact) -> DevReranking | None:
     queries = queries.some(np.isin(queries.ids, held_queries(queries.ids, QUERIES)))
     documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
     texts = load_texts(corpus, documents.ids)
-    return DevReranking(queries, _base(queries, documents), lambda row_U: texts.take(pa.array(row_U)).to_pylist())
-
-
-def _base(queries: Queries, documents: Documents) -> Ranking:
-    ids, results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
-    best = exact_rows(queries.vector_QM, documents.vector_NM, result_numbers(ids, results), DEPTH)
-    zero_Q = np.zeros(len(queries), np.int64)
-    return Ranking(*best, pa.table({ID: results}), zero_Q, zero_Q, zero_Q)
+    copies, zero_Q = documents.copies, np.zeros(len(queries), np.int64)
+    best = exact_rows(queries.vector_QM, documents.vector_NM, None if copies is None else copies.result_N, DEPTH)
+    base = Ranking(*best, pa.table({ID: pa.array(documents.results, pa.string())}), zero_Q, zero_Q, zero_Q)
+    return DevReranking(queries, base, lambda row_U: texts.take(pa.array(row_U)).to_pylist())
 
 
 def _samples(corpus: Artifact) -> list[tuple[str, str]]:

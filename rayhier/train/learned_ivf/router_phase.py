@@ -62,8 +62,10 @@ class Targets:
         most = min(spec.most, DOCUMENTS_A_QUERY * len(query_QM))
         rows = np.random.default_rng([seed, 2]).permutation(len(document_NM))[:most]
         vector_TM = query_QM if spec.documents == 0 else np.concatenate([query_QM, document_NM[rows]])
-        judged_P2, judged_P = _judged(examples.pair_P2, spec)
-        near_P2, near_P = _near(vector_TM, document_NM, spec.neighbours, 1.0)
+        judged_P2, count_P = examples.pair_P2, np.bincount(examples.pair_P2[:, 0])[examples.pair_P2[:, 0]]
+        judged_P = (spec.judged * np.minimum(1.0, MOST_JUDGED / count_P)).astype(np.float32)
+        near_P2 = _near(vector_TM, document_NM, spec.neighbours)
+        near_P = np.ones(len(near_P2), np.float32)
         itself_P2 = np.stack([np.arange(len(query_QM), len(vector_TM)), rows[: len(vector_TM) - len(query_QM)]], axis=1)
         near_P[near_P2[:, 0] >= len(query_QM)] = spec.documents
         # A document is usually its own nearest, but not always among copies or by dot products.
@@ -78,17 +80,11 @@ def _keys(pair_P2: Ints, documents: int) -> Ints:
     return pair_P2[:, 0] * documents + pair_P2[:, 1]
 
 
-def _judged(pair_P2: Ints, spec: Teaching) -> tuple[Ints, Floats]:
-    count_P = np.bincount(pair_P2[:, 0])[pair_P2[:, 0]]
-    return pair_P2, (spec.judged * np.minimum(1.0, MOST_JUDGED / count_P)).astype(np.float32)
-
-
-def _near(vector_TM: Floats, document_NM: Floats, count: int, weight: float) -> tuple[Ints, Floats]:
+def _near(vector_TM: Floats, document_NM: Floats, count: int) -> Ints:
     if count == 0:
-        return np.zeros((0, 2), np.int64), np.zeros(0, np.float32)
+        return np.zeros((0, 2), np.int64)
     near = nearest(vector_TM, document_NM, min(count, len(document_NM)))[0]
-    pairs = np.stack([np.repeat(np.arange(len(near)), near.shape[1]), near.reshape(-1)], axis=1)
-    return pairs, np.full(len(pairs), weight, np.float32)
+    return np.stack([np.repeat(np.arange(len(near)), near.shape[1]), near.reshape(-1)], axis=1)
 
 
 class RouterPhase(Phase):
