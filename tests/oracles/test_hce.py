@@ -262,3 +262,22 @@ def test_a_whole_step_in_plain_loops(case, judged, pseudo):
     trained = [hce.tower.module.weight, *hce.hierarchy.centroids]
     for ours, theirs in zip(trained, [plain.weight, *plain.centroids], strict=True):
         torch.testing.assert_close(ours.grad.double(), theirs.grad, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("temperature", [0.05, 0.5])
+def test_the_contrast_is_their_ranking_loss(temperature, hard):
+    rng = np.random.default_rng(1)
+    rows, negatives = rng.permutation(Q)[:ROWS], rng.integers(Q, N, ROWS)
+    ours, theirs = (
+        Contrast(*parts(), ContrastTraining(type="contrast", temperature=temperature), 0, silent) for _ in range(2)
+    )
+    loss = ours.take([ours.batch(rows, negatives if hard else negatives[:0])])
+
+    asks = [("query", rows), ("document", rows), *([("document", negatives)] if hard else [])]
+    reference = MultipleNegativesRankingLoss(torch.nn.Identity(), scale=1 / temperature)
+    wanted = reference.compute_loss_from_embeddings([theirs.tower.encode(*ask) for ask in asks], None)
+    wanted.backward()
+    assert loss.item() == pytest.approx(wanted.item(), rel=1e-5)
+    assert theirs.learner.parameters[0].grad.abs().max() > 1e-3
+    torch.testing.assert_close(ours.learner.parameters[0].grad, theirs.learner.parameters[0].grad, atol=1e-5, rtol=1e-4)

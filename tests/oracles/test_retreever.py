@@ -171,6 +171,8 @@ def test_the_loss_by_hand(similarity):
     batch, levels = np.array([0, 1, 2]), TreeLevels(NodeTree(Splits(M, D)), similarity)
     with torch.no_grad():
         levels.tree.splits.planes.weight.normal_(generator=torch.Generator().manual_seed(6))
+    levels.begin(torch.zeros(2**D - 1))
+    assert (levels.offset_L is None) == (similarity == "tv")
     phase = matching(levels, [[0, 0], [1, 1], [2, 2], [0, 2]])
     queries, documents = (
         [by_hand(levels.scores(vector[None])[0].tolist()) for vector in phase.tower.infer(side, batch)]
