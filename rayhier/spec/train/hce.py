@@ -137,14 +137,6 @@ class HceTraining(InfoNce):
         return self.form == "paper" or (self.tree.levels != 0 and (self.hierarchy > 0 or self.siblings > 0))
 
     @property
-    def routes(self) -> bool:
-        return False
-
-    @property
-    def needs_judgements(self) -> bool:
-        return False
-
-    @property
     def draws(self) -> PseudoQueries | None:
         return None if self.objective == "supervised" else self.pseudo_queries
 
