@@ -39,13 +39,7 @@ def spherical_kmeans(
 
 
 def refined(vectors_NM: Floats, centroid_KM: Floats, rounds: int) -> Floats:
-    """Improve unit centroids [k, m] by `rounds` iterations of k-means over unit vectors [n, m]. Returns [k, m].
-
-    ValueError where k exceeds n.
-    """
-    if len(centroid_KM) > len(vectors_NM):
-        text = f"centroids: got {len(centroid_KM)} for {len(vectors_NM)} vectors; allowed: at most one a vector"
-        raise ValueError(text)
+    """Improve unit centroids [k, m] by `rounds` iterations of k-means over unit vectors [n, m]. Returns [k, m]."""
     return _flat(vectors_NM, len(centroid_KM), 0, rounds, centroid_KM) if rounds else centroid_KM
 
 
