@@ -217,8 +217,9 @@ class _Work:
         searches = self._searches(result, artifact, index, read, encoded)
         size = self.matching, encoded.vectors.shape[1]
         if (similarity := model.flat_similarity) is not None:
-            self.level, listed = similarity.level, spec.search.shortlisted(self.k)
-            self._curve(result, router, lambda: level_system(router, searches, model, *size, listed))
+            self.level = level = similarity.level
+            listed = spec.search.shortlisted(self.k)
+            self._curve(result, router, lambda: level_system(router, searches, model, *size, level, listed))
         else:
             system = index_system(router, searches, model, *size)
             point = system if spec.measured is None else as_searched(system, searches)

@@ -106,16 +106,13 @@ def as_searched(system: System, searches: HeldObjects[IndexSearch]) -> System:
 
 
 def level_system(
-    name: str, searches: HeldObjects[IndexSearch], model: Model, documents: int, dimension: int, listed: int
+    name: str, searches: HeldObjects[IndexSearch], model: Model, documents: int, dimension: int, level: int, listed: int
 ) -> System:
     """Make a system that compares all documents by a level of ReTreever's tree, and rescores `listed` results."""
-    similarity, tree = model.flat_similarity, model.tree
-    if similarity is None:
-        raise ValueError("similarity: got none; allowed: that of a spec that searches by a level")
 
     @cache
     def rank(_: int) -> Ranking:
         return stacked(searches.call(IndexSearch.search, 0))
 
-    level_cost = (tree.multiply_adds(1) + documents * 2**similarity.level) / dimension
+    level_cost = (model.tree.multiply_adds(1) + documents * 2**level) / dimension
     return System(name, documents, [listed], rank, lambda _: level_cost)

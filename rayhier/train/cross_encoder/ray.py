@@ -1,6 +1,5 @@
 """The cross_encoder stage on Ray Train: trains a cross-encoder, from the newest checkpoint, or takes it untrained."""
 
-from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from typing import Any
 
@@ -41,10 +40,8 @@ NO_PAIRS = (
 def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt) -> Output:
     """Make a job's cross-encoder. InputError if a corpus has no judged train pair left to learn from."""
     reads = _cross(spec)
-    if reads.train is not None:
-        apart = kept_apart(corpus, vectors, spec)
-        if not train_queries(corpus, vectors, apart).answered:
-            raise InputError(NO_PAIRS.format(corpus.folder))
+    if reads.train is not None and not train_queries(corpus, vectors, spec).answered:
+        raise InputError(NO_PAIRS.format(corpus.folder))
     config = {"model": folder.path, "corpus": corpus, "vectors": vectors}
     epochs = 0 if reads.train is None else reads.train.epochs
     run_workers(train_worker, spec, config, attempt, PHASE, epochs)
@@ -88,7 +85,7 @@ def _phase(
     dev: DevReranking | None,
 ) -> Reading:
     reads = _cross(spec)
-    queries = train_queries(corpus, vectors, kept_apart(corpus, vectors, spec))
+    queries = train_queries(corpus, vectors, spec)
     documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
     groups = TrainingGroups(judged_pairs(queries, documents), load_texts(corpus, documents.ids).to_pylist())
     passed = 0
@@ -104,17 +101,12 @@ def _phase(
     return Reading(model, groups, reads, Recipe(training.epochs), measure, dtype)
 
 
-def kept_apart(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> AbstractSet[str]:
-    """Return the texts of queries that must not train: dev queries, and train queries kept for scores."""
+def train_queries(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> Queries:
+    """Load the train queries, except those with the text of a dev query, or of one that is kept for scores."""
     queries, apart = load_queries(corpus, vectors, "train"), set(load_queries(corpus, vectors, "dev").texts)
     if spec.scores is not None:
         kept_ids = set(held_queries(queries.ids, spec.scores.judged))
         apart |= {text for name, text in zip(queries.ids, queries.texts, strict=True) if name in kept_ids}
-    return apart
-
-
-def train_queries(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> Queries:
-    queries = load_queries(corpus, vectors, "train")
     return queries.some(np.array([text not in apart for text in queries.texts], dtype=bool))
 
 
