@@ -19,9 +19,8 @@ from rayhier.index.assign import Assigner
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter, at_level
-from rayhier.model.router import route_all
 from rayhier.spec import JobSpec
-from rayhier.storage import columns, files, schemas
+from rayhier.storage import files, schemas
 
 from ...draws import unit
 from ...toys import artifact, embedded, judgements
@@ -37,6 +36,7 @@ SPEC = {
     "corpus": {"type": "python_docs"},
     "encoder": {"model": "package:none"},
     "router": {"type": "ehi"},
+    "index": {"vectors": "float32"},
     "search": {"k": 10, "beam": 3, "mode": "dense"},
     "evaluate": {
         "measures": ["R@10", "R@100"],
@@ -69,18 +69,14 @@ def published(tmp_path_factory, write_map):
     router = EhiRouter(M, L, 1, "none")
     router.warm_start(torch.from_numpy(unit(2, L, M)))
     model = write_model(tmp_path_factory.mktemp("model"), router, torch.zeros(M, M))
-    _write_index(folders["index"] / "a", router, texts, write_map)
+    _write_index(folders["index"], router, JobSpec.model_validate(SPEC), texts, L, write_map)
     tables = {"corpus": corpus, "vectors": vectors}
     return {name: artifact(folder, name, tables.get(name)) for name, folder in folders.items()} | {"model": model}
 
 
-def _write_index(root, router, texts, write_map):
-    leaf = route_all(router, Encoded.of(VECTORS), 1)[0].numpy().astype(np.int32)
-    zero = np.zeros(N)
-    column = columns.vector_column(VECTORS, pa.float32())
-    rows = [IDS, leaf[:, 0], zero.astype(np.int8), leaf.tolist(), zero.astype(np.float32), column, IDS, texts]
-    table = pa.table(rows, schema=schemas.leaf_map(M, "float32")).append_column("parent", pa.array(PARENT))
-    write_map(root, table, L, 4, model="f")
+def _write_index(folder, router, spec, texts, leaves, write_map):
+    documents = pa.table([IDS, IDS, texts, PARENT], schema=schemas.documents({}, passages=True))
+    write_map(folder / "a", Assigner(router, spec, "f")(documents, Encoded.of(VECTORS)), leaves, 4, model="f")
 
 
 @pytest.fixture(scope="module", params=[1, 3])
@@ -153,8 +149,7 @@ def tree(tmp_path_factory, write_map):
     router.splits.scale(torch.from_numpy(VECTORS))
     router.eval().requires_grad_(requires_grad=False)
     index, model = tmp_path_factory.mktemp("index"), tmp_path_factory.mktemp("model")
-    texts = pa.table([IDS, IDS, IDS, PARENT], schema=schemas.documents({}, passages=True))
-    write_map(index / "a", Assigner(router, by_level(), "f")(texts, Encoded.of(VECTORS)), 16, 5, model="f")
+    _write_index(index, router, by_level(), IDS, 16, write_map)
     return write_model(model, router, torch.zeros(M, M)), artifact(index, "index"), router
 
 
@@ -162,8 +157,7 @@ def by_level():
     search = {"k": 10, "mode": "dense", "how": "level", "level": LEVEL, "shortlist": LISTED}
     measures = {"measures": ["R@10"], "baselines": []}
     router = {"type": "retreever", "depth": 4}
-    index = {"vectors": "float32"}
-    return JobSpec.model_validate({**SPEC, "router": router, "search": search, "evaluate": measures, "index": index})
+    return JobSpec.model_validate({**SPEC, "router": router, "search": search, "evaluate": measures})
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
