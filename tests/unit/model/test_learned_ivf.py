@@ -132,21 +132,6 @@ def test_reach_by_hand():
     assert float(found) == pytest.approx(-wanted, abs=1e-6)
 
 
-def test_one_leaf_is_cross_entropy():
-    torch.manual_seed(0)
-    logits, leaf = torch.randn(5, 7), torch.arange(5)
-    found = reach_loss(logits.log_softmax(dim=1), torch.arange(5), leaf[:, None], torch.ones(5))
-    torch.testing.assert_close(found, F.cross_entropy(logits, leaf, reduction="sum"))
-
-
-def test_gradients_of_reach():
-    torch.manual_seed(0)
-    logits = torch.randn(3, 6, dtype=torch.float64, requires_grad=True)
-    row, leaves = torch.tensor([0, 0, 2, 2]), torch.tensor([[0, 1], [5, 3], [4, 4], [2, 0]])
-    weight = torch.tensor([1.0, 3.0, 0.5, 1.0], dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda x: reach_loss(x.log_softmax(dim=1), row, leaves, weight), (logits,))
-
-
 def grouped(leaves=400, groups=40):
     """Leaves in groups by their nearest of so many directions."""
     router = LearnedIvfRouter(M, leaves, 0, groups=groups)
