@@ -1,4 +1,4 @@
-"""Spherical k-means with faiss: unit centroids; an empty cluster takes half of the largest one."""
+"""Spherical k-means with faiss, flat or down a tree. An empty cluster takes half of the largest one."""
 
 from typing import Any
 
@@ -36,6 +36,27 @@ def spherical_kmeans(
     if min(n, SAMPLE_A_CLUSTER * k) * k > FLAT:
         return _in_two_steps(vectors_NM, np.arange(n) if rows is None else rows, k, seed, iterations)
     return _flat(vectors_NM if rows is None else vectors_NM[rows], k, seed, iterations)
+
+
+def hierarchical_kmeans(vectors_NM: Floats, branching: int, height: int, seed: int) -> list[Floats]:
+    """Cluster unit vectors [n, m] into `branching` children, each child again, and so on for `height` levels.
+
+    Returns for each level unit centroids [nodes, branching, m] of its nodes' children. A node with fewer documents than
+    `branching` has fewer children, and zeros for the others.
+    """
+    node_N = np.zeros(len(vectors_NM), dtype=np.int64)
+    levels = []
+    for level in range(height):
+        below = np.zeros((branching**level, branching, vectors_NM.shape[1]), dtype=np.float32)
+        child_N = np.zeros_like(node_N)
+        for node in np.unique(node_N):
+            rows = np.flatnonzero(node_N == node)
+            split_KM = spherical_kmeans(vectors_NM[rows], min(branching, len(rows)), seed)
+            child_N[rows] = nearest(vectors_NM[rows], split_KM, 1)[0][:, 0]
+            below[node, : len(split_KM)] = split_KM
+        levels.append(below)
+        node_N = node_N * branching + child_N
+    return levels
 
 
 def refined(vectors_NM: Floats, centroid_KM: Floats, rounds: int) -> Floats:

@@ -120,7 +120,6 @@ def load_cross_encoder(
         model = CrossEncoder(load_transformer(folder, dtype), tokenizer, head, scale)
     else:
         model = CrossEncoder(_classifier(folder, dtype, seed), tokenizer, head)
-    if head == "cls":
         _last_layer_for_first_token(model.transformer)
     return model.eval()
 

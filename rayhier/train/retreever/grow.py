@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rayhier.arrays import Floats, Ints
-from rayhier.cluster.kmeans import leaf_means
-from rayhier.cluster.tree import hierarchical_kmeans
+from rayhier.cluster.kmeans import hierarchical_kmeans, leaf_means
 from rayhier.model.retreever import HIDDEN, AttentionSplits, Representations, RetreeverRouter, Splits
 from rayhier.spec.router import RetreeverRouting
 from rayhier.spec.train import RetreeverTraining
@@ -254,7 +253,7 @@ def start_between_halves(splits: Splits, vectors_NM: Floats, seed: int) -> Tenso
     """
     rows = sampled(vectors_NM, seed)
     draw = torch.Generator().manual_seed(seed)
-    levels = hierarchical_kmeans(rows, 2, splits.depth, seed).centroids
+    levels = hierarchical_kmeans(rows, 2, splits.depth, seed)
     for level, centroid_N2M in enumerate(map(torch.from_numpy, levels)):
         plane_NM = centroid_N2M[:, 0] - centroid_N2M[:, 1]
         whole_N = centroid_N2M.any(dim=2).all(dim=1) & plane_NM.any(dim=1)
