@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import TrainWorkers
 from rayhier.spec.cluster import Workers as StageWorkers
-from rayhier.spec.cross_encoder import GROUPS, MOST_PAIRS, factor_passes
+from rayhier.spec.cross_encoder import MOST_PAIRS, WRONG, factor_passes
 from rayhier.spec.encoder import ENOUGH, FOLDS
 from rayhier.spec.search import MOST_QUERIES
 from rayhier.spec.train.common import MOST_DOCUMENTS
@@ -167,7 +167,7 @@ def _training_pairs(spec: JobSpec, work: Work) -> float:
     if spec.cross_encoder is None or (train := spec.cross_encoder.train) is None:
         return DEV_PAIRS
     groups = min(max(0, work.pairs - work.generated - (spec.scores.judged if spec.scores else 0)), MOST_PAIRS)
-    return DEV_PAIRS * (1 + train.epochs) + BACKWARD * train.epochs * groups * (1 + GROUPS.wrong)
+    return DEV_PAIRS * (1 + train.epochs) + BACKWARD * train.epochs * groups * (1 + WRONG)
 
 
 def _training(spec: JobSpec, work: Work) -> Cost:

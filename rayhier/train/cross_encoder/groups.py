@@ -11,13 +11,15 @@ import numpy as np
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
 from rayhier.search.words.bm25 import Bm25Index
-from rayhier.spec.cross_encoder import GROUPS, Groups
+from rayhier.spec.cross_encoder import OF_BASE, OF_BM25, WRONG
 from rayhier.train.examples import Examples
 from rayhier.train.pairs import draw, mine
 
 SHARPNESS, LEXICAL = 20.0, 0.3
 """SHARPNESS: factor of the teacher's scores before the softmax. LEXICAL: weight in them of BM25, divided by the query's
 best BM25."""
+TOP = 30
+"""Number of best documents, by the base encoder or by BM25, from which wrong documents are drawn."""
 
 
 @dataclass(frozen=True)
@@ -30,20 +32,20 @@ class TrainingGroup:
 
 
 class TrainingGroups:
-    def __init__(self, examples: Examples, texts: list[str], spec: Groups = GROUPS) -> None:
-        self.examples, self.texts, self.spec = examples, texts, spec
+    def __init__(self, examples: Examples, texts: list[str]) -> None:
+        self.examples, self.texts = examples, texts
         self.words, self.known = Bm25Index(texts, None), examples.known()
         self.query_P = examples.pair_P2[:, 0]
-        self.base_PT = mine(self._nearest, self.query_P, self.known, spec.top)
-        self.bm25_PT = mine(self._sharing, self.query_P, self.known, spec.top)
+        self.base_PT = mine(self._nearest, self.query_P, self.known, TOP)
+        self.bm25_PT = mine(self._sharing, self.query_P, self.known, TOP)
 
     def __len__(self) -> int:
         return len(self.query_P)
 
     def draw(self, pair_G: Ints, generator: np.random.Generator) -> list[TrainingGroup]:
         """Draw a group for each pair. Missing wrong documents come from all documents."""
-        base_GB = draw(self.base_PT[pair_G], self.spec.base, generator)
-        bm25_GW = draw(self.bm25_PT[pair_G], self.spec.bm25, generator)
+        base_GB = draw(self.base_PT[pair_G], OF_BASE, generator)
+        bm25_GW = draw(self.bm25_PT[pair_G], OF_BM25, generator)
         return [
             self._group(pair, np.concatenate([base_B, bm25_W]), generator)
             for pair, base_B, bm25_W in zip(pair_G.tolist(), base_GB, bm25_GW, strict=True)
@@ -61,7 +63,7 @@ class TrainingGroups:
 
     def _others(self, query: int, taken: list[int], generator: np.random.Generator) -> list[int]:
         """Draw wrong documents, from all, that a group lacks. Of a large corpus only some are drawn."""
-        n, count = len(self.texts), 1 + self.spec.wrong - len(taken)
+        n, count = len(self.texts), 1 + WRONG - len(taken)
         if n <= 10 * count + 100:
             drawn_X = generator.permutation(n)
         else:
