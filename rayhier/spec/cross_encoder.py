@@ -14,7 +14,6 @@ from rayhier.spec.encoder import Precision
 Head = Literal["cls", "emb"]
 Count = Annotated[int, Field(ge=1, le=100_000)]
 
-
 WRONG, OF_BASE, OF_BM25 = 7, 4, 1
 """Wrong documents of a training group, beside its query and answer: all (WRONG), those drawn from the base encoder's
 best (OF_BASE), and from BM25's best (OF_BM25). The others are drawn from all documents."""

@@ -17,13 +17,13 @@ from rayhier.progress import say
 from rayhier.scores.scorer import SETTINGS, TRIED, PairScorer, Settings, read_pairs
 from rayhier.search.segment.exact import exact_rows
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.cross_encoder import CrossEncoderSpec, CrossEncoderTraining
+from rayhier.spec.cross_encoder import CrossEncoderSpec
 from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.cross_encoder_folder import CrossEncoderFolder
 from rayhier.train.cross_encoder.groups import TrainingGroups
-from rayhier.train.cross_encoder.phase import DEPTH, QUERIES, DevReranking, Reading, Recipe
+from rayhier.train.cross_encoder.phase import DEPTH, QUERIES, DevReranking, Reading
 from rayhier.train.data import judged_pairs, sampled
 from rayhier.train.loop import best_row
 from rayhier.train.ray import METRICS, Run, run_workers
@@ -64,7 +64,7 @@ def train_worker(config: dict[str, Any]) -> None:
     with ExitStack() as stack:
         run = Run(spec, {}, config, stack)
         if reads.train is not None:
-            run(PHASE, _phase(spec, reads.train, model, corpus, vectors, dev))
+            run(PHASE, _phase(spec, reads.train.epochs, model, corpus, vectors, dev))
         if run.group.rank > 0:
             return
     with files.filling(root / "model") as filled:
@@ -78,7 +78,7 @@ def train_worker(config: dict[str, Any]) -> None:
 
 def _phase(
     spec: JobSpec,
-    training: CrossEncoderTraining,
+    epochs: int,
     model: CrossEncoder,
     corpus: Artifact,
     vectors: Artifact,
@@ -98,7 +98,7 @@ def _phase(
         return {"dev": dev.measured(dev.scores(lambda pairs: read_pairs(model, pairs, reads)))}
 
     dtype = resolve("auto" if reads.precision in ("auto", "float16") else reads.precision, best_device())
-    return Reading(model, groups, reads, Recipe(training.epochs), measure, dtype)
+    return Reading(model, groups, reads, epochs, measure, dtype)
 
 
 def train_queries(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> Queries:
