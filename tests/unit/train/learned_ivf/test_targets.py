@@ -71,10 +71,8 @@ def test_documents_ask_for_themselves_and_theirs(vectors, neighbours, teaching):
     assert len(set(rows)) == 20
     np.testing.assert_array_equal(targets.vector_TM[Q:], vectors[1][rows])
     found = {pair: values for pair, values in weights(targets).items() if pair[0] >= Q}
-    answers = [
-        (Q + n, answer) for n, row in enumerate(rows) for answer in near(vectors[1][row], vectors[1], neighbours)
-    ]
-    assert found == {pair: [0.1] for pair in answers}
+    asked = {Q + n: near(vectors[1][row], vectors[1], neighbours) for n, row in enumerate(rows)}
+    assert found == {(target, row): [0.1] for target, answers in asked.items() for row in answers}
 
 
 def test_a_copy_asks_for_itself_though_its_copies_are_as_near(vectors, teaching):
