@@ -174,27 +174,6 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_bert(tmp_path_factory.mktemp("tiny-model"), WORDS)
 
 
-@pytest.fixture(scope="session")
-def tiny_writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A T5 of one layer and 16 dimensions with random weights, which writes some of the tiny corpus's words."""
-    import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
-
-    folder = tmp_path_factory.mktemp("tiny-writer")
-    pieces = ["<pad>", "</s>", "<unk>", *WORDS]
-    words = Tokenizer(models.WordLevel({piece: number for number, piece in enumerate(pieces)}, unk_token="<unk>"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    words.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
-    named = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    PreTrainedTokenizerFast(tokenizer_object=words, **named).save_pretrained(folder)
-    torch.manual_seed(0)
-    shape = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2, "initializer_factor": 2.0}
-    config = T5Config(vocab_size=len(pieces), decoder_start_token_id=0, pad_token_id=0, eos_token_id=1, **shape)
-    T5ForConditionalGeneration(config).save_pretrained(folder)
-    return folder
-
-
 def ray_processes(*titles: str) -> Iterator[int]:
     """Process ids of Ray workers whose title holds one of these, of clusters that this process began, or its runs."""
     parents = {int(entry.name): _parent(entry) for entry in Path("/proc").iterdir() if entry.name.isdigit()}

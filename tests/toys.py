@@ -65,3 +65,18 @@ def write_map(root: Path, table: pa.Table, leaves: int, shards: int, **own: obje
     manifest = Manifest(**fixed | {"dimension": m, "documents": documents} | own, counts=counts, shards=made)
     publish(root, manifest)
     return manifest
+
+
+def embedded(key: str, ids: Sequence[str], matrix: np.ndarray) -> pa.Table:
+    """Vectors [n, m] of documents or queries, as the vectors artifact holds them."""
+    from rayhier.storage import columns, schemas
+
+    column = columns.vector_column(matrix, pa.float32())
+    return pa.table([ids, column], schema=schemas.vectors(key, matrix.shape[1]))
+
+
+def judgements(rows: Sequence[tuple[str, str, int]]) -> pa.Table:
+    """Judgements: query, document and grade."""
+    from rayhier.storage import schemas
+
+    return pa.table([list(column) for column in zip(*rows, strict=True)] or [[]] * 3, schema=schemas.JUDGEMENTS)

@@ -29,7 +29,7 @@ from benchmarks.statistics import compared
 from benchmarks.tables import UNKNOWN, mean, table
 from benchmarks.training import train
 from rayhier.arrays import Floats, Ints, Values
-from rayhier.cluster.tree import hierarchical_kmeans
+from rayhier.cluster.kmeans import hierarchical_kmeans
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
@@ -123,7 +123,7 @@ class KmeansTree(FixedTree):
 
     def __init__(self, vector_NM: Floats, depth: int, seed: int) -> None:
         super().__init__(depth)
-        levels = hierarchical_kmeans(sampled(vector_NM, seed), 2, depth, seed).centroids
+        levels = hierarchical_kmeans(sampled(vector_NM, seed), 2, depth, seed)
         self.plane_SM = np.concatenate([level[:, 0] - level[:, 1] for level in levels])
 
     def scores(self, vector_NM: Floats) -> Floats:

@@ -12,6 +12,7 @@ from benchmarks.quality.view import DEPTH, Index, Places, Questions, Relevance, 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
 from rayhier.evaluate.curve import beams
+from rayhier.evaluate.systems.documents import BaselineDocuments
 from rayhier.evaluate.systems.hnsw import Hnsw, efforts
 from rayhier.evaluate.systems.scann import ScannTree
 from rayhier.model.encoded import Encoded
@@ -121,7 +122,8 @@ def library(view: View, name: str, leaves: int, questions: Questions) -> Candida
     """A library that takes the whole index: HNSW, or ScaNN's tree, until an eighth of the documents is visited."""
     query_QM, documents = view.encode(questions.vector_QM), len(view.vectors)
     ids = pa.array(np.arange(documents))
-    graph = Hnsw(ids, None, view.vectors) if name == "hnsw" else ScannTree(ids, None, view.vectors, leaves)
+    own = BaselineDocuments(ids, ids, view.vectors)
+    graph = Hnsw(own) if name == "hnsw" else ScannTree(own, leaves)
     steps, routing = (efforts(documents), 0.0) if name == "hnsw" else (beams(leaves), float(leaves))
 
     def measure(beam: int) -> Row:

@@ -24,7 +24,6 @@ from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.spec import JobSpec
 from rayhier.spec.index import IndexSpec
 from rayhier.spec.router import LearnedIvfRouting
-from rayhier.spec.router.learned_ivf import TEACHING
 from rayhier.spec.train import ContrastTraining, HceTraining
 from rayhier.train.contrast import EncoderPhase
 from rayhier.train.data import judged_pairs
@@ -194,7 +193,7 @@ class View:
         """Targets that teach routers, and the dev queries' answers."""
         query_QM, dev_QM = (self.encoder.pairs.side(side) for side in ("query", "dev"))
         pairs = judged_pairs(self.collection.dev, self.collection.documents).pair_P2
-        targets = Targets.of(self.examples, query_QM, self.vectors, TEACHING, self.seed)
+        targets = Targets.of(self.examples, query_QM, self.vectors, self.seed)
         return targets, Targets.judged(dev_QM, pairs)
 
     def index(self, spec: JobSpec) -> Index:
@@ -206,7 +205,7 @@ class View:
             router = make_router(own, self.vectors, self.seed)
             leaf_NR = settle(router, self.vectors, spec, self.seed)
             if not self.examples.same:
-                train(RouterPhase(router, leaf_NR, *self.targets, TEACHING, self.seed))
+                train(RouterPhase(router, leaf_NR, *self.targets, self.seed))
             self._indexes[key] = Index(router, leaf_NR)
         return self._indexes[key]
 

@@ -55,10 +55,9 @@ def grow(vectors_NM: Floats, branching: int, seed: int) -> DocumentTree:
     owns: list[Ints] = []
     below_NM = vectors_NM
     for count in reversed(counts):
-        clusters = cluster(below_NM, count, seed)
-        centroids.insert(0, clusters.centroid_KM)
-        owns.insert(0, clusters.own_N)
-        below_NM = clusters.centroid_KM
+        below_NM, own_N = cluster(below_NM, count, seed)
+        centroids.insert(0, below_NM)
+        owns.insert(0, own_N)
     *parents, leaf_N = [np.zeros(counts[0] if counts else len(vectors_NM), dtype=np.int64), *owns]
     return DocumentTree(centroids, parents, leaf_N)
 
@@ -73,23 +72,13 @@ def above(parents: Sequence[Ints], leaf_N: Ints) -> Ints:
     return path_NT
 
 
-@dataclass(frozen=True)
-class Clusters:
-    """Result of a clustering: unit centroids [k, m], and the number [n] of each vector's cluster."""
-
-    centroid_KM: Floats
-    own_N: Ints
-
-
-def cluster(vectors_NM: Floats, k: int, seed: int) -> Clusters:
-    """Cluster n unit vectors [n, m], in float32 or float16, into `k` clusters.
+def cluster(vectors_NM: Floats, k: int, seed: int) -> tuple[Floats, Ints]:
+    """Cluster n unit vectors [n, m], in float32 or float16. Returns unit centroids [k, m] and each vector's own [n].
 
     A vector belongs to the nearest centroid; where k-means takes two steps, to the nearest in the cells near it. Where
     a cluster is empty, another is cut in two halves, whose centroids are their means. Clusters stay empty only where
-    there are fewer distinct vectors than clusters. ValueError where `k` exceeds n.
+    there are fewer distinct vectors than clusters.
     """
-    if k > len(vectors_NM):
-        raise ValueError(f"k: got {k} clusters of {len(vectors_NM)} vectors; allowed: at most one cluster a vector")
     centroid_KM = np.empty((k, vectors_NM.shape[1]), dtype=np.float32)
     own_N = np.empty(len(vectors_NM), dtype=np.int64)
     cells = list(_cells(vectors_NM, np.arange(len(vectors_NM)), k, seed))
@@ -104,7 +93,7 @@ def cluster(vectors_NM: Floats, k: int, seed: int) -> Clusters:
     for number, row_R in enumerate(rows):
         own_N[row_R] = number
     _give_length(vectors_NM, centroid_KM, rows)
-    return Clusters(centroid_KM, own_N)
+    return centroid_KM, own_N
 
 
 def shares(sizes: Ints, k: int) -> Ints:
@@ -159,11 +148,9 @@ def _probing(vectors_NM: Floats, cells: list[Ints]) -> list[Ints]:
 
 def _fill_empty(vectors_NM: Floats, centroid_KM: Floats, rows: list[Ints], seed: int) -> None:
     empty = [number for number, cluster_rows in enumerate(rows) if not len(cluster_rows)]
-    largest = (
-        [(-len(cluster_rows), number) for number, cluster_rows in enumerate(rows) if len(cluster_rows) > 1]
-        if empty
-        else []
-    )
+    if not empty:
+        return
+    largest = [(-len(cluster_rows), number) for number, cluster_rows in enumerate(rows) if len(cluster_rows) > 1]
     heapq.heapify(largest)
     while empty and largest:
         number = heapq.heappop(largest)[1]

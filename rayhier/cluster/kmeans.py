@@ -1,4 +1,4 @@
-"""Spherical k-means with faiss: unit centroids; an empty cluster takes half of the largest one."""
+"""Spherical k-means with faiss, flat or down a tree. An empty cluster takes half of the largest one."""
 
 from typing import Any
 
@@ -38,14 +38,29 @@ def spherical_kmeans(
     return _flat(vectors_NM if rows is None else vectors_NM[rows], k, seed, iterations)
 
 
-def refined(vectors_NM: Floats, centroid_KM: Floats, rounds: int) -> Floats:
-    """Improve unit centroids [k, m] by `rounds` iterations of k-means over unit vectors [n, m]. Returns [k, m].
+def hierarchical_kmeans(vectors_NM: Floats, branching: int, height: int, seed: int) -> list[Floats]:
+    """Cluster unit vectors [n, m] into `branching` children, each child again, and so on for `height` levels.
 
-    ValueError where k exceeds n.
+    Returns for each level unit centroids [nodes, branching, m] of its nodes' children. A node with fewer documents than
+    `branching` has fewer children, and zeros for the others.
     """
-    if len(centroid_KM) > len(vectors_NM):
-        text = f"centroids: got {len(centroid_KM)} for {len(vectors_NM)} vectors; allowed: at most one a vector"
-        raise ValueError(text)
+    node_N = np.zeros(len(vectors_NM), dtype=np.int64)
+    levels = []
+    for level in range(height):
+        below = np.zeros((branching**level, branching, vectors_NM.shape[1]), dtype=np.float32)
+        child_N = np.zeros_like(node_N)
+        for node in np.unique(node_N):
+            rows = np.flatnonzero(node_N == node)
+            split_KM = spherical_kmeans(vectors_NM[rows], min(branching, len(rows)), seed)
+            child_N[rows] = nearest(vectors_NM[rows], split_KM, 1)[0][:, 0]
+            below[node, : len(split_KM)] = split_KM
+        levels.append(below)
+        node_N = node_N * branching + child_N
+    return levels
+
+
+def refined(vectors_NM: Floats, centroid_KM: Floats, rounds: int) -> Floats:
+    """Improve unit centroids [k, m] by `rounds` iterations of k-means over unit vectors [n, m]. Returns [k, m]."""
     return _flat(vectors_NM, len(centroid_KM), 0, rounds, centroid_KM) if rounds else centroid_KM
 
 

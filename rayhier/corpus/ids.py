@@ -1,6 +1,6 @@
 """Sets of ids, kept as hashes (digests) of 16 bytes each, so that the ids of a large corpus fit in memory."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rayhier.corpus.check import DIGEST_BYTES, digest
+from rayhier.storage import columns, files, schemas
+from rayhier.storage.artifact import Artifact
 
 Digests = npt.NDArray[np.bytes_]
 """Array [n] of digests, dtype S16. If numpy reads an element, it drops zero bytes at its end, but not in
@@ -19,6 +21,15 @@ NO_DIGESTS: Digests = np.empty(0, f"S{DIGEST_BYTES}")
 
 def of(names: Iterable[str]) -> Digests:
     return np.array([digest(name) for name in names], NO_DIGESTS.dtype)
+
+
+def of_documents(corpus: Artifact) -> Iterator[str]:
+    """Yield the ids that judgements and pairs name: of documents, not of their passages."""
+    for name in corpus.names("documents/"):
+        path = corpus.path(name)
+        is_cut = schemas.PARENT.name in files.read_metadata(path).schema.to_arrow_schema().names
+        key = schemas.PARENT.name if is_cut else "doc_id"
+        yield from columns.read([path], [key])[key].unique().to_pylist()
 
 
 def array(column: pa.ChunkedArray) -> Digests:

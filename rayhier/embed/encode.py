@@ -66,10 +66,10 @@ class TextEncoder:
         return self._filled(len(texts), self._tokenised(texts))
 
     def encode_for(self, reader: Reader | None, texts: Sequence[str]) -> Encoded:
-        return Encoded.of(self.encode(texts)) if reader is None else self._read(reader, self.tokenise(texts))
+        return Encoded.of(self.encode(texts)) if reader is None else self._read(self.tokenise(texts), reader)
 
     def tokens_for(self, reader: Reader | None, tokens: Tokens) -> Encoded:
-        return Encoded.of(self.encode_tokens(tokens)) if reader is None else self._read(reader, tokens)
+        return Encoded.of(self.encode_tokens(tokens)) if reader is None else self._read(tokens, reader)
 
     def encode_tokens(self, tokens: Tokens) -> Floats:
         return self._filled(
@@ -80,7 +80,7 @@ class TextEncoder:
         vectors = np.empty((n, self.dimension), dtype=np.float32)
         done = 0
         for tokens in chunks:
-            vectors[done : done + len(tokens)] = self._encode(tokens)
+            vectors[done : done + len(tokens)] = self._read(tokens).numpy
             done += len(tokens)
         return vectors
 
@@ -97,28 +97,18 @@ class TextEncoder:
             yield ahead.result()
 
     @torch.inference_mode()
-    def _encode(self, tokens: Tokens) -> Floats:
+    def _read(self, tokens: Tokens, reader: Reader | None = None) -> Encoded:
         """Encode one chunk. On a GPU all batches are launched before any result is waited for."""
-        order = np.argsort([-len(ids) for ids in tokens], kind="stable")
-        batches = self._batches([tokens[row] for row in order])
-        parts = [self._layers(*self.padded(batch))[1] for batch in batches]
-        self.seen += sum(map(len, tokens))
-        vectors = np.empty((len(tokens), self.dimension), dtype=np.float32)
-        vectors[order] = torch.cat(parts).cpu().numpy()
-        return vectors
-
-    @torch.inference_mode()
-    def _read(self, reader: Reader, tokens: Tokens) -> Encoded:
         order = np.argsort([-len(ids) for ids in tokens], kind="stable")
         vectors, scores = [], []
         for batch in self._batches([tokens[row] for row in order]):
             ids_NT, mask_NT = self.padded(batch)
             hidden_NTM, vector_NM = self._layers(ids_NT, mask_NT)
             vectors.append(vector_NM)
-            scores.append(reader(hidden_NTM.float(), mask_NT))
+            scores += [] if reader is None else [reader(hidden_NTM.float(), mask_NT)]
         self.seen += sum(map(len, tokens))
         back = torch.from_numpy(np.argsort(order, kind="stable"))
-        return Encoded(*(torch.cat(parts).cpu()[back] for parts in (vectors, scores)))
+        return Encoded(*(torch.cat(parts).cpu()[back] for parts in (vectors, scores) if parts))
 
     def _batches(self, tokens: Tokens) -> Iterator[Tokens]:
         start = 0

@@ -20,14 +20,12 @@ from rayhier.model.encoder import Encoder
 from rayhier.progress import Bar, say
 from rayhier.ray import Pool, stream
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.train import PseudoQueries
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.model_folder import ModelFolder
-from rayhier.storage.paths import Location, locate
 
 QUERIES = "queries.parquet"
 IDS_SHOWN = 5
@@ -35,21 +33,23 @@ CHECKED = 1_000
 """Number of documents that are tokenised at a time to find out if any has a pseudo-query."""
 
 
-def read_texts(corpus: Location, name: str, generated: Location | None = None) -> tuple[pa.Table, list[str]]:
+def read_texts(corpus: Artifact, name: str, generated: Artifact | None = None) -> tuple[pa.Table, list[str]]:
     """Read the ids and the texts to encode of a part of the corpus, its queries, or the generated queries."""
     if name in (QUERIES, GENERATED):
-        root = generated if generated is not None and name == GENERATED else corpus
-        table = columns.read([root / QUERIES], ["query_id", "text"])
+        asked = generated if generated is not None and name == GENERATED else corpus
+        table = columns.read([asked.path(QUERIES)], ["query_id", "text"])
         return table.select(["query_id"]), table["text"].to_pylist()
-    table = columns.read([corpus / name], ["doc_id", "title", "text"])
+    table = columns.read([corpus.path(name)], ["doc_id", "title", "text"])
     return table.select(["doc_id"]), document_texts(table)
 
 
 class TokenisePart:
-    def __init__(self, model: str, max_length: int, corpus: str, cpus: int, generated: str | None = None) -> None:
+    def __init__(
+        self, model: Path, max_length: int, corpus: Artifact, cpus: int, generated: Artifact | None = None
+    ) -> None:
         limit_threads(cpus)
-        self.corpus, self.generated = locate(corpus), None if generated is None else locate(generated)
-        self.tokenise = Tokeniser.open(Path(model), max_length)
+        self.corpus, self.generated = corpus, generated
+        self.tokenise = Tokeniser.open(model, max_length)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         name = str(row["part"])
@@ -57,26 +57,16 @@ class TokenisePart:
 
 
 class EmbedPart:
-    """Encodes parts: it reads texts of `corpus` and writes their vectors below `root`."""
+    """Encodes parts: it reads texts of `corpus` and writes their vectors below the root of `ledger`."""
 
     def __init__(
-        self,
-        model: str,
-        spec: dict[str, Any],
-        corpus: str,
-        root: str,
-        ledger: str,
-        cpus: int,
-        draws: dict[str, Any] | None = None,
-        generated: str | None = None,
+        self, model: Path, spec: JobSpec, corpus: Artifact, ledger: Ledger, generated: Artifact | None = None
     ) -> None:
-        limit_threads(cpus)
-        self.corpus, self.root = locate(corpus), locate(root)
-        self.generated = None if generated is None else locate(generated)
-        self.ledger = Ledger(locate(ledger), self.root)
-        self.encoder = TextEncoder(Path(model), agreed(EncoderSpec(**spec), self.ledger))
-        self.clock = Clock(self.encoder)
-        self.drawer = None if draws is None else SpanDrawer.of(self.encoder, PseudoQueries(**draws))
+        limit_threads(spec.cluster.embed.cpus)
+        self.corpus, self.ledger, self.generated = corpus, ledger, generated
+        self.encoder = TextEncoder(model, agreed(spec.encoder, ledger))
+        self.clock, draws = Clock(self.encoder), spec.train.draws
+        self.drawer = None if draws is None else SpanDrawer.of(self.encoder, draws)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         name = str(row["part"])
@@ -87,19 +77,18 @@ class EmbedPart:
         check_numbers(name, ids[key], vectors)
         schema = schemas.vectors(key, self.encoder.dimension)
         column = columns.vector_column(vectors, pa.float32())
-        written = [files.write_parquet(self.root, name, [pa.table([ids[key], column], schema=schema)], schema)]
+        written = [files.write_parquet(self.ledger.root, name, [pa.table([ids[key], column], schema=schema)], schema)]
         counts = {"rows": len(texts), "precision": str(self.encoder.dtype).removeprefix("torch.")}
         if self.drawer is not None and name not in (QUERIES, GENERATED):
             drawn = self._drawn(self.drawer, name)
-            written.append(
-                files.write_parquet(self.root, FOLDER + name.removeprefix("documents/"), [drawn], drawn.schema)
-            )
+            place = FOLDER + name.removeprefix("documents/")
+            written.append(files.write_parquet(self.ledger.root, place, [drawn], drawn.schema))
             counts["spans"] = len(drawn)
         self.ledger.enter(ledger_key(name), LedgerEntry(tuple(written), counts))
         return {"rows": len(texts), **self.clock.lap()}
 
     def _drawn(self, drawer: SpanDrawer, name: str) -> pa.Table:
-        table = columns.read([self.corpus / name], ["doc_id", "title", "text"])
+        table = columns.read([self.corpus.path(name)], ["doc_id", "title", "text"])
         rows, texts = drawer.draw(*(table[column].to_pylist() for column in table.column_names))
         with self.clock.working():
             vectors = self.encoder.encode(texts)
@@ -128,16 +117,7 @@ def build(
     missing = [{"part": name} for name in names if ledger.done(ledger_key(name)) is None]
     total = corpus.record.counts["rows"] + corpus.record.counts["queries"]["accepted"]
     total += 0 if generated is None else generated.record.counts["queries"]
-    arguments = {
-        "model": str(model.path),
-        "spec": spec.encoder.model_dump(mode="json"),
-        "corpus": str(corpus.root),
-        "root": str(attempt.root),
-        "ledger": str(ledger.folder),
-        "cpus": spec.cluster.embed.cpus,
-        "draws": None if draws is None else draws.model_dump(),
-        "generated": None if generated is None else str(generated.root),
-    }
+    arguments = {"model": model.path, "spec": spec, "corpus": corpus, "ledger": ledger, "generated": generated}
     used = Utilisation()
     with Bar("embed", total, "texts") as bar:
         bar.advance(sum(entry.counts["rows"] for name in names if (entry := ledger.done(ledger_key(name)))))
@@ -165,14 +145,8 @@ def tokenisers(spec: JobSpec, folder: Path, corpus: Artifact, generated: Artifac
     workers = spec.cluster.tokenise
     if workers is None:
         return None
-    arguments = {
-        "model": str(folder),
-        "max_length": spec.encoder.max_length,
-        "corpus": str(corpus.root),
-        "cpus": workers.cpus,
-        "generated": None if generated is None else str(generated.root),
-    }
-    return Pool(TokenisePart, arguments, workers)
+    arguments = {"model": folder, "max_length": spec.encoder.max_length, "corpus": corpus, "cpus": workers.cpus}
+    return Pool(TokenisePart, {**arguments, "generated": generated}, workers)
 
 
 def check_draws(draws: PseudoQueries, spec: JobSpec, encoder: Encoder, corpus: Artifact) -> None:

@@ -105,7 +105,9 @@ def exact_best(leaf_map: LeafMap, query_QM: Floats, k: int) -> Ranking:
     best = Ranking.none(len(query_QM))
     with Bar("exact search", leaf_map.manifest.documents, "documents") as bar:
         for shard in leaf_map.manifest.shards:
-            best = _compacted(merge([best, _best_of(leaf_map, shard, query_QM, k)], k))
+            best = merge([best, _best_of(leaf_map, shard, query_QM, k)], k)
+            few = compact(best.score_QK, best.row_QK, best.documents)
+            best = Ranking(*few, best.visited_Q, best.scanned_Q, best.leaves_Q)
             bar.advance(shard.documents)
     return best
 
@@ -118,11 +120,6 @@ def _best_of(leaf_map: LeafMap, shard: Shard, query_QM: Floats, k: int) -> Ranki
     best = exact_rows(query_QM, columns.matrix(table["vector"]), result_numbers(ids, results), k)
     nothing_Q = np.zeros(len(query_QM), dtype=np.int64)
     return Ranking(*best, pa.table({ID: results, "leaves": table["leaves"]}), nothing_Q, nothing_Q, nothing_Q)
-
-
-def _compacted(ranking: Ranking) -> Ranking:
-    documents = compact(ranking.score_QK, ranking.row_QK, ranking.documents)
-    return Ranking(*documents, ranking.visited_Q, ranking.scanned_Q, ranking.leaves_Q)
 
 
 def documents_as_queries(model: Model, leaf_map: LeafMap, k: int) -> tuple[list[str], Encoded, Ranking]:
@@ -270,11 +267,7 @@ def reordered(ranking: Ranking, score_QK: Values, base_QK: Floats, beside: float
     added_QK = np.where(np.isfinite(score_QK), base_QK, 0.0)
     total_QK = (score_QK + beside * added_QK).astype(np.float32)
     order_QK = np.argsort(-total_QK, axis=1, kind="stable")
-    return replace(
-        ranking,
-        score_QK=np.take_along_axis(total_QK, order_QK, axis=1),
-        row_QK=np.take_along_axis(ranking.row_QK, order_QK, axis=1),
-    )
+    return replace(ranking, score_QK=take(total_QK, order_QK), row_QK=take(ranking.row_QK, order_QK))
 
 
 def mean_slope(base_QK: Floats, score_QK: Values) -> float:

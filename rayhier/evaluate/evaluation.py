@@ -120,7 +120,7 @@ def evaluate(
     queries = load_split(split, corpus, vectors, test)
     if not queries:
         raise InputError(f"evaluate.split: got {split!r}, which has no judgements; allowed: a split with judgements")
-    base = workers.alone(BaselineDocuments.of_vectors, str(corpus.folder), str(vectors.folder), spec.measured)
+    base = workers.alone(BaselineDocuments.of_vectors, corpus, vectors, spec.measured)
     documents, matching = base.one(BaselineDocuments.counts)
     nearest, held_out = partial(base.one, BaselineDocuments.exact), partial(base.one, BaselineDocuments.holdout)
     dev, all_judged = load_dev(corpus, vectors, held_out, nearest), len(queries)
@@ -217,13 +217,14 @@ class _Work:
         searches = self._searches(result, artifact, index, read, encoded)
         size = self.matching, encoded.vectors.shape[1]
         if (similarity := model.flat_similarity) is not None:
-            self.level, listed = similarity.level, spec.search.shortlisted(self.k)
-            self._curve(result, router, lambda: level_system(router, searches, model, *size, listed))
+            self.level = level = similarity.level
+            listed = spec.search.shortlisted(self.k)
+            self._curve(result, router, lambda: level_system(router, searches, model, *size, level, listed))
         else:
             system = index_system(router, searches, model, *size)
             point = system if spec.measured is None else as_searched(system, searches)
             self._curve(result, router, lambda: system, point)
-        trained = self.workers.alone(BaselineDocuments.of_index, str(index.folder), spec.measured)
+        trained = self.workers.alone(BaselineDocuments.of_index, index, spec.measured)
         for name in baselines(spec):
             match name:
                 case "exact":
@@ -250,9 +251,7 @@ class _Work:
     def _searches(
         self, result: SeedResult, model: Artifact, index: Artifact, read: Mapping[str, Artifact], encoded: Encoded
     ) -> HeldObjects[IndexSearch]:
-        folders = {kind: str(artifact.folder) for kind, artifact in read.items()}
-        opened = result.settled(self.spec).model_dump(mode="json"), str(model.folder), str(index.folder), folders
-        queries = np.arange(len(self.queries))
+        opened, queries = (result.settled(self.spec), model, index, read), np.arange(len(self.queries))
         shares = [slice(part[0], part[-1] + 1) for part in np.array_split(queries, self.workers.count) if len(part)]
         arguments = [(*opened, self.queries.texts[rows], encoded[rows], self.k) for rows in shares]
         return self.workers.start(IndexSearch.open, arguments)
@@ -295,10 +294,10 @@ class _Work:
         given: tuple[int, ...]
         match name:
             case "hnsw":
-                make, given, widths, routing = Hnsw.of, (), efforts(self.documents), 0.0
+                make, given, widths, routing = Hnsw, (), efforts(self.documents), 0.0
             case "scann":  # with as many partitions as the k-means baseline has lists
                 lists = self._list_count("faiss_ivf_same_encoder", trained, model, result.seed)
-                make, given, widths, routing = ScannTree.of, (lists,), beams(lists), float(lists)
+                make, given, widths, routing = ScannTree, (lists,), beams(lists), float(lists)
             case _:
                 lists = self._list_count(name, documents, model, result.seed)
                 given = (lists, result.seed, LEAVES.get(name, 1))
@@ -343,7 +342,7 @@ class _Work:
         return self._tuned[name]
 
     def _bm25(self) -> Ranking:
-        words = self.workers.alone(Bm25.of_corpus, str(self.corpus.folder), self.spec.measured)
+        words = self.workers.alone(Bm25.of_corpus, self.corpus, self.spec.measured)
         ranking = words.one(Bm25.rank, list(self.queries.texts), self.k)
         words.close()
         return ranking

@@ -2,28 +2,34 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import ray
 import torch
 
+from rayhier.arrays import Floats
 from rayhier.cluster.library import faiss
+from rayhier.corpus import ids, questions, requirements, sources, tables
+from rayhier.corpus.questions import Questions
+from rayhier.embed.encode import TextEncoder
 from rayhier.embed.precision import as_embedded
-from rayhier.evaluate import test_split
 from rayhier.evaluate.calibrate import calibrate
 from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.output import write
 from rayhier.evaluate.workers import Holder, Holders
-from rayhier.progress import say
+from rayhier.progress import here, say
 from rayhier.ray import call, get
 from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import Workers
-from rayhier.storage import files
+from rayhier.spec.encoder import EncoderSpec
+from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.model_folder import ModelFolder
-from rayhier.storage.paths import locate
+from rayhier.storage.paths import Location
 from rayhier.track import tracked
 
 
@@ -50,12 +56,45 @@ def build(
 
 
 def build_test(spec: JobSpec, model: ModelFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt) -> Output:
-    queries, rows = test_split.read(spec, corpus)
+    """Publish the test split: queries and judgements that only evaluation reads, with the base encoder's vectors.
+
+    It is an artifact of its own, so that more test queries, or other judgements, change nothing that was trained.
+    """
+    queries, rows = read_test(spec, corpus)
     workers = spec.cluster.evaluate
     encoder = as_embedded(spec, vectors, workers.gpus).encoder
     texts = queries["text"].to_pylist()
-    vector_QM = call(test_split.encode, workers.cpus, encoder, model.path, texts, workers.cpus, gpus=workers.gpus)
-    return test_split.write(attempt.root, queries, vector_QM, rows)
+    vector_QM = call(_encode, workers.cpus, encoder, model.path, texts, workers.cpus, gpus=workers.gpus)
+    return write_test(attempt.root, queries, vector_QM, rows)
+
+
+def read_test(spec: JobSpec, corpus: Artifact) -> tuple[pa.Table, Questions]:
+    """Read the test split of a spec's source, checked against the published corpus: queries with judgements, all rows.
+
+    InputError if the spec evaluates this split and no judgement in it is above 0.
+    """
+    everything = questions.read(sources.reader(spec.corpus), ids.IdSet(ids.of(ids.of_documents(corpus))))
+    rows = everything.of_test()
+    requirements.check_judgements(rows.counts())
+    if spec.evaluate.split == "test":
+        requirements.check_split(spec, rows.counts(), corpus.record.counts)
+    judged = {judgement.query_id for judgement in rows.splits["test"]}
+    return tables.queries_table([query for query in everything.accepted_queries if query.key in judged]), rows
+
+
+def write_test(root: Location, queries: pa.Table, vector_QM: Floats, rows: Questions) -> Output:
+    counts = rows.counts() | {"judged": len(queries)}
+    for line in tables.lines(counts):
+        say(line)
+    if counts["queries"]["rejected"] or counts["judgements"]["test"]["rejected"]:
+        say(f"  rejected rows: {here(root / tables.REJECTED)}")
+    with_vectors = queries.append_column("vector", columns.vector_column(vector_QM, pa.float32()))
+    return Output(counts, tuple(tables.write(root, with_vectors, rows.splits, rows.rejected())))
+
+
+def _encode(spec: EncoderSpec, model: Path, texts: Sequence[str], cpus: int) -> Floats:
+    torch.set_num_threads(cpus)
+    return TextEncoder(model, spec).encode(texts)
 
 
 def build_calibration(
@@ -70,10 +109,8 @@ def build_calibration(
     """Calibrate a built index in a process of the cluster. `cross_encoder` is given if the spec re-ranks."""
     workers = spec.cluster.evaluate
     spec = as_embedded(spec, vectors, workers.gpus)
-    read = [] if cross_encoder is None else [cross_encoder]
-    folders = [str(artifact.folder) for artifact in (corpus, vectors, model, index, *read)]
-    arguments = spec.model_dump(mode="json"), folders, str(attempt.root)
-    counts = call(_calibrate, workers.cpus, *arguments, gpus=workers.gpus)
+    read = corpus, vectors, model, index, attempt.root, cross_encoder
+    counts = call(_calibrate, workers.cpus, spec, *read, gpus=workers.gpus)
     if "queries" in counts:
         say(f"  calibrate: {counts['queries']:,} dev queries, the exact best {counts['k']:,} of each")
     if "weight" in counts:
@@ -91,12 +128,10 @@ def build_calibration(
     return Output(counts)
 
 
-def _calibrate(spec: dict[str, Any], folders: Sequence[str], root: str) -> dict[str, float]:
-    job = JobSpec.model_validate(spec)
-    torch.set_num_threads(job.cluster.evaluate.cpus)
-    faiss.omp_set_num_threads(job.cluster.evaluate.cpus)
-    corpus, vectors, model, index, *read = (Artifact.open(locate(folder)) for folder in folders)
-    return calibrate(job, corpus, vectors, model, index, locate(root), *read)
+def _calibrate(spec: JobSpec, *read: Any) -> dict[str, float]:
+    torch.set_num_threads(spec.cluster.evaluate.cpus)
+    faiss.omp_set_num_threads(spec.cluster.evaluate.cpus)
+    return calibrate(spec, *read)
 
 
 @contextlib.contextmanager

@@ -194,11 +194,10 @@ def _all_paths(tree: "Inspection", nodes: list["Node"], queries: list[list[list[
     documents = [*dict.fromkeys(name for node in nodes for name in node.documents)][:MOST_PATHS]
     texts = [*dict.fromkeys(text for node in nodes for text in queries[node.level - 1][node.number])][:MOST_PATHS]
     paths = {"documents": tree.documents(documents), "queries": tree.asked(texts)}
-    return {kind: {name: _steps(path) for name, path in group.items()} for kind, group in paths.items()}
-
-
-def _steps(steps: "Sequence[PathStep]") -> list[tuple[str, float]]:
-    return [(step.node.name, round(step.probability, 4)) for step in steps]
+    return {
+        kind: {name: [(step.node.name, round(step.probability, 4)) for step in path] for name, path in group.items()}
+        for kind, group in paths.items()
+    }
 
 
 def _depth(text: str) -> int:

@@ -14,7 +14,7 @@ import torch
 from rayhier.arrays import Floats, Ints
 from rayhier.index.describe import describe
 from rayhier.index.display import DisplayTree
-from rayhier.index.nodes import Node
+from rayhier.index.nodes import Node, NodeTable
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import place_all, route_all
@@ -52,7 +52,8 @@ class Inspection:
     def __init__(self, workdir: Location, now: Current, leaf_map: LeafMap, model: Model) -> None:
         self.workdir, self.now, self.there, self.model = workdir, now, leaf_map, model
         self.tree = DisplayTree.of(model.router)
-        self.levels = _nodes(self._table())
+        table = self._table()
+        self.levels, self._nodes = _nodes(table), NodeTable(table, np.array(leaf_map.manifest.counts))
 
     @classmethod
     @contextlib.contextmanager
@@ -89,20 +90,7 @@ class Inspection:
         raise InputError(f"--node: got {name!r}, which this tree has not; allowed: {allowed}")
 
     def children(self, node: Node) -> list[Node]:
-        if node.level == len(self.levels):
-            return []
-        below = self._below[node.level].get(node.number, [])
-        return sorted((node for node in below if node.size), key=lambda node: (-node.size, node.number))
-
-    @cached_property
-    def _below(self) -> list[dict[int, list[Node]]]:
-        levels: list[dict[int, list[Node]]] = []
-        for level in self.levels:
-            by_parent: dict[int, list[Node]] = {}
-            for node in level:
-                by_parent.setdefault(node.parent, []).append(node)
-            levels.append(by_parent)
-        return levels
+        return self._nodes.below(node.name, limit=self.model.router.n_leaves)[0]
 
     def above(self, node: Node) -> list[Node]:
         """List the nodes from a child of the root down to `node`, both included."""

@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import TrainWorkers
 from rayhier.spec.cluster import Workers as StageWorkers
-from rayhier.spec.cross_encoder import GROUPS, MOST_PAIRS, factor_passes
+from rayhier.spec.cross_encoder import MOST_PAIRS, WRONG, factor_passes
 from rayhier.spec.encoder import ENOUGH, FOLDS
 from rayhier.spec.search import MOST_QUERIES
-from rayhier.spec.train import QueryModel
 from rayhier.spec.train.common import MOST_DOCUMENTS
-from rayhier.spec.train.generated import MOST_READ, MOST_WRITTEN
 
 Workers = StageWorkers | TrainWorkers
 RATES = {
@@ -67,8 +65,6 @@ class Work:
     """Size of a text's vector, m."""
     generated: int = 0
     """Number of pairs of a generated query and a document."""
-    generator: int = 0
-    """Number of parameters, without embeddings, of the model that writes queries; 0 if no model writes queries."""
     reader: int = 0
     """Number of parameters, without embeddings, of the cross-encoder; 0 without one."""
 
@@ -111,10 +107,6 @@ def _cost(stage: str, spec: JobSpec, work: Work) -> Cost:
     cluster, encoding = spec.cluster, spec.encoder.precision
     texts = work.documents * tokens(spec, work.document_bytes)
     match stage:
-        case "generate" if isinstance(model := spec.train.generation, QueryModel):
-            written = work.generated * MOST_WRITTEN
-            read = work.generated / model.per_document * min(MOST_READ, 2 + work.document_bytes / BYTES_A_TOKEN)
-            return _passed(read + written, work.generator // 2, cluster.embed, "float32")
         case "embed":
             queries = (work.queries + work.generated) * tokens(spec, work.query_bytes)
             count = texts + queries + drawn_tokens(spec, work)
@@ -175,7 +167,7 @@ def _training_pairs(spec: JobSpec, work: Work) -> float:
     if spec.cross_encoder is None or (train := spec.cross_encoder.train) is None:
         return DEV_PAIRS
     groups = min(max(0, work.pairs - work.generated - (spec.scores.judged if spec.scores else 0)), MOST_PAIRS)
-    return DEV_PAIRS * (1 + train.epochs) + BACKWARD * train.epochs * groups * (1 + GROUPS.wrong)
+    return DEV_PAIRS * (1 + train.epochs) + BACKWARD * train.epochs * groups * (1 + WRONG)
 
 
 def _training(spec: JobSpec, work: Work) -> Cost:

@@ -20,7 +20,6 @@ from rayhier.spec.corpus import passages_of
 from rayhier.spec.cross_encoder import CHOSEN_DEPTH
 from rayhier.spec.index import BYTES
 from rayhier.spec.search import FUSED, MOST_QUERIES
-from rayhier.spec.train import QueryModel
 from rayhier.storage import cross_encoder_folder, current, model_folder, pair_source, source, workdir
 from rayhier.storage.artifact import Artifact, Kind, Place
 from rayhier.storage.cross_encoder_folder import CrossEncoderFolder
@@ -241,7 +240,7 @@ class _Steps:
             "generate",
             {"corpus": corpus.fingerprint},
             round(self.work.generated * (self.work.query_bytes + BYTES_A_PAIR)),
-            generation=_fields(self.spec.train.generation, "path", "model"),
+            generation={"type": "file"},
             source=pairs.identity,
         )
 
@@ -342,7 +341,7 @@ class _Steps:
 
     def _resources(self, stage: str) -> str:
         cluster = self.spec.cluster
-        if stage == "generate" and not isinstance(self.spec.train.generation, QueryModel):
+        if stage == "generate":
             return "this process"
         needs = _resources(getattr(cluster, STAGES[stage].workers))
         if cluster.tokenise and stage in self.spec.encoding:
@@ -363,7 +362,7 @@ def _work(plan: Plan) -> Work:
     queries = source.queries if source.documents else documents
     train, split = (source.judgements.get(name, 0) for name in ("train", plan.spec.evaluate.split))
     unread = documents if source.documents is None else 0
-    generated, generator = _generated(plan, documents)
+    generated = 0 if plan.pairs is None else plan.pairs.lines
     return Work(
         documents=documents,
         document_bytes=text / documents or BYTES_A_DOCUMENT,
@@ -374,20 +373,8 @@ def _work(plan: Plan) -> Work:
         parameters=matrices(read_layout(plan.model.path).transformer),
         dimension=plan.model.dimension,
         generated=generated,
-        generator=generator,
         reader=0 if plan.cross_encoder is None else matrices(plan.cross_encoder.path),
     )
-
-
-def _generated(plan: Plan, documents: int) -> tuple[int, int]:
-    """Number of generated pairs, and parameters of the model that writes them; 0 where there are none."""
-    if plan.pairs is None:
-        return 0, 0
-    match plan.spec.train.generation:
-        case QueryModel() as model:
-            return min(model.most, documents) * model.per_document, matrices(plan.pairs.path)
-        case _:
-            return plan.pairs.lines, 0
 
 
 def _resources(workers: Workers | TrainWorkers) -> str:

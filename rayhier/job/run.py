@@ -137,9 +137,9 @@ def _build(plan: Plan, step: Step, attempt: Attempt) -> Output:
 
             return build_corpus(spec, attempt)
         case "generate" if plan.pairs is not None:
-            from rayhier.generate.ray import build as build_pairs
+            from rayhier.corpus.generated import build as build_pairs
 
-            return build_pairs(spec, plan.pairs, opened["corpus"], attempt)
+            return build_pairs(plan.pairs.path, opened["corpus"], spec.corpus.limits, attempt)
         case "embed":
             from rayhier.embed.ray import build as build_vectors
 

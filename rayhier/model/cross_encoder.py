@@ -25,7 +25,6 @@ START_SCALE = 20.0
 IDENTITY = "torch.nn.modules.linear.Identity"
 NEW = ("classifier.", "score.", "pre_classifier.", "bert.pooler.", "pooler.", "roberta.pooler.")
 """Prefixes of the names of weights that a transformer lacks until it is trained on pairs."""
-SPREAD = 0.02
 FIRST_READ = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "ElectraLayer")
 """Class names of transformer layers, built alike, of models whose classifiers read only the first token."""
 
@@ -121,7 +120,6 @@ def load_cross_encoder(
         model = CrossEncoder(load_transformer(folder, dtype), tokenizer, head, scale)
     else:
         model = CrossEncoder(_classifier(folder, dtype, seed), tokenizer, head)
-    if head == "cls":
         _last_layer_for_first_token(model.transformer)
     return model.eval()
 

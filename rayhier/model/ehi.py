@@ -16,19 +16,18 @@ from torch.nn import functional as F
 
 from rayhier.model.cells import Cells
 from rayhier.model.encoded import Encoded
-from rayhier.model.tree import TreeRouter
 from rayhier.spec.train.ehi import MARGIN, UNLIKE, Loss
 
 WARM_SCALE = 20.0
 U_STD = 1e-3
 
 
-class EhiRouter(TreeRouter):
+class EhiRouter(nn.Module):
     """EHI's router over unit vectors. `residual` says whether each level has the layer U_h."""
 
     def __init__(self, dimension: int, branching: int, height: int, residual: Literal["relu", "none"]) -> None:
-        super().__init__(dimension, branching, height)
-        self.residual = residual
+        super().__init__()
+        self.dimension, self.branching, self.height, self.residual = dimension, branching, height, residual
         widths = [dimension + branching * level for level in range(height)]
         self.W = nn.ModuleList(nn.Linear(width, branching, bias=False) for width in widths)
         self.U = nn.ModuleList(nn.Linear(width, width, bias=False) for width in widths if residual == "relu")
@@ -38,14 +37,25 @@ class EhiRouter(TreeRouter):
         self.cells = Cells(branching**height, dimension)
         """Centroids of each leaf's training documents, without prices; every document gets a second leaf by them."""
 
+    @property
+    def reader(self) -> None:
+        return None
+
+    @property
+    def n_leaves(self) -> int:
+        return int(self.branching**self.height)
+
+    @property
+    def levels(self) -> int:
+        return self.height
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
     def config(self) -> dict[str, Any]:
-        return {
-            "type": "ehi",
-            "dimension": self.dimension,
-            "branching": self.branching,
-            "height": self.height,
-            "residual": self.residual,
-        }
+        shape = {"dimension": self.dimension, "branching": self.branching, "height": self.height}
+        return {"type": "ehi", **shape, "residual": self.residual}
 
     @torch.no_grad()
     def warm_start(self, centroids_BM: Tensor) -> None:

@@ -3,8 +3,7 @@
 A query x is transformed, y = x + U ReLU(V x), and a leaf's density is exp(w·y + b): how likely one document in the
 leaf is an answer. Density times the leaf's size is the leaf's probability, which training fits. Leaves are visited by
 density, because the cost of a search is the number of documents. W begins at the centroids, times one factor, and U
-at 0, which is k-means IVF. A taller router keeps the best nodes of each level: inner nodes only exclude leaves.
-Documents are placed by centroids alone (cells.py).
+at 0, which is k-means IVF. Documents are placed by centroids alone (cells.py).
 
 Vecchiato et al. ("A Learning-to-Rank Formulation of Clustering-Based Approximate Nearest Neighbor Search", 2024)
 teach such a W which list holds a query's nearest document. Here judged answers teach too, in either leaf, and sizes

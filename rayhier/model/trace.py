@@ -63,13 +63,9 @@ def _quiet() -> Iterator[None]:
 
 def _agree(one_call: Layers, layers: Layers, batch: tuple[Tensor, Tensor]) -> bool:
     try:
-        return all(_equal(one_call(*batch), layers(*batch)) for _ in range(RUNS))
+        return all(all(map(torch.equal, one_call(*batch), layers(*batch))) for _ in range(RUNS))
     except RuntimeError:  # a size that the trace took for a constant
         return False
-
-
-def _equal(got: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor]) -> bool:
-    return all(map(torch.equal, got, expected))
 
 
 def _texts(encoder: Encoder, n: int, t: int) -> tuple[Tensor, Tensor]:

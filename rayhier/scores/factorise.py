@@ -52,18 +52,6 @@ class Inductive(nn.Module):
         return mapped_NM
 
 
-class Table(nn.Module):
-    def __init__(self, start_NM: Tensor) -> None:
-        super().__init__()
-        self.free = nn.Embedding(len(start_NM), start_NM.shape[1])
-        with torch.no_grad():
-            self.free.weight.copy_(start_NM)
-
-    def forward(self, row_N: Tensor) -> Tensor:
-        vectors: Tensor = self.free(row_N)
-        return vectors
-
-
 def match(matrix: Matrix, base_X: Values) -> Matching:
     chosen = np.isin(matrix.query_X, np.unique(matrix.query_X)[:MATCHED])
     return Matching.of(matrix.score_X[chosen], base_X[chosen])
@@ -108,11 +96,12 @@ def transductive(
 ) -> Floats:
     """Learn free vectors for the documents that have scores from `target_X` (`match`): all vectors [n, m]."""
     scored_S, place_X = np.unique(matrix.item_X, return_inverse=True)
-    queries, items = Table(torch.from_numpy(query_QM)), Table(torch.from_numpy(item_NM[scored_S]))
+    starts = (torch.tensor(start, dtype=torch.float32) for start in (query_QM, item_NM[scored_S]))
+    queries, items = (nn.Embedding.from_pretrained(start, freeze=False) for start in starts)  # type: ignore[no-untyped-call]
     query_X, item_X = torch.from_numpy(matrix.query_X), torch.from_numpy(place_X)
     _learn([queries, items], lambda rows: (queries(query_X[rows]), items(item_X[rows])), matrix, target_X, kind, seed)
     learned_NM = item_NM.astype(np.float32, copy=True)
-    learned_NM[scored_S] = items.free.weight.detach().numpy()
+    learned_NM[scored_S] = items.weight.detach().numpy()
     return learned_NM
 
 

@@ -34,42 +34,34 @@ from rayhier.storage.attempt import SCRATCH, Attempt, Output
 from rayhier.storage.leaf_map import BUILT, LeafMap
 from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.model_folder import ModelFolder
-from rayhier.storage.paths import locate
+from rayhier.storage.paths import Location
 
 PART = 1_024
 """Number of pairs that are scored and written together."""
 PAIRS = pa.schema([("query", pa.int32()), ("item", pa.string()), ("text", pa.string())])
-
 SCORES = pa.schema([("query", pa.string()), ("item", pa.string()), ("score", pa.float32())])
-
-
 QUERIES = pa.schema([("query_id", pa.string()), ("kind", pa.string()), ("text", pa.string())])
-
 SPAN_WORDS = 64
-
 FEW = (
     "scores.{}: got {}, but the corpus has only {} {}; allowed: at most as many, or fewer judged queries and more spans"
 )
-
 CHOSEN = "chosen"
 
 
 class ScorePart:
-    def __init__(self, cross_encoder: str, spec: dict[str, Any], root: str, ledger: str, cpus: int) -> None:
+    def __init__(self, cross_encoder: Artifact, spec: CrossEncoderSpec, ledger: Ledger, cpus: int) -> None:
         limit_threads(cpus)
-        self.root = locate(root)
-        self.ledger = Ledger(locate(ledger), self.root)
-        self.scorer = open_scorer(Artifact.open(locate(cross_encoder)), CrossEncoderSpec(**spec))
-        table = files.read_table(self.root / "queries.parquet", ["query_id", "text"])
+        self.ledger, self.scorer = ledger, open_scorer(cross_encoder, spec)
+        table = files.read_table(ledger.root / "queries.parquet", ["query_id", "text"])
         self.ids, self.texts = (np.array(table[name].to_pylist(), dtype=object) for name in ("query_id", "text"))
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        part = str(row["part"])
-        table = files.read_table(self.root / SCRATCH / "pairs" / f"{part}.parquet")
+        part, root = str(row["part"]), self.ledger.root
+        table = files.read_table(root / SCRATCH / "pairs" / f"{part}.parquet")
         query_P = table["query"].to_numpy()
         scores = self.scorer(self.texts[query_P].tolist(), table["text"].to_pylist())
         scored = pa.table([pa.array(self.ids[query_P], pa.string()), table["item"], pa.array(scores)], schema=SCORES)
-        file = files.write_parquet(self.root, f"pairs/{part}.parquet", [scored], SCORES)
+        file = files.write_parquet(root, f"pairs/{part}.parquet", [scored], SCORES)
         self.ledger.enter(part, LedgerEntry((file,), {"pairs": len(table)}))
         return {"pairs": len(table)}
 
@@ -85,19 +77,12 @@ def build(
         raise AssertionError("planned only with cross_encoder")
     ledger = Ledger(attempt.scratch / "ledger", attempt.root)
     if (chosen := ledger.done(CHOSEN)) is None:
-        inputs = spec.model_dump(mode="json"), str(model.path), str(corpus.folder), str(vectors.folder)
-        cpus = spec.cluster.scores.cpus
-        counts = call(_choose, cpus, *inputs, str(attempt.root))
+        counts = call(_choose, spec.cluster.scores.cpus, spec, model.path, corpus, vectors, attempt.root)
         chosen = ledger.enter(CHOSEN, LedgerEntry((), counts))
     parts = [f"{number:06}" for number in range(chosen.counts["parts"])]
     missing = [part for part in parts if ledger.done(part) is None]
-    arguments = {
-        "cross_encoder": str(cross_encoder.folder),
-        "spec": spec.cross_encoder.model_dump(mode="json"),
-        "root": str(attempt.root),
-        "ledger": str(ledger.folder),
-        "cpus": spec.cluster.scores.cpus,
-    }
+    about = {"spec": spec.cross_encoder, "ledger": ledger, "cpus": spec.cluster.scores.cpus}
+    arguments = {"cross_encoder": cross_encoder, **about}
     total = int(chosen.counts["pairs"])
     with Bar("scores", total, "pairs") as bar:
         done = (ledger.done(part) for part in parts)
@@ -108,25 +93,23 @@ def build(
     return Output({"pairs": total, "queries": int(chosen.counts["queries"])})
 
 
-def _choose(spec_json: dict[str, Any], model: str, corpus: str, vectors: str, root: str) -> dict[str, int]:
-    spec, place = JobSpec.model_validate(spec_json), locate(root)
+def _choose(spec: JobSpec, model: Path, corpus: Artifact, vectors: Artifact, root: Location) -> dict[str, int]:
     if (scores_spec := spec.scores) is None:
         raise AssertionError("planned only with scores")
-    texts, embedded = Artifact.open(locate(corpus)), Artifact.open(locate(vectors))
     torch.set_num_threads(spec.cluster.scores.cpus)
-    queries = choose_queries(scores_spec, texts, embedded)
-    query_QM = _vectors(as_embedded(spec, embedded, spec.cluster.scores.gpus), Path(model), queries, texts, embedded)
+    queries = choose_queries(scores_spec, corpus, vectors)
+    query_QM = _vectors(as_embedded(spec, vectors, spec.cluster.scores.gpus), model, queries, corpus, vectors)
     with_vectors = queries.append_column("vector", columns.vector_column(query_QM, pa.float32()))
-    files.write_parquet(place, "queries.parquet", [with_vectors], with_vectors.schema)
+    files.write_parquet(root, "queries.parquet", [with_vectors], with_vectors.schema)
     parts = pairs = 0
-    for chosen in choose_pairs(scores_spec, query_QM, embedded):
-        documents = columns.read([texts.path(chosen.name)], ["doc_id", "title", "text"])
+    for chosen in choose_pairs(scores_spec, query_QM, vectors):
+        documents = columns.read([corpus.path(chosen.name)], ["doc_id", "title", "text"])
         ids, bodies = documents["doc_id"].to_pylist(), document_texts(documents)
         for start in range(0, len(chosen.query_P), PART):
             query_P, row_P = (numbers[start : start + PART] for numbers in (chosen.query_P, chosen.row_P))
             named = [[values[row] for row in row_P.tolist()] for values in (ids, bodies)]
             table = pa.table([pa.array(query_P, pa.int32()), *named], schema=PAIRS)
-            files.write_parquet(place, f"{SCRATCH}/pairs/{parts:06}.parquet", [table], PAIRS)
+            files.write_parquet(root, f"{SCRATCH}/pairs/{parts:06}.parquet", [table], PAIRS)
             parts, pairs = parts + 1, pairs + len(query_P)
     return {"parts": parts, "pairs": pairs, "queries": len(queries)}
 
@@ -143,26 +126,23 @@ def _vectors(spec: JobSpec, model: Path, queries: pa.Table, corpus: Artifact, ve
 
 
 def build_factors(spec: JobSpec, scores: Artifact, model: Artifact, index: Artifact, attempt: Attempt) -> Output:
-    folders = str(scores.folder), str(model.folder), str(index.folder), str(attempt.root)
-    counts = call(_factorise, spec.cluster.train.cpus, spec.model_dump(mode="json"), *folders)
+    counts = call(_factorise, spec.cluster.train.cpus, spec, scores, model, index, attempt.root)
     say(f"  factors: {counts['documents']:,} documents with {counts['pairs']:,} scores")
     return Output(counts)
 
 
-def _factorise(spec_json: dict[str, Any], scores: str, model: str, index: str, root: str) -> dict[str, int]:
-    spec, place = JobSpec.model_validate(spec_json), locate(root)
+def _factorise(spec: JobSpec, scores: Artifact, model: Artifact, index: Artifact, root: Location) -> dict[str, int]:
     if (kind := spec.factors) is None:
         raise AssertionError("planned only with factors")
     torch.set_num_threads(spec.cluster.train.cpus)
-    scored, trained, indexed = (Artifact.open(locate(folder)) for folder in (scores, model, index))
-    ids, item_NM = index_vectors(indexed)
-    queries = columns.read([scored.path("queries.parquet")], ["query_id", "text", "vector"])
-    query_QM = trained_vectors(spec, trained, queries)
-    matrix = read_matrix(scored, queries["query_id"].combine_chunks(), ids)
+    ids, item_NM = index_vectors(index)
+    queries = columns.read([scores.path("queries.parquet")], ["query_id", "text", "vector"])
+    query_QM = trained_vectors(spec, model, queries)
+    matrix = read_matrix(scores, queries["query_id"].combine_chunks(), ids)
     base_X = base_scores(matrix, query_QM, item_NM)
     matching, (bias_N, slope) = match(matrix, base_X), residual_bias(matrix, base_X, len(ids))
     scale = {"slope": slope, "alpha": matching.alpha, "beta": matching.beta}
-    learned = Learned(model=trained.folder.name, **scale, biased=True)
+    learned = Learned(model=model.folder.name, **scale, biased=True)
     count_N = np.bincount(matrix.item_X, minlength=len(ids))
     scored_S = np.flatnonzero(count_N)
     table = pa.table({"doc_id": ids.take(pa.array(scored_S)), "bias": bias_N[scored_S], "count": count_N[scored_S]})
@@ -172,10 +152,10 @@ def _factorise(spec_json: dict[str, Any], scores: str, model: str, index: str, r
             vectors = columns.vector_column(transductive(*lessons)[scored_S], pa.float32())
             table = table.append_column("vector", vectors)
         case "inductive":
-            with files.filling(place / "map") as folder:
+            with files.filling(root / "map") as folder:
                 save_maps(*inductive(*lessons), folder)
-    files.write_parquet(place, ITEMS, [table], table.schema)
-    files.write_json(place / CONFIG, learned.model_dump(mode="json"))
+    files.write_parquet(root, ITEMS, [table], table.schema)
+    files.write_json(root / CONFIG, learned.model_dump(mode="json"))
     return {"pairs": len(matrix), "documents": len(scored_S)}
 
 
@@ -254,16 +234,13 @@ def _span(text: str) -> str:
 def choose_pairs(spec: ScoresSpec, query_QM: Floats, vectors: Artifact) -> Iterator[ChosenPairs]:
     names = vectors.names("documents/")
     if spec.count == "all":
-        yield from (_every(name, len(query_QM), vectors) for name in names)
+        for name in names:
+            rows = columns.read([vectors.path(name)], ["doc_id"]).num_rows
+            yield ChosenPairs(name, np.repeat(np.arange(len(query_QM)), rows), np.tile(np.arange(rows), len(query_QM)))
     elif spec.per == "item":
         yield from (_of_items(name, spec.count, query_QM, vectors) for name in names)
     else:
         yield from _of_queries(names, spec.count, query_QM, vectors)
-
-
-def _every(name: str, queries: int, vectors: Artifact) -> ChosenPairs:
-    rows = columns.read([vectors.path(name)], ["doc_id"]).num_rows
-    return ChosenPairs(name, np.repeat(np.arange(queries), rows), np.tile(np.arange(rows), queries))
 
 
 def _keys(name: str, query_QM: Floats, vectors: Artifact) -> Values:

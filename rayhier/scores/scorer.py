@@ -3,6 +3,7 @@
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,9 @@ class PairScorer:
 
     def choose(self, queries: Sequence[str], items: Sequence[str]) -> Precision:
         if self.precision == "auto":
-            self.precision, self.model = fastest(self._load, self._scored, list(zip(queries, items, strict=True)))
+            self.precision, self.model = fastest(
+                self._load, partial(read_pairs, spec=self.spec), list(zip(queries, items, strict=True))
+            )
         return self.precision
 
     def _read(self, pairs: Sequence[Pair]) -> Floats:
@@ -73,10 +76,7 @@ class PairScorer:
             self.choose([query for query, _ in pairs[:TRIED]], [item for _, item in pairs[:TRIED]])
         self.scored += len(pairs)
         chunks = (pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK))
-        return np.concatenate([self._scored(self.model, chunk) for chunk in chunks])
-
-    def _scored(self, model: CrossEncoder, pairs: Sequence[Pair]) -> Floats:
-        return read_pairs(model, pairs, self.spec)
+        return np.concatenate([read_pairs(self.model, chunk, self.spec) for chunk in chunks])
 
 
 @torch.inference_mode()

@@ -59,8 +59,7 @@ class ClusterSpec(Section):
     corpus: Workers = Workers()
     """Processes of stage corpus, which read and check the source."""
     embed: Workers = Workers()
-    """Processes that encode documents and queries; where `train.generated` names a model, they write queries before
-    that."""
+    """Processes that encode documents and queries."""
     tokenise: Workers | None = None
     """Processes that only tokenise texts, so that GPUs do not wait for tokens: for `embed`, and for `index` where it
     encodes texts again. `null`: each encoding process tokenises in a thread of its own."""

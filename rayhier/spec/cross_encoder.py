@@ -4,7 +4,6 @@ A cross-encoder is slow and accurate: each pair is a forward pass. Factors are a
 learned from the scores of pairs.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -15,27 +14,9 @@ from rayhier.spec.encoder import Precision
 Head = Literal["cls", "emb"]
 Count = Annotated[int, Field(ge=1, le=100_000)]
 
-
-@dataclass(frozen=True)
-class Groups:
-    """Numbers of wrong documents that form a training group with a query and its answer, and where they are drawn."""
-
-    base: int = 4
-    """Drawn from the base encoder's best documents."""
-    bm25: int = 1
-    """Drawn from BM25's best documents."""
-    others: int = 2
-    """Drawn from all documents."""
-    top: int = 30
-    """Number of best documents, by the base encoder or by BM25, from which wrong documents are drawn."""
-
-    @property
-    def wrong(self) -> int:
-        """Number of wrong documents in a group."""
-        return self.base + self.bm25 + self.others
-
-
-GROUPS = Groups()
+WRONG, OF_BASE, OF_BM25 = 7, 4, 1
+"""Wrong documents of a training group, beside its query and answer: all (WRONG), those drawn from the base encoder's
+best (OF_BASE), and from BM25's best (OF_BM25). The others are drawn from all documents."""
 MOST_PAIRS = 100_000
 """Most judged pairs of each corpus in an epoch, drawn by seed and epoch."""
 

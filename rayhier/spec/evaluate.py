@@ -7,7 +7,6 @@ from pydantic import Field, field_validator
 from rayhier.spec.base import Section
 
 MeasureName = Annotated[str, Field(pattern=r"^(nDCG|RR|AP|P|R|Success)@[1-9][0-9]{0,3}$")]
-Fraction = Annotated[float, Field(gt=0, le=1)]
 Baseline = Literal[
     "exact",
     "exact_same_encoder",

@@ -15,7 +15,6 @@ JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 ELSEWHERE = {
     "workdir": ", s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
     "encoder.model": ", package:NAME, or a hub id ORG/NAME",
-    "train.generated.model": ", package:NAME, or a hub id ORG/NAME",
 }
 
 

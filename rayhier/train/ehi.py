@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rayhier.arrays import Floats, Ints, Values
-from rayhier.cluster.kmeans import leaf_means, nearest, spherical_kmeans
-from rayhier.cluster.tree import hierarchical_kmeans
+from rayhier.cluster.kmeans import hierarchical_kmeans, leaf_means, nearest, spherical_kmeans
 from rayhier.dataset.balance import balance
 from rayhier.dataset.documents import Copies
 from rayhier.dataset.queries import Queries
@@ -245,8 +244,8 @@ def warm_start(router: EhiRouter, vectors_NM: Floats, seed: int) -> None:
     if router.height == 1:
         router.warm_start(torch.from_numpy(spherical_kmeans(vectors_NM, router.branching, seed) / length))
         return
-    tree = hierarchical_kmeans(vectors_NM, router.branching, router.height, seed)
-    centroids = [torch.from_numpy(level / length) for level in tree.centroids]
+    levels = hierarchical_kmeans(vectors_NM, router.branching, router.height, seed)
+    centroids = [torch.from_numpy(level / length) for level in levels]
     router.warm_start(centroids[0][0])
     fit(router, torch.from_numpy(vectors_NM), centroids, rng)
 

@@ -101,6 +101,14 @@ def ranges(begin: Ints, end: Ints) -> Ints:
     return np.asarray(np.arange(size.sum()) + np.repeat(begin - np.cumsum(size) + size, size))
 
 
+def of_same_documents(row_R: Ints, documents: int, copies: Copies | None) -> tuple[Ints, Ints]:
+    """Pair each row with all rows of its document, itself too: positions in `row_R`, and rows."""
+    result_N = np.arange(documents) if copies is None else copies.result_N
+    order_N = np.argsort(result_N, kind="stable")
+    begin, end = (np.searchsorted(result_N[order_N], result_N[row_R], side) for side in ("left", "right"))
+    return np.repeat(np.arange(len(row_R)), end - begin), order_N[ranges(begin, end)]
+
+
 def batches(pairs: int, batch_size: int, seed: int, epoch: int) -> list[Ints]:
     """Divide the numbers of `pairs` pairs into an epoch's steps of about `batch_size`, in random order."""
     order = np.random.default_rng([seed, epoch]).permutation(pairs)

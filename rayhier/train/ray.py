@@ -34,7 +34,7 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.ledger import Ledger
 from rayhier.storage.model_folder import ModelFolder
-from rayhier.storage.paths import Location, locate
+from rayhier.storage.paths import Location
 from rayhier.storage.remote import CLIENT
 from rayhier.track import Sink, tracked
 from rayhier.train.adopt import FOLD
@@ -67,13 +67,7 @@ def build(
     pairs = count_pairs(spec.train, corpus, generated)
     dev = corpus.record.counts["splits"]["dev"]
     _say_what_teaches(spec, supervised=pairs > 0, dev_queries=dev["queries"] if dev["relevant"] else 0)
-    config = {
-        "seed": seed,
-        "model": str(model.path),
-        "corpus": str(corpus.folder),
-        "vectors": str(vectors.folder),
-        "generated": None if generated is None else str(generated.folder),
-    }
+    config = {"seed": seed, "model": model.path, "corpus": corpus, "vectors": vectors, "generated": generated}
     phases = spec.phases(pairs, int(corpus.record.counts["rows"]))
     run_workers(train_worker, spec, config, attempt, f"train seed {seed}", sum(phases.values()))
     history = files.read_json(attempt.root / METRICS)
@@ -107,9 +101,9 @@ def run_workers(
         worker,
         train_loop_config={
             **config,
-            "spec": spec.model_dump(mode="json"),
-            "root": str(attempt.root),
-            "scratch": str(attempt.scratch),
+            "spec": spec,
+            "root": attempt.root,
+            "scratch": attempt.scratch,
             "artifact": attempt.place.folder.name,
             "title": title,
             "progress": progress,
@@ -155,25 +149,24 @@ def _fit(trainer: TorchTrainer) -> None:
 
 def train_worker(config: dict[str, Any]) -> None:
     """Train from the newest checkpoint. The first worker writes encoder, router and measures."""
-    spec, seed = JobSpec.model_validate(config["spec"]), int(config["seed"])
-    torch.set_num_threads(spec.cluster.train.cpus)
-    root, scratch = locate(config["root"]), locate(config["scratch"])
-    spec = _with_precision(spec, scratch)
-    corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
+    torch.set_num_threads(config["spec"].cluster.train.cpus)
+    spec, seed = _with_precision(config["spec"], config["scratch"]), int(config["seed"])
+    model, root, corpus, vectors, generated = (
+        config[name] for name in ("model", "root", "corpus", "vectors", "generated")
+    )
     spec = spec.model_copy(update={"router": spec.router.over(int(corpus.record.counts["rows"]))})
-    generated = None if config["generated"] is None else Artifact.open(locate(config["generated"]))
     choice = sampled(corpus, MOST_DOCUMENTS, generated)
     documents = load_documents(corpus, vectors, choice)
     examples = load_examples(spec.train, corpus, vectors, documents, generated)
     dev, spans = dev_and_spans(corpus, vectors, documents, generated)
-    tower = build_tower(spec.encoder, Path(config["model"]), corpus, documents, examples, dev, spans)
+    tower = build_tower(spec.encoder, model, corpus, documents, examples, dev, spans)
     tower.micro_batch = spec.cluster.train.micro_batch
     supervised = count_pairs(spec.train, corpus, generated) > 0
     phases = spec.phases(len(examples.pair_P2) if supervised else 0, len(documents.ids))
     titled = partial(load_titled, corpus, documents.ids)
     read = None
     if spec.router.reads == "tokens":
-        texts = (spec.encoder, Path(config["model"]), corpus, documents, examples, dev)
+        texts = (spec.encoder, model, corpus, documents, examples, dev)
         read = (tower if isinstance(tower, TextTower) else text_tower(*texts)).read
     held_N = np.zeros(0, np.int64) if has_dev(corpus) else holdout_rows(documents.ids)
     source: Source = "dev queries" if has_dev(corpus) else "pseudo-queries"
@@ -184,7 +177,7 @@ def train_worker(config: dict[str, Any]) -> None:
     if run.group.rank > 0:
         return
     with files.filling(root / "encoder") as folder:
-        tower.save(Path(config["model"]), spec.encoder.max_length, folder)
+        tower.save(model, spec.encoder.max_length, folder)
     with files.filling(root / "router") as folder:
         save_router(router, folder)
     if adoption is not None:
@@ -198,10 +191,13 @@ class Run:
         self.progress: Queue = config["progress"]
         self.group = WorkerGroup()
         self.loops: dict[str, Loop] = {}
-        self.checkpoint = self._saved(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        self.checkpoint = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if (saved := ray.train.get_checkpoint()) is not None:
+            with saved.as_directory() as folder:  # Ray removes it once newer ones are saved
+                shutil.copytree(folder, self.checkpoint, dirs_exist_ok=True)
         self.sink: Sink | None = None
         if self.group.rank == 0:
-            board = stack.enter_context(files.filling(locate(config["root"]) / "tensorboard"))
+            board = stack.enter_context(files.filling(config["root"] / "tensorboard"))
             self.sink = stack.enter_context(tracked(spec, config["title"], config["artifact"], board))
 
     @property
@@ -231,13 +227,6 @@ class Run:
         loop.restore_best()
         loop.learner.optimizer.state.clear()  # a phase that is over needs only its weights, here and in checkpoints
         phase.finish()
-
-    def _saved(self, target: Path) -> Path:
-        checkpoint = ray.train.get_checkpoint()
-        if checkpoint is not None:
-            with checkpoint.as_directory() as folder:
-                shutil.copytree(folder, target, dirs_exist_ok=True)
-        return target
 
     def _save(self) -> None:
         metrics = {"epoch": sum(loop.epoch for loop in self.loops.values())}

@@ -4,12 +4,12 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import Documents, load_texts
@@ -29,31 +29,11 @@ ENCODED = 65_536
 """Rows that the workers encode together before the first worker gathers them."""
 
 
-class Tower(Protocol):
-    micro_batch: int | None
-    """Most texts whose activations are in memory at a time. None: any number."""
-
-    @property
-    def module(self) -> nn.Module: ...
-
-    @property
-    def device(self) -> torch.device: ...
-
-    def size(self, side: Side) -> int: ...
-
-    def encode(self, side: Side, rows: Ints) -> Tensor:
-        """Compute trained vectors [n, m] of a side's texts at `rows` [n], with gradient."""
-
-    def infer(self, side: Side, rows: Ints) -> Tensor: ...
-
-    def save(self, base: Path, max_length: int, folder: Path) -> None:
-        """Write the trained encoder as a sentence-transformers folder. `base` is the untrained encoder's folder."""
-
-
 class HeadTower:
     """A trainable head on stored vectors of a frozen encoder, so that texts are embedded only once (ours)."""
 
     micro_batch: int | None = None
+    """Most texts whose activations are in memory at a time. None: any number."""
 
     def __init__(self, head: ResidualHead, stored: Mapping[Side, Floats], device: torch.device) -> None:
         self.module = head.to(device)
@@ -64,6 +44,7 @@ class HeadTower:
         return len(self.stored[side])
 
     def encode(self, side: Side, rows: Ints) -> Tensor:
+        """Compute trained vectors [n, m] of a side's texts at `rows` [n], with gradient."""
         vectors: Tensor = self.module(torch.from_numpy(self.stored[side][rows]).to(self.device))
         return vectors
 
@@ -73,6 +54,7 @@ class HeadTower:
         return torch.cat(parts)
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:
+        """Write the trained encoder as a sentence-transformers folder. `base` is the untrained encoder's folder."""
         save_encoder(base, self.module, max_length, folder, trained=self.module.weight.requires_grad)
 
 
@@ -160,6 +142,9 @@ class TextTower:
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
+
+
+Tower = HeadTower | TextTower
 
 
 def build_tower(

@@ -18,7 +18,7 @@ import pytest
 
 from rayhier.spec.cluster import Workers
 
-STAGES = ("corpus", "generate", "embed", "train", "scores", "index", "evaluate")
+STAGES = ("corpus", "embed", "train", "scores", "index", "evaluate")
 T = TypeVar("T")
 
 

@@ -11,7 +11,7 @@ import pytest
 from rayhier import run
 from rayhier.corpus import lines as corpus_lines
 from rayhier.corpus import ray as corpus
-from rayhier.evaluate import test_split
+from rayhier.evaluate.ray import read_test
 from rayhier.spec import InputError
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt
@@ -96,7 +96,7 @@ def test_a_messy_folder_keeps_what_is_good_and_says_why_not_the_rest(messy, tmp_
     assert counts["queries"]["accepted"] == 2
     assert counts["judgements"]["train"]["read"] == 6
 
-    queries, others = test_split.read(spec, artifact)
+    queries, others = read_test(spec, artifact)
     assert [tuple(row.values()) for row in queries.to_pylist()] == [("q1", "which"), ("q2", "what"), ("q4", "where")]
     assert [tuple(row.values()) for table in others.rejected() for row in table.to_pylist()] == [
         ("queries.jsonl", 3, "duplicate id", "q2"),
@@ -161,7 +161,7 @@ def test_scifact(data, tmp_path, here):
     assert splits["train"]["queries"] + splits["dev"]["queries"] == 809
     assert splits["train"]["judgements"] + splits["dev"]["judgements"] == 919
     assert 50 <= splits["dev"]["queries"] <= 110
-    queries, others = test_split.read(spec, artifact)
+    queries, others = read_test(spec, artifact)
     assert len(queries) == 300
     assert others.counts()["splits"] == {"test": {"queries": 300, "judgements": 339, "relevant": 339}}
 
@@ -176,7 +176,7 @@ def test_python_docs(tmp_path, here):
     ids = set(found)
     assert len(ids) == len(found) >= 3_000
     judged = [row for split in ("train", "dev") for row in rows(artifact, f"judgements/{split}.parquet")]
-    queries, others = test_split.read(spec, artifact)
+    queries, others = read_test(spec, artifact)
     judged += [(row.query_id, row.doc_id, row.grade) for row in others.splits["test"]]
     assert sorted(judged) == sorted((f"q:{doc_id}", doc_id, 1) for doc_id in ids)
     assert len(queries) >= 250

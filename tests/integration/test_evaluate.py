@@ -9,6 +9,7 @@ from rayhier.evaluate.ray import actors
 from rayhier.evaluate.systems.documents import BaselineDocuments
 from rayhier.spec import InputError
 from rayhier.spec.cluster import Workers
+from rayhier.storage.artifact import Artifact
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -27,5 +28,5 @@ def test_actors_keep_several_objects_and_let_them_go(tmp_path: Path) -> None:
             first.call(count)
         # What a user can mend reads as it would have in this process.
         with pytest.raises(InputError) as refused:
-            workers.alone(BaselineDocuments.of_index, str(tmp_path / "none"))
+            workers.alone(Artifact.open, tmp_path / "none")
         assert str(refused.value) == f"{tmp_path / 'none'}: no artifact is published there"

@@ -74,28 +74,3 @@ def test_what_no_document_yields_is_refused_before_anything_is_encoded(
     said = capsys.readouterr().err.splitlines()
     assert said[-1].startswith("error: train.pseudo_queries: no document has any: none has more than 30 tokens of text")
     assert not list((work / "vectors").glob("*/record.json"))
-
-
-@pytest.mark.parametrize(
-    ("train", "corpus", "said"),
-    [
-        ("{type: hce, tree: {branching: 240}}", "beir", "train.tree.branching: got 240 for 240 documents; allowed: "),
-        ("{type: hce, tree: {levels: 3}}", "beir", "train.tree.levels: got 3; allowed: at most 2, "),
-        ("{type: hce, objective: joint}", "documents", "train.objective: got 'joint', but the corpus has no train"),
-        ("{type: hce, objective: supervised}", "documents", "train.objective: got 'supervised', but the corpus has"),
-    ],
-)
-def test_what_does_not_fit_is_one_line(
-    train: str,
-    corpus: str,
-    said: str,
-    tiny_spec: Callable[..., Path],
-    tiny_corpus: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    alone = {"corpus": f"{{type: jsonl, documents: {tiny_corpus}/corpus.jsonl, columns: {{id: _id}}}}"}
-    spec = tiny_spec(train=train, **(alone if corpus == "documents" else {}))
-    assert run.main([str(spec)]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith(f"error: {said}")

@@ -5,7 +5,6 @@ import shutil
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +26,7 @@ from rayhier.serve.config import look
 from rayhier.serve.errors import ApiError
 from rayhier.serve.local import checked, deploy
 from rayhier.storage import columns, current, files
-from rayhier.train.cross_encoder import ray as training
-from rayhier.train.cross_encoder.phase import Recipe
+from rayhier.train.cross_encoder import phase
 
 from ..conftest import one_worker_each
 
@@ -132,7 +130,7 @@ def test_a_trained_cross_encoder_loads_elsewhere(
     here()
     work = tmp_path / "work"
     stages = [part for stage in ("train", "index", "cross_encoder", "calibrate") for part in ("--stage", stage)]
-    monkeypatch.setattr(training, "Recipe", partial(Recipe, lr=1e-2))  # enough that an epoch is better than none
+    monkeypatch.setattr(phase, "RATE", 1e-2)  # enough that an epoch is better than none
     spec = reranked(cross_encoder=reads(tiny_model, head=head, train={"epochs": 12}), scores="null")
     assert run.main([str(spec), *stages]) == 0
     published = artifact(work, "cross_encoder")
@@ -243,8 +241,6 @@ def test_queries_kept_for_scores_are_never_trained_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nor are dev queries."""
-    from rayhier.train.cross_encoder import phase
-
     here()
     seen: set[str] = set()
     drawn = phase.TrainingGroups.draw

@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,21 +23,18 @@ from rayhier.index.nodes import NodeTable
 from rayhier.inspect import __main__ as inspect
 from rayhier.search import __main__ as search
 from rayhier.search.request.model import Model
-from rayhier.search.retrieve import Flat, Reading, Words
 from rayhier.search.snapshot import Seen, Snapshot
 from rayhier.serve.application import check_index, describe
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.engine import Engine, View
-from rayhier.serve.backend.shards import ShardGroup
-from rayhier.serve.errors import LostError
 from rayhier.serve.http.api import api
 from rayhier.serve.http.tokens import Tokens
 from rayhier.spec import InputError
 from rayhier.storage import current, files
-from rayhier.storage.files import seal
 from rayhier.storage.leaf_map import LeafMap
 
 from ..conftest import leaf_map_of, write_spec
+from ..unit.serve.stand_ins import near_groups
 from .in_process import make
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -139,29 +136,10 @@ def test_a_tree_over_tokens(attentive: Path, tiny_model: Path) -> None:
     assert sum(answer.hits[0].id == f"d{number}" for number, answer in enumerate(answers)) >= 18
 
 
-@dataclass
-class Near:
-    """A shard group in this process, which may be lost."""
-
-    name: str
-    leaves: range
-    shards: ShardGroup
-    gone: bool = False
-
-    async def read(self, work: Reading, seen: Seen) -> Any:
-        assert isinstance(work, Flat | Words), "a level is searched, no leaves"
-        if self.gone:
-            raise LostError(self.name)
-        return await self.shards.read(work, seen)
-
-    async def answers(self) -> bool:
-        return not self.gone
-
-
-def served(work: Path, searcher: Snapshot) -> tuple[Engine, list[Near], TestClient]:
+def served(work: Path, searcher: Snapshot) -> tuple[Engine, list[Any], TestClient]:
     """Engine, groups and HTTP interface of an index."""
-    version, manifest, parts = check_index(args := ServeArgs(workdir=str(work), shard_groups=3))
-    groups = [Near(part.name, part.leaves, ShardGroup(version, part.leaves)) for part in parts]
+    version, manifest, _ = check_index(args := ServeArgs(workdir=str(work), shard_groups=3))
+    groups = near_groups(work, 3)
     rules = replace(searcher.rules, groups=len(groups), limits=args.limits)
     counts, leaf_map = np.array(manifest.counts), leaf_map_of(work)
     seen = Seen(manifest.model, manifest.version, manifest.log)
@@ -244,37 +222,7 @@ def test_documents_alone_ask_for_their_neighbours(
     assert len(capsys.readouterr().out.splitlines()) == 6
 
 
-BESIDE = {
-    "changed": r"nodes\.parquet: SHA-256 is .* was published; return to a version without this file",
-    "missing": r"nodes\.parquet: was published, but is missing; return to a version without this file",
-    "another model's": r"nodes\.parquet: was made by model 0123456789ab, not ",
-    "none": r"\.parquet: has no sidecar 'nodes', .* allowed: an index built by a retreever router, or search",
-}
-
-
-def spoil(work: Path, damage: str) -> None:
-    """Spoil the sidecar of an index's last shard."""
-    there = leaf_map_of(work)
-    *others, shard = there.manifest.shards
-    beside = shard.sidecars["nodes"]
-    path = there.root / beside.file.name
-    match damage:
-        case "changed":
-            data = bytearray(path.read_bytes())
-            data[len(data) // 2] ^= 1
-            path.write_bytes(data)
-        case "missing":
-            path.unlink()
-        case _:
-            made = {} if damage == "none" else {"nodes": beside.model_copy(update={"maker": "0123456789ab"})}
-            forged = [*others, shard.model_copy(update={"sidecars": made})]
-            manifest = there.manifest.model_copy(update={"shards": forged})
-            files.replace(there.root / "manifests" / "v000001.json", seal(manifest.model_dump(mode="json")))
-
-
-@pytest.mark.parametrize("damage", BESIDE)
 def test_a_spoilt_sidecar_is_named(
-    damage: str,
     tree: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -285,28 +233,29 @@ def test_a_spoilt_sidecar_is_named(
     here("evaluate")
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
     work = shutil.copytree(tree / "work", tmp_path / "work")
-    spoil(work, damage)
+    there = leaf_map_of(work)
+    path = there.root / there.manifest.shards[-1].sidecars["nodes"].file.name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
 
     def refused(command: Callable[[list[str]], int], *given: object) -> str:
         assert command([str(one) for one in given]) == 2
         (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("error: ")]
         return line
 
+    evaluates = "--stage", "calibrate", "--stage", "evaluate", "--set", f"workdir={work}"
     said = [
         refused(search.main, work, "oak"),
-        refused(
-            run.main, tree / "spec.yaml", "--stage", "calibrate", "--stage", "evaluate", "--set", f"workdir={work}"
-        ),
-        *([] if damage == "none" else [refused(index.main, "verify", work)]),
+        refused(run.main, tree / "spec.yaml", *evaluates),
+        refused(index.main, "verify", work),
     ]
     assert not list(work.glob("evaluate/*/record.json"))
-    version, _, parts = check_index(ServeArgs(workdir=str(work), shard_groups=2))
     with pytest.raises(InputError) as caught:
-        ShardGroup(version, parts[1].leaves)
+        near_groups(work, 2)
     for line in (*said, str(caught.value)):
-        assert re.search(BESIDE[damage], line)
-    unread = r"nodes\.parquet: cannot be read: " if damage in ("changed", "missing") else BESIDE[damage]
-    assert re.search(unread, refused(inspect.main, work, "--document", "d0"))
+        assert re.search(r"nodes\.parquet: SHA-256 is .* was published; return to a version without this file", line)
+    assert re.search(r"nodes\.parquet: cannot be read: ", refused(inspect.main, work, "--document", "d0"))
 
 
 @pytest.mark.parametrize(
@@ -341,6 +290,11 @@ def test_a_spoilt_sidecar_is_named(
             },
             "train.objective: got 'supervised'",
         ),
+        (
+            {"train": "{type: hce, objective: joint}", "corpus": None},
+            "train.objective: got 'joint', but the corpus has",
+        ),
+        ({"train": "{type: hce, tree: {levels: 3}}"}, "train.tree.levels: got 3; allowed: at most 2, "),
         (
             {"router": "{type: retreever, splits: mlp}", "train": "{type: retreever, start: kmeans}"},
             "train.start: got 'kmeans' with router.splits mlp; allowed: auto, random, mrl",

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import faiss
 import numpy as np
 import pytest
-import torch
 
 from rayhier.arrays import Floats
+from rayhier.evaluate.alone import one_core
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage.model_folder import open_model
 
@@ -16,12 +15,8 @@ from ..draws import to_unit
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
-    before = torch.get_num_threads(), faiss.omp_get_max_threads()
-    torch.set_num_threads(1)
-    faiss.omp_set_num_threads(1)
-    yield
-    torch.set_num_threads(before[0])
-    faiss.omp_set_num_threads(before[1])
+    with one_core():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from scipy import stats
 
 from rayhier.evaluate.significance import RESAMPLES, bootstrap
 from rayhier.evaluate.systems.bm25 import Bm25
+from rayhier.evaluate.systems.documents import BaselineDocuments
 from rayhier.evaluate.systems.hnsw import Hnsw
 from rayhier.evaluate.systems.scann import ScannTree
 from rayhier.search.words.bm25 import Bm25Index
@@ -22,6 +23,8 @@ PARENTS = np.arange(N) // 3
 
 
 VECTORS, QUERIES = unit(0, N, M), unit(1, Q, M)
+DOCUMENTS = BaselineDocuments(IDS, IDS, VECTORS)
+PASSAGES = BaselineDocuments(IDS, pa.array([f"p{parent}" for parent in PARENTS]), VECTORS)
 
 
 def ids_of(ranking):
@@ -88,20 +91,19 @@ def test_bm25_names_a_whole_document_once():
 
 
 def test_hnsw_that_tries_hard_is_exact():
-    found = Hnsw(IDS, None, VECTORS).rank(QUERIES, 10 * N, K)
+    found = Hnsw(DOCUMENTS).rank(QUERIES, 10 * N, K)
     assert ids_of(found) == exact(lambda row: f"d{row}", K)
     assert (found.visited_Q <= N).all()
 
 
 def test_hnsw_of_passages_that_tries_hard_is_exact():
-    index = Hnsw(pa.array([f"p{parent}" for parent in PARENTS]), PARENTS, VECTORS)
-    found = index.rank(QUERIES, 10 * N, K)
+    found = Hnsw(PASSAGES).rank(QUERIES, 10 * N, K)
     assert ids_of(found) == exact(lambda row: f"p{PARENTS[row]}", K)
 
 
 @pytest.mark.parametrize("effort", [16, 64])
 def test_hnsw_visits_what_faiss_counts(effort):
-    found = Hnsw(IDS, None, VECTORS).rank(QUERIES, effort, K)
+    found = Hnsw(DOCUMENTS).rank(QUERIES, effort, K)
     index = faiss.IndexHNSWFlat(M, 32, faiss.METRIC_INNER_PRODUCT)
     index.add(VECTORS)
     index.hnsw.efSearch = effort
@@ -114,7 +116,7 @@ def test_hnsw_visits_what_faiss_counts(effort):
 @pytest.fixture(scope="module")
 def tree():
     pytest.importorskip("scann", reason="an optional extra, Linux only")
-    return ScannTree(IDS, None, VECTORS, 24)
+    return ScannTree(DOCUMENTS, 24)
 
 
 def test_scann_with_all_partitions_is_exact(tree):
@@ -146,8 +148,7 @@ def test_scann_visits_whole_partitions_of_its_own(tree, tmp_path):
 
 def test_scann_of_passages_names_a_whole_document_once():
     pytest.importorskip("scann", reason="an optional extra, Linux only")
-    index = ScannTree(pa.array([f"p{parent}" for parent in PARENTS]), PARENTS, VECTORS, 24)
-    assert ids_of(index.rank(QUERIES, 24, K)) == exact(lambda row: f"p{PARENTS[row]}", K)
+    assert ids_of(ScannTree(PASSAGES, 24).rank(QUERIES, 24, K)) == exact(lambda row: f"p{PARENTS[row]}", K)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -142,16 +142,10 @@ def clustered():
     return torch.from_numpy(vectors), torch.from_numpy(centroids), index.search(vectors, 12)[1]
 
 
-def test_a_warm_start_without_residual_is_nearest_centroid(clustered):
-    vectors, centroids, nearest = clustered
-    router = EhiRouter(16, 12, 1, "none")
-    router.warm_start(centroids)
-    assert (route_all(router, Encoded(vectors), 12)[0].numpy() == nearest).mean() > 0.999
-
-
-def test_a_warm_start_with_residual_begins_close_to_nearest_centroid(clustered):
+@pytest.mark.parametrize(("residual", "beam", "share"), [("none", 12, 0.999), ("relu", 1, 0.98)])
+def test_a_warm_start_is_or_begins_close_to_nearest_centroid(clustered, residual, beam, share):
     vectors, centroids, nearest = clustered
     torch.manual_seed(0)
-    router = EhiRouter(16, 12, 1, "relu")
+    router = EhiRouter(16, 12, 1, residual)
     router.warm_start(centroids)
-    assert (route_all(router, Encoded(vectors), 1)[0].numpy() == nearest[:, :1]).mean() > 0.98
+    assert (route_all(router, Encoded(vectors), beam)[0].numpy() == nearest[:, :beam]).mean() > share

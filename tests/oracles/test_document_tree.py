@@ -46,6 +46,6 @@ def test_in_two_steps_nearly_as_good(clustered, monkeypatch, branching):
 def test_each_cluster_is_the_mean_of_its_documents(clustered):
     """Iterations settle: a centroid is the direction of the sum of what belongs to it."""
     own = clustered[:200]
-    found = cluster(own, 4, seed=0)
-    sums = np.stack([own[found.own_N == k].sum(axis=0) for k in range(4)])
-    np.testing.assert_allclose(found.centroid_KM, to_unit(sums), atol=1e-4)
+    centroid_KM, own_N = cluster(own, 4, seed=0)
+    sums = np.stack([own[own_N == k].sum(axis=0) for k in range(4)])
+    np.testing.assert_allclose(centroid_KM, to_unit(sums), atol=1e-4)

@@ -60,26 +60,20 @@ def test_shares_of_a_batch_add_up(batch):
     rows = ("query_NM", "positive_NM", "hard_NM", "hard_N", "query_NT", "positive_NT", "negative_ND")
     whole = ehi_losses(batch, spec)
     shares = [
-        ehi_losses(Batch(**{**vars(batch), **{name: getattr(batch, name)[part] for name in rows}}), spec)
+        ehi_losses(replace(batch, **{name: getattr(batch, name)[part] for name in rows}), spec)
         for part in (slice(0, 3), slice(3, 4), slice(4, N))
     ]
     for name in ("semantic", "indexing", "intra_leaf", "total"):
         torch.testing.assert_close(sum(getattr(share, name) for share in shares), getattr(whole, name))
 
 
-def test_semantic_loss_counts_one_hard_negative_beside_the_others(batch):
+@pytest.mark.parametrize("has_hard", [True, False])
+def test_semantic_loss_counts_one_hard_negative_beside_the_others(batch, has_hard):
     q, d, hard = batch.query_NM, batch.positive_NM, batch.hard_NM
     values = [dot_triplet(q[i], d[i], d[j], 0.3) for i, j in pairs(batch)]
-    values += [dot_triplet(q[i], d[i], hard[i], 0.3) for i in range(N) if batch.hard_N[i]]
-    torch.testing.assert_close(semantic_loss(batch, 0.3), mean(values))
-
-
-def test_semantic_loss_without_hard_negatives(batch):
-    bare = Batch(**{**vars(batch), "hard_NM": None, "hard_N": None, "hard": torch.tensor(0)})
-    q, d = batch.query_NM, batch.positive_NM
-    torch.testing.assert_close(
-        semantic_loss(bare, 0.3), mean([dot_triplet(q[i], d[i], d[j], 0.3) for i, j in pairs(batch)])
-    )
+    values += [dot_triplet(q[i], d[i], hard[i], 0.3) for i in range(N) if batch.hard_N[i] and has_hard]
+    bare = replace(batch, hard_NM=None, hard_N=None, hard=torch.tensor(0))
+    torch.testing.assert_close(semantic_loss(batch if has_hard else bare, 0.3), mean(values))
 
 
 @pytest.mark.parametrize("unlike", [-1.0, 0.2, 1.0])
@@ -105,13 +99,5 @@ def test_the_total_is_the_weighted_sum_of_the_three(batch):
 
 
 def test_a_batch_without_negatives_costs_nothing(batch):
-    alone = Batch(
-        **{
-            **vars(batch),
-            "negative_ND": torch.zeros(N, N, dtype=torch.bool),
-            "hard_N": torch.zeros(N, dtype=torch.bool),
-            "pairs": torch.tensor(0),
-            "hard": torch.tensor(0),
-        }
-    )
-    assert ehi_losses(alone, Loss()).total == 0
+    none = {"negative_ND": torch.zeros(N, N, dtype=torch.bool), "hard_N": torch.zeros(N, dtype=torch.bool)}
+    assert ehi_losses(replace(batch, **none, pairs=torch.tensor(0), hard=torch.tensor(0)), Loss()).total == 0

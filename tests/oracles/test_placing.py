@@ -63,6 +63,8 @@ def test_the_leaf_map_is_what_was_taught(vectors, tmp_path, name):
     taught = [list(dict.fromkeys(own)) for own in case.leaf_NR.tolist()]
     assert case.rows() == taught
     assert np.array_equal(place(case.router, Encoded.of(vectors), 2)[0], case.leaf_NR)
+    held = np.bincount([leaf for own in taught for leaf in own], minlength=case.router.n_leaves)
+    np.testing.assert_allclose(case.router.log_size_L, np.log(held + 0.5), rtol=1e-6)
     two = np.mean([len(own) == 2 for own in taught])
     assert two == pytest.approx(SPILLED, abs=0.1)
 

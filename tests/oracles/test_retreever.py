@@ -147,27 +147,35 @@ def similarity_by_hand(first, second, similarity):
     return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
 
 
+def matching(levels, pair_P2, documents=3, head=0.0, **settings):
+    """The training of a tree's levels by three queries or more; its encoder is a head with random weights."""
+    query_QM, document_NM = (drawn(documents, M, seed=seed).float().numpy() for seed in (1, 2))
+    stored = {"query": query_QM, "document": document_NM, "dev": query_QM[:1]}
+    tower = HeadTower(ResidualHead(M), stored, torch.device("cpu"))
+    with torch.no_grad():
+        tower.module.weight.copy_(head * drawn(M, M, seed=8))
+    measure = SizesMeasure(
+        Queries(["q"], query_QM[:1], {"q": {"d0": 1}}), Documents([f"d{n}" for n in range(documents)], document_NM)
+    )
+    spec = RetreeverTraining(type="retreever", similarity=levels.similarity, schedule="matryoshka")
+    examples = Examples(query_QM, document_NM, np.array(pair_P2))
+    return MatchingPhase(levels, tower, examples, spec, 0, measure, **settings)
+
+
 @pytest.mark.parametrize("similarity", ["tv", "cosine"])
 def test_the_loss_by_hand(similarity):
     """Document 2 answers query 0, too: that query does not lose by it, nor does the document by that query.
 
     Query 2 and document 0 are wrong for each other.
     """
-    query_QM, document_NM = (drawn(3, M, seed=seed).float().numpy() for seed in (1, 2))
-    pair_P2 = np.array([[0, 0], [1, 1], [2, 2], [0, 2]])
-    examples, batch = Examples(query_QM, document_NM, pair_P2), np.array([0, 1, 2])
-    stored = {"query": query_QM, "document": document_NM, "dev": query_QM}
-    tower = HeadTower(ResidualHead(M), stored, torch.device("cpu"))
-    dev = Queries(["q"], query_QM[:1], {"q": {"d0": 1}})
-    spec = RetreeverTraining(type="retreever", similarity=similarity, schedule="matryoshka")
-    levels = TreeLevels(NodeTree(Splits(M, D)), similarity)
+    batch, levels = np.array([0, 1, 2]), TreeLevels(NodeTree(Splits(M, D)), similarity)
     with torch.no_grad():
         levels.tree.splits.planes.weight.normal_(generator=torch.Generator().manual_seed(6))
-    phase = MatchingPhase(
-        levels, tower, examples, spec, 0, SizesMeasure(dev, Documents(["d0", "d1", "d2"], document_NM))
-    )
+    levels.begin(torch.zeros(2**D - 1))
+    assert (levels.offset_L is None) == (similarity == "tv")
+    phase = matching(levels, [[0, 0], [1, 1], [2, 2], [0, 2]])
     queries, documents = (
-        [by_hand(levels.scores(vector[None])[0].tolist()) for vector in tower.infer(side, batch)]
+        [by_hand(levels.scores(vector[None])[0].tolist()) for vector in phase.tower.infer(side, batch)]
         for side in ("query", "document")
     )
     left_out, total = {(0, 2)}, 0.0
@@ -186,6 +194,28 @@ def test_the_loss_by_hand(similarity):
         for n in batch:
             total -= math.log(told[n, n] / told[n].sum()) + math.log(told[n, n] / told[:, n].sum())
     assert phase.loss(batch, 0.0, 0.0).item() == pytest.approx(total / (2 * 3 * D), rel=1e-3)
+
+
+@pytest.mark.parametrize("anchor", [1.0, 300.0])
+def test_the_anchor_is_the_mean_squared_difference_of_cosines(anchor):
+    """Over the N² pairs of a batch, summed over what is paired with what, of leaves and of the encoder's vectors."""
+    levels, mean_S = TreeLevels(NodeTree(Splits(M, D)), "cosine"), drawn(2**D - 1, seed=7).float()
+    levels.begin(mean_S)
+    pair_P2, rows = [*((n, n) for n in range(8)), (0, 9), (1, 8)], np.array([0, 1, 2, 3, 4, 8, 9])
+    phase, plain = (matching(levels, pair_P2, 10, head=0.3, anchor=weight) for weight in (anchor, 0.0))
+    texts = [phase.tower.infer(side, np.array(pair_P2)[rows, n]) for n, side in enumerate(("query", "document"))]
+    mean_L = np.array(by_hand(mean_S.tolist())[-1])
+    leaves = [
+        [2**D * (np.array(by_hand(scores)[-1]) + mean_L) - 2 for scores in levels.scores(vectors).tolist()]
+        for vectors in texts
+    ]
+    wanted = 0.0
+    for one, other in ((0, 0), (0, 1), (1, 1)):
+        moved = cdist(leaves[one], leaves[other], "cosine") - cdist(texts[one], texts[other], "cosine")
+        wanted += np.square(moved).mean()
+    assert wanted > 0.1
+    added = phase.loss(rows, 0.0, 0.5).item() - plain.loss(rows, 0.0, 0.5).item()
+    assert added == pytest.approx(anchor * wanted, rel=1e-3)
 
 
 @pytest.mark.parametrize(("similarity", "level"), [("tv", 1), ("tv", D), ("cosine", D)])
@@ -216,6 +246,17 @@ def test_every_tensor_moves(learned, trunk):
         loss(model, drawn(8, M, seed=10 + step), drawn(8, M, seed=20 + step), "cosine").backward()
         optimizer.step()
     assert all(not torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())
+
+
+def test_a_state_measures_the_same_twice():
+    """Also before the first pass, though a tree drops scores in training."""
+    levels = TreeLevels(NodeTree(Splits(M, D), dropout=0.5), "cosine")
+    phase = matching(levels, [[n, n] for n in range(8)], 10)
+    first = phase.measure()
+    assert phase.measure() == first
+    assert not levels.training
+    phase.run_pass(0)
+    assert not levels.training
 
 
 def test_stochastic_levels_are_drawn_by_their_square():

@@ -69,12 +69,6 @@ def test_length_makes_no_difference(found, length):
     assert longer.tolist() == second_leaves(vectors, leaves, centroids).tolist()
 
 
-def test_a_second_leaf_is_another_one(found):
-    vectors, centroids, leaves = found
-    places = second_leaves(vectors, leaves, centroids)
-    assert (leaves[np.arange(N), places] != leaves[:, 0]).all()
-
-
 def test_a_document_on_its_centroid_has_no_residual_to_avoid():
     centroids = np.eye(4, dtype=np.float32)[:3]
     assert second_leaves(centroids[:1], np.array([[0, 2, 1]]), centroids).tolist() == [1]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rayhier.cluster.tree import hierarchical_kmeans
+from rayhier.cluster.kmeans import hierarchical_kmeans
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.train.ehi import walk, warm_start
@@ -26,6 +26,16 @@ def planted():
     return unit, group // B, group
 
 
+def descend(vectors, levels):
+    """Path [n, height] of each vector to the nearest child on each level."""
+    path = np.zeros((len(vectors), 0), int)
+    for level in levels:
+        node = path @ level.shape[1] ** np.arange(path.shape[1])[::-1]
+        child = np.einsum("nm,nbm->nb", vectors, level[node]).argmax(axis=1)
+        path = np.column_stack([path, child])
+    return path
+
+
 def same_partition(found, wanted):
     pairs = set(zip(found.tolist(), wanted.tolist(), strict=True))
     return len(pairs) == len(set(found.tolist())) == len(set(wanted.tolist()))
@@ -33,28 +43,23 @@ def same_partition(found, wanted):
 
 def test_planted_groups_are_found(planted):
     vectors, far, near = planted
-    tree = hierarchical_kmeans(vectors, B, 2, seed=0)
-    path = tree.path_NH
+    path = descend(vectors, hierarchical_kmeans(vectors, B, 2, seed=0))
     assert same_partition(path[:, 0], far)
     # Below the first level k-means may halve one planted group and join two others, but not do worse.
-    leaf = path[:, 0] * B + path[:, 1]
+    leaf = path @ [B, 1]
     assert np.mean([np.bincount(leaf[near == group]).max() / EACH for group in range(B * B)]) > 0.9
-    own = [level.reshape(-1, B, M) for level in tree.centroids]
-    assert path[:, 0].tolist() == (vectors @ own[0][0].T).argmax(axis=1).tolist()
-    assert path[:, 1].tolist() == np.einsum("nm,nbm->nb", vectors, own[1][path[:, 0]]).argmax(axis=1).tolist()
 
 
 def test_a_node_with_fewer_documents_than_children(planted):
-    tree = hierarchical_kmeans(planted[0][:7], 3, 3, seed=0)
-    assert tree.path_NH.shape == (7, 3)
-    assert [level.shape for level in tree.centroids] == [(1, 3, M), (3, 3, M), (9, 3, M)]
-    sizes = np.bincount(tree.path_NH[:, 0], minlength=3)
-    assert [int(level.any(axis=1).sum()) for level in tree.centroids[1]] == np.minimum(sizes, 3).tolist()
+    levels = hierarchical_kmeans(planted[0][:7], 3, 3, seed=0)
+    assert [level.shape for level in levels] == [(1, 3, M), (3, 3, M), (9, 3, M)]
+    sizes = np.bincount(descend(planted[0][:7], levels)[:, 0], minlength=3)
+    assert [int(level.any(axis=1).sum()) for level in levels[1]] == np.minimum(sizes, 3).tolist()
 
 
 def test_a_walk_draws_from_its_nodes_and_never_a_missing_child(planted):
     vectors = torch.from_numpy(planted[0][:7])
-    centroids = [torch.from_numpy(level) for level in hierarchical_kmeans(planted[0][:7], 3, 2, seed=0).centroids]
+    centroids = [torch.from_numpy(level) for level in hierarchical_kmeans(planted[0][:7], 3, 2, seed=0)]
     path, targets = walk(vectors.repeat(50, 1), centroids, torch.Generator().manual_seed(0))
     for level, target in enumerate(targets):
         torch.testing.assert_close(target.sum(dim=1), torch.ones(350))
@@ -71,10 +76,10 @@ def test_a_warm_started_tree_routes_as_the_clustering(planted):
     router = EhiRouter(M, B, 2, "relu")
     warm_start(router, vectors, seed=0)
     leaves, log_probs = router.route(Encoded(torch.from_numpy(vectors)), B * B)
-    tree = hierarchical_kmeans(vectors, B, 2, seed=0)
-    assert (leaves[:, 0].numpy() == tree.path_NH[:, 0] * B + tree.path_NH[:, 1]).mean() > 0.9
+    levels = hierarchical_kmeans(vectors, B, 2, seed=0)
+    assert (leaves[:, 0].numpy() == descend(vectors, levels) @ [B, 1]).mean() > 0.9
     assert same_partition(leaves[:, 0].numpy() // B, far)
-    first, second = (torch.from_numpy(level) for level in tree.centroids)
+    first, second = (torch.from_numpy(level) for level in levels)
     x = torch.from_numpy(vectors)
     parent = (20 * x @ first[0].T).log_softmax(dim=1)
     child = (20 * torch.einsum("nm,pbm->npb", x, second)).log_softmax(dim=2)

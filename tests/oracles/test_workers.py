@@ -193,8 +193,8 @@ def reading(micro_batch):
 
     from rayhier.model.cross_encoder import CrossEncoder
     from rayhier.spec.cross_encoder import CrossEncoderSpec
+    from rayhier.train.cross_encoder import phase
     from rayhier.train.cross_encoder.groups import TrainingGroups
-    from rayhier.train.cross_encoder.phase import Reading, Recipe
 
     pieces = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", *(f"w{n}" for n in range(60))]
     words = Tokenizer(models.WordLevel({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
@@ -212,7 +212,7 @@ def reading(micro_batch):
         parameter.requires_grad_(not name.endswith(("key.bias", "classifier.bias", "scale")))
     examples = problem()
     examples = replace(examples, query_texts=[f"w{n}" for n in range(40)])
-    training = Recipe(epochs=2, batch_size=ROWS, lr=1e-4)
+    phase.BATCH = ROWS
     texts = [f"w{n} w{(n + 1) % 60}" for n in range(60)]
     groups = TrainingGroups(examples, texts)
     spec = CrossEncoderSpec(model="none", max_length=8, train={"epochs": 2})
@@ -220,7 +220,7 @@ def reading(micro_batch):
     def measure(now):
         return {"dev": float(now.transformer.classifier.weight[0, 0].detach())}
 
-    made = Reading(model, groups, spec, training, measure)
+    made = phase.Reading(model, groups, spec, 2, measure)
     loop = begin(made)
     made._step(np.arange(30, 30 + ROWS), [0, 0, 0], 0.1)
     return loop

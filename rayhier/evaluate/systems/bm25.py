@@ -14,7 +14,6 @@ from rayhier.search.words.bm25 import Bm25Index
 from rayhier.spec.filter import Filter, fields_of
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
-from rayhier.storage.paths import locate
 
 
 class Bm25:
@@ -26,19 +25,18 @@ class Bm25:
         self.words, self._match_N = words, match_N
 
     @classmethod
-    def of_corpus(cls, corpus: str, where: Filter | None = None) -> Self:
+    def of_corpus(cls, corpus: Artifact, where: Filter | None = None) -> Self:
         fields = [] if where is None else sorted(fields_of(where))
-        artifact = Artifact.open(locate(corpus))
         tables = []
-        for name in artifact.names("documents/"):
-            table = columns.read([artifact.path(name)], ["doc_id", "title", "text", *fields])
-            tables.append(table.append_column("result_id", result_ids(artifact, name, table["doc_id"])))
+        for name in corpus.names("documents/"):
+            table = columns.read([corpus.path(name)], ["doc_id", "title", "text", *fields])
+            tables.append(table.append_column("result_id", result_ids(corpus, name, table["doc_id"])))
         table = pa.concat_tables(tables)
         texts = [
             f"{title} {text}" for title, text in zip(*(table[n].to_pylist() for n in ("title", "text")), strict=True)
         ]
         match_N = None if where is None else matching(table, where)
-        words = Bm25Index(texts, language(artifact))
+        words = Bm25Index(texts, language(corpus))
         return cls(table["doc_id"].combine_chunks(), table["result_id"].combine_chunks(), words, match_N)
 
     def rank(self, texts: Sequence[str], k: int) -> Ranking:

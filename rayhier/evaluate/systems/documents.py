@@ -22,7 +22,6 @@ from rayhier.spec.filter import Filter, fields_of
 from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap
-from rayhier.storage.paths import locate
 
 
 class BaselineDocuments:
@@ -38,24 +37,23 @@ class BaselineDocuments:
         """A baseline over all documents, with a method `rank` and, if it is timed, `alone`."""
 
     @classmethod
-    def of_vectors(cls, corpus: str, vectors: str, where: Filter | None = None) -> Self:
+    def of_vectors(cls, corpus: Artifact, vectors: Artifact, where: Filter | None = None) -> Self:
         """Load base vectors and the fields of a filter. ValueError if the files have other documents."""
-        texts, base = Artifact.open(locate(corpus)), Artifact.open(locate(vectors))
-        names, fields = base.names("documents/"), [] if where is None else sorted(fields_of(where))
+        names, fields = vectors.names("documents/"), [] if where is None else sorted(fields_of(where))
 
         def read(name: str) -> pa.Table:
-            table = read_vectors(texts, base, name)
-            read_fields = columns.read([texts.path(name)], ["doc_id", *fields]) if fields else table
+            table = read_vectors(corpus, vectors, name)
+            read_fields = columns.read([corpus.path(name)], ["doc_id", *fields]) if fields else table
             if not read_fields["doc_id"].equals(table["doc_id"]):
-                raise ValueError(f"{corpus}: not the documents of the vectors artifact in the same order")
+                raise ValueError(f"{corpus.folder}: not the documents of the vectors artifact in the same order")
             return _with(table, read_fields.select(fields))
 
-        count = sum(files.read_metadata(base.path(name)).num_rows for name in names)
+        count = sum(files.read_metadata(vectors.path(name)).num_rows for name in names)
         return cls._of(map(read, names), count, where)
 
     @classmethod
-    def of_index(cls, index: str, where: Filter | None = None) -> Self:
-        leaf_map = LeafMap.open(Artifact.open(locate(index)).root, BUILT)
+    def of_index(cls, index: Artifact, where: Filter | None = None) -> Self:
+        leaf_map = LeafMap.open(index.root, BUILT)
         fields = [] if where is None else sorted(fields_of(where))
 
         def read(number: int) -> pa.Table:

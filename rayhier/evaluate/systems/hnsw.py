@@ -1,10 +1,9 @@
 """The graph baseline: faiss's HNSW over the trained vectors, built in one process."""
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
@@ -20,14 +19,10 @@ LEAST_EFFORT, MOST_EFFORT = 16, 4096
 class Hnsw:
     """faiss's `IndexHNSWFlat` by inner product, with faiss's default efConstruction."""
 
-    def __init__(self, result_ids: pa.Array, result_N: Ints | None, vector_NM: Floats) -> None:
-        self.result_ids, self.result_N = result_ids, result_N
+    def __init__(self, documents: BaselineDocuments) -> None:
+        self.result_ids, self.result_N, vector_NM = documents.result_ids, documents.result_N, documents.vector_NM
         self.index = faiss.IndexHNSWFlat(vector_NM.shape[1], LINKS, faiss.METRIC_INNER_PRODUCT)
         self.index.add(np.ascontiguousarray(vector_NM))
-
-    @classmethod
-    def of(cls, documents: BaselineDocuments) -> Self:
-        return cls(documents.result_ids, documents.result_N, documents.vector_NM)
 
     def rank(self, query_QM: Floats, effort: int, k: int) -> Ranking:
         """Rank with efSearch `effort`. Distances that faiss computes count as visited documents."""

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from rayhier.search.snapshot import Snapshot
 from rayhier.spec import JobSpec
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap
-from rayhier.storage.paths import locate
 
 TOGETHER = 1_024
 """Most queries that are searched together."""
@@ -39,20 +38,17 @@ class IndexSearch:
     @classmethod
     def open(
         cls,
-        spec: dict[str, Any],
-        model: str,
-        index: str,
-        read: Mapping[str, str],
+        spec: JobSpec,
+        model: Artifact,
+        index: Artifact,
+        read: Mapping[str, Artifact],
         texts: Sequence[str],
         encoded: Encoded,
         k: int,
     ) -> Self:
-        job, trained = JobSpec.model_validate(spec), Artifact.open(locate(model))
-        leaf_map = LeafMap.open(Artifact.open(locate(index)).root, BUILT)
-        opened = {kind: Artifact.open(locate(folder)) for kind, folder in read.items()}
-        chosen = Calibration.open(opened["calibration"]) if job.chooses_beam and "calibration" in opened else None
-        snapshot = Snapshot(job, leaf_map, Model.open(trained, job, calibration=chosen), opened)
-        return cls(snapshot, texts, encoded, k)
+        chosen = Calibration.open(read["calibration"]) if spec.chooses_beam and "calibration" in read else None
+        opened = Model.open(model, spec, calibration=chosen)
+        return cls(Snapshot(spec, LeafMap.open(index.root, BUILT), opened, read), texts, encoded, k)
 
     def scan(self, beam: int) -> Ranking:
         return stacked([self._scanned(rows, beam) for rows in self._batches()])
@@ -110,16 +106,13 @@ def as_searched(system: System, searches: HeldObjects[IndexSearch]) -> System:
 
 
 def level_system(
-    name: str, searches: HeldObjects[IndexSearch], model: Model, documents: int, dimension: int, listed: int
+    name: str, searches: HeldObjects[IndexSearch], model: Model, documents: int, dimension: int, level: int, listed: int
 ) -> System:
     """Make a system that compares all documents by a level of ReTreever's tree, and rescores `listed` results."""
-    similarity, tree = model.flat_similarity, model.tree
-    if similarity is None:
-        raise ValueError("similarity: got none; allowed: that of a spec that searches by a level")
 
     @cache
     def rank(_: int) -> Ranking:
         return stacked(searches.call(IndexSearch.search, 0))
 
-    level_cost = (tree.multiply_adds(1) + documents * 2**similarity.level) / dimension
+    level_cost = (model.tree.multiply_adds(1) + documents * 2**level) / dimension
     return System(name, documents, [listed], rank, lambda _: level_cost)

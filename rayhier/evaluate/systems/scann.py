@@ -1,10 +1,8 @@
 """The ScaNN baseline: its partitioning tree over the trained vectors, built in one process."""
 
 from dataclasses import replace
-from typing import Self
 
 import numpy as np
-import pyarrow as pa
 
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import Ranking, once, whole_scan
@@ -22,8 +20,8 @@ class ScannTree:
     visited. Partitions of fewer than 50 documents are allowed, to keep documents in their nearest partition.
     """
 
-    def __init__(self, result_ids: pa.Array, result_N: Ints | None, vector_NM: Floats, leaves: int) -> None:
-        self.result_ids, self.result_N = result_ids, result_N
+    def __init__(self, documents: BaselineDocuments, leaves: int) -> None:
+        self.result_ids, self.result_N, vector_NM = documents.result_ids, documents.result_N, documents.vector_NM
         self.count = len(vector_NM)
         self.width = min(WIDTH, self.count)
         """Number of results that a call asks for; doubled when a call returns as many."""
@@ -33,10 +31,6 @@ class ScannTree:
         builder = scann_ops_pybind.builder(np.ascontiguousarray(vector_NM), self.width, "dot_product")
         tree = builder.tree(leaves, 1, min_partition_size=1)
         self.index = tree.score_brute_force().build()
-
-    @classmethod
-    def of(cls, documents: BaselineDocuments, leaves: int) -> Self:
-        return cls(documents.result_ids, documents.result_N, documents.vector_NM, leaves)
 
     def rank(self, query_QM: Floats, beam: int, k: int) -> Ranking:
         begin = 0

@@ -1,7 +1,6 @@
 """`router: {type: learned_ivf}` (our method): leaves by k-means; a router learns which ones hold a query's answers."""
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 from rayhier.spec.index_size import MOST_LOSSLESS
@@ -13,26 +12,10 @@ DOCUMENTS_A_QUERY = 8
 """Most documents that teach the router as queries, for each judged query: more would outweigh judged queries."""
 DOCUMENTS_A_LEAF = 4
 LEAVES_A_ROOT, CODED_LEAVES_A_ROOT = 25, 4
-
-
-@dataclass(frozen=True)
-class Teaching:
-    """Training of the router, after the encoder's: it learns which leaves hold a query's answers."""
-
-    epochs: int = 5
-    batch_size: int = 256
-    lr: float = 1e-3
-    neighbours: int = 10
-    """Exact nearest documents of a query that count as answers, in addition to its judged answers."""
-    judged: float = 10.0
-    """Weight of a judged answer in the loss; a nearest neighbour of the query has weight 1."""
-    documents: float = 0.1
-    """Weight of an answer of a document that is used as a query: the document itself or one of its neighbours."""
-    most: int = 20_000
-    """Most documents that are used as queries."""
-
-
-TEACHING = Teaching()
+EPOCHS = 5
+"""Passes over the texts that teach the router, after the encoder's training."""
+MOST_ASKING = 20_000
+"""Most documents that teach the router as queries."""
 
 
 class LearnedIvfRouting(TreeSpec):
@@ -50,10 +33,10 @@ class LearnedIvfRouting(TreeSpec):
 
     def phases(self, *, supervised: bool) -> dict[str, int]:
         """Return the router's phase of training, name -> epochs; 0 epochs without judged queries (docs/LOG.md)."""
-        return {"router": TEACHING.epochs if supervised else 0}
+        return {"router": EPOCHS if supervised else 0}
 
     def targets(self, queries: int, documents: int) -> int:
-        return queries + min(documents, TEACHING.most, DOCUMENTS_A_QUERY * queries)
+        return queries + min(documents, MOST_ASKING, DOCUMENTS_A_QUERY * queries)
 
     def auto_leaves(self, documents: int) -> float:
         """Return the number of leaves where `branching` is auto: one for four documents, at most 25 √N for N documents.

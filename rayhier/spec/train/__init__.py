@@ -7,7 +7,7 @@ from pydantic import Field
 from rayhier.spec.train.common import InfoNce, Training
 from rayhier.spec.train.contrast import ContrastTraining
 from rayhier.spec.train.ehi import EhiTraining
-from rayhier.spec.train.generated import GeneratedSpec, PairFile, QueryModel
+from rayhier.spec.train.generated import PairFile
 from rayhier.spec.train.hce import HceTraining, TreeShape
 from rayhier.spec.train.pseudo_queries import PseudoQueries
 from rayhier.spec.train.retreever import RetreeverTraining
@@ -17,12 +17,10 @@ TrainSpec = Annotated[ContrastTraining | EhiTraining | HceTraining | RetreeverTr
 __all__ = [
     "ContrastTraining",
     "EhiTraining",
-    "GeneratedSpec",
     "HceTraining",
     "InfoNce",
     "PairFile",
     "PseudoQueries",
-    "QueryModel",
     "RetreeverTraining",
     "TrainSpec",
     "Training",

@@ -1,16 +1,14 @@
 """Settings that all trainings share: epochs, batches, documents kept in memory, measurements on dev, hard negatives."""
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from rayhier.spec.base import Rate, Section, Weight
-from rayhier.spec.train.generated import GeneratedSpec
+from rayhier.spec.train.generated import PairFile
 from rayhier.spec.train.pseudo_queries import PseudoQueries
 
-STEPS, FEWEST_EPOCHS = 300, 10
-"""Where epochs are automatic: least number of training steps (STEPS), and least number of epochs (FEWEST_EPOCHS)."""
 MOST_DOCUMENTS = 1_000_000
 """Most documents that training keeps in memory with their vectors: all documents of its pairs, and further ones up to
 this number, drawn by a hash of the id. The index still holds all documents."""
@@ -26,18 +24,34 @@ class Training(Section):
     objective: Literal["auto", "supervised", "documents"] = "auto"
     """Source of the pairs. `supervised`: train judgements. `documents`: each document is a query, and its nearest
     documents are its answers. `auto`: supervised where train judgements exist, else documents."""
-    epochs: Annotated[int, Field(ge=1, le=100_000)] = 10
+    epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
     """Number of passes over the training pairs."""
     batch_size: Annotated[int, Field(ge=2, le=1_000_000)] = 256
     """Number of pairs in a training step, of all workers together."""
 
-    def passes(self, pairs: int) -> int:  # noqa: ARG002  most trainings say how many
+    least: ClassVar[tuple[int, int]] = 300, 10
+    """Where epochs are automatic: least number of training steps, and least number of epochs."""
+
+    def passes(self, pairs: int) -> int:
         """Return the number of epochs for a number of training pairs."""
-        return self.epochs
+        if self.epochs != "auto":
+            return self.epochs
+        steps, epochs = self.least
+        return max(epochs, math.ceil(steps / max(1, math.ceil(pairs / self.batch_size))))
 
     def between(self, epochs: int) -> int:
         """Return the number of epochs between two measurements on dev, in a training of `epochs` epochs."""
         return math.ceil(epochs / MEASUREMENTS)
+
+    @property
+    def routes(self) -> bool:
+        """Return True if the router trains too, by these pairs; False by default."""
+        return False
+
+    @property
+    def needs_judgements(self) -> bool:
+        """Return True if nothing is trained without judged pairs; False by default."""
+        return False
 
     @property
     def draws(self) -> PseudoQueries | None:
@@ -55,7 +69,7 @@ class Training(Section):
         return False
 
     @property
-    def generation(self) -> GeneratedSpec | None:
+    def generation(self) -> PairFile | None:
         """Settings of generated pairs, which are trained on in addition to judged pairs. None by default."""
         return None
 
@@ -97,11 +111,9 @@ class ExactNegatives(Mining):
 class InfoNce(Training):
     """Settings of trainings by InfoNCE, with a batch's other documents and mined hard negatives as negatives."""
 
-    epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"  # type: ignore[assignment]
+    epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
     """Number of passes over the training pairs. `auto`: as many as make 300 steps, at least 10, because on a small
     corpus the number of steps matters, not of epochs."""
-    batch_size: Annotated[int, Field(ge=2, le=1_000_000)] = 256
-    """Number of pairs in a training step, of all workers together."""
     encoder_lr: Rate = 1e-3
     """First learning rate of the encoder's optimizer; it falls to zero."""
     temperature: Annotated[float, Field(gt=0, le=10)] = 0.05
@@ -112,9 +124,3 @@ class InfoNce(Training):
     anchor: Weight = 4.0
     """Weight of a loss that keeps documents near their base vectors (our addition): the mean of 1 - cosine over
     documents drawn for each step. Without this loss, answers of train queries move away from all other documents."""
-
-    def passes(self, pairs: int) -> int:
-        """Return the number of epochs for a number of training pairs."""
-        if self.epochs != "auto":
-            return self.epochs
-        return max(FEWEST_EPOCHS, math.ceil(STEPS / max(1, math.ceil(pairs / self.batch_size))))

@@ -29,10 +29,6 @@ class ContrastTraining(InfoNce):
         return self
 
     @property
-    def routes(self) -> bool:
-        return False
-
-    @property
     def needs_judgements(self) -> bool:
         return True
 

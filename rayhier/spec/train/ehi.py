@@ -63,10 +63,6 @@ class EhiTraining(Training):
     def routes(self) -> bool:
         return True
 
-    @property
-    def needs_judgements(self) -> bool:
-        return False
-
     def phases(self, pairs: int, documents: int) -> dict[str, int]:  # noqa: ARG002  both teach it
         """Return the only phase of training, `joint` -> `epochs`, whatever the numbers of pairs and documents."""
         return {"joint": self.epochs}

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from rayhier.spec.base import Section, Weight
 from rayhier.spec.errors import InputError
 from rayhier.spec.train.common import MOST_DOCUMENTS, InfoNce
-from rayhier.spec.train.generated import GeneratedSpec
+from rayhier.spec.train.generated import PairFile
 from rayhier.spec.train.pseudo_queries import PseudoQueries
 
 
@@ -89,7 +89,7 @@ class HceTraining(InfoNce):
     """Source of the pairs. `supervised`: train judgements and generated pairs (the paper's S). `documents`:
     pseudo-queries and their documents (U). `joint`: both, S + U / 2 (J). `auto`: joint where train judgements or
     generated pairs exist, else documents."""
-    generated: GeneratedSpec | None = None
+    generated: PairFile | None = None
     """Pairs that a model wrote for documents, trained on like judged pairs (the paper's +QG). null: none."""
     form: Literal["single", "paper"] = "single"
     """Terms of the loss. `single`: one contrast among documents, to which mined hard negatives are added; by AdamW.
@@ -137,14 +137,6 @@ class HceTraining(InfoNce):
         return self.form == "paper" or (self.tree.levels != 0 and (self.hierarchy > 0 or self.siblings > 0))
 
     @property
-    def routes(self) -> bool:
-        return False
-
-    @property
-    def needs_judgements(self) -> bool:
-        return False
-
-    @property
     def draws(self) -> PseudoQueries | None:
         return None if self.objective == "supervised" else self.pseudo_queries
 
@@ -153,7 +145,7 @@ class HceTraining(InfoNce):
         return self.objective == "auto" and self.start != "whitened"
 
     @property
-    def generation(self) -> GeneratedSpec | None:
+    def generation(self) -> PairFile | None:
         return self.generated
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:

@@ -3,8 +3,7 @@
 "ReTreever: Tree-based Coarse-to-Fine Representations for Retrieval" (Gupta et al., 2025).
 """
 
-import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -13,8 +12,6 @@ from rayhier.spec.router.retreever import Splits
 from rayhier.spec.train.common import Training
 from rayhier.spec.train.contrast import ContrastTraining
 
-STEPS, FEWEST = 3_000, 5
-"""Where epochs are automatic: least number of training steps (STEPS), and least number of epochs (FEWEST)."""
 Schedule = Literal["constant", "linear", "exponential", "stochastic", "matryoshka"]
 Comparison = Literal["tv", "cosine"]
 ANCHOR = 1_000.0
@@ -30,8 +27,9 @@ STARTS: dict[Splits, tuple[str, ...]] = {
 class RetreeverTraining(Training):
     """ReTreever's training: symmetric InfoNCE at levels of a tree; the encoder may learn before it, by contrast."""
 
+    least: ClassVar[tuple[int, int]] = 3_000, 5
     type: Literal["retreever"]
-    epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"  # type: ignore[assignment]
+    epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
     """Number of passes over the training pairs in which the tree learns. `auto`: as many as make 3,000 steps, at least
     5."""
     batch_size: Annotated[int, Field(ge=2, le=1_000_000)] = 128
@@ -64,12 +62,6 @@ class RetreeverTraining(Training):
             self.refuse("documents", where="only where judged queries ask too, not with objective documents")
         return self
 
-    def passes(self, pairs: int) -> int:
-        """Return the number of epochs of the tree for a number of training pairs."""
-        if self.epochs != "auto":
-            return self.epochs
-        return max(FEWEST, math.ceil(STEPS / max(1, math.ceil(pairs / self.batch_size))))
-
     def held(self, splits: str) -> float:
         """Return the weight of the anchor loss for a kind of splits; 0: no such loss."""
         if self.similarity == "tv":
@@ -89,10 +81,6 @@ class RetreeverTraining(Training):
     @property
     def routes(self) -> bool:
         return True
-
-    @property
-    def needs_judgements(self) -> bool:
-        return False
 
     @property
     def needs_differences(self) -> bool:

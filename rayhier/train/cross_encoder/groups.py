@@ -11,13 +11,15 @@ import numpy as np
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
 from rayhier.search.words.bm25 import Bm25Index
-from rayhier.spec.cross_encoder import GROUPS, Groups
-from rayhier.train.examples import Examples, KnownPositives
+from rayhier.spec.cross_encoder import OF_BASE, OF_BM25, WRONG
+from rayhier.train.examples import Examples
 from rayhier.train.pairs import draw, mine
 
 SHARPNESS, LEXICAL = 20.0, 0.3
 """SHARPNESS: factor of the teacher's scores before the softmax. LEXICAL: weight in them of BM25, divided by the query's
 best BM25."""
+TOP = 30
+"""Number of best documents, by the base encoder or by BM25, from which wrong documents are drawn."""
 
 
 @dataclass(frozen=True)
@@ -30,20 +32,20 @@ class TrainingGroup:
 
 
 class TrainingGroups:
-    def __init__(self, examples: Examples, texts: list[str], spec: Groups = GROUPS) -> None:
-        self.examples, self.texts, self.spec = examples, texts, spec
+    def __init__(self, examples: Examples, texts: list[str]) -> None:
+        self.examples, self.texts = examples, texts
         self.words, self.known = Bm25Index(texts, None), examples.known()
         self.query_P = examples.pair_P2[:, 0]
-        self.base_PT = mine(self._nearest, self.query_P, self.known, spec.top)
-        self.bm25_PT = mine(self._sharing, self.query_P, self.known, spec.top)
+        self.base_PT = mine(self._nearest, self.query_P, self.known, TOP)
+        self.bm25_PT = mine(self._sharing, self.query_P, self.known, TOP)
 
     def __len__(self) -> int:
         return len(self.query_P)
 
     def draw(self, pair_G: Ints, generator: np.random.Generator) -> list[TrainingGroup]:
         """Draw a group for each pair. Missing wrong documents come from all documents."""
-        base_GB = draw(self.base_PT[pair_G], self.spec.base, generator)
-        bm25_GW = draw(self.bm25_PT[pair_G], self.spec.bm25, generator)
+        base_GB = draw(self.base_PT[pair_G], OF_BASE, generator)
+        bm25_GW = draw(self.bm25_PT[pair_G], OF_BM25, generator)
         return [
             self._group(pair, np.concatenate([base_B, bm25_W]), generator)
             for pair, base_B, bm25_W in zip(pair_G.tolist(), base_GB, bm25_GW, strict=True)
@@ -52,13 +54,24 @@ class TrainingGroups:
     def _group(self, pair: int, mined_X: Ints, generator: np.random.Generator) -> TrainingGroup:
         query, answer = self.examples.pair_P2[pair].tolist()
         rows = [answer, *dict.fromkeys(mined_X[mined_X >= 0].tolist())]
-        everywhere = np.arange(len(self.texts))
-        rows += _fresh(self.known, query, rows, everywhere, 1 + self.spec.wrong - len(rows), generator)
+        rows += self._others(query, rows, generator)
         text = self.examples.query_texts[query]
         base_D = self.examples.document_NM[rows] @ self.examples.query_QM[query]
         score_N = self.words.scores(text)
         bm25_D = score_N[rows] / max(float(score_N.max()), 1e-9)
         return TrainingGroup(text, [self.texts[row] for row in rows], SHARPNESS * (base_D + LEXICAL * bm25_D))
+
+    def _others(self, query: int, taken: list[int], generator: np.random.Generator) -> list[int]:
+        """Draw wrong documents, from all, that a group lacks. Of a large corpus only some are drawn."""
+        n, count = len(self.texts), 1 + WRONG - len(taken)
+        if n <= 10 * count + 100:
+            drawn_X = generator.permutation(n)
+        else:
+            drawn_X = generator.integers(n, size=10 * count + 100)
+            drawn_X = drawn_X[np.sort(np.unique(drawn_X, return_index=True)[1])]
+        free = ~np.isin(drawn_X, taken) & ~self.known(np.full(len(drawn_X), query), drawn_X)
+        rows: list[int] = drawn_X[free][:count].tolist()
+        return rows
 
     def _nearest(self, part: slice, k: int) -> Ints:
         row_PK = nearest(self.examples.query_QM[self.query_P[part]], self.examples.document_NM, k)[0]
@@ -67,21 +80,3 @@ class TrainingGroups:
     def _sharing(self, part: slice, k: int) -> Ints:
         query_U, place = np.unique(self.query_P[part], return_inverse=True)
         return self.words.best([self.examples.query_texts[query] for query in query_U.tolist()], k)[1][place]
-
-
-def _fresh(
-    known: KnownPositives, query: int, taken: list[int], candidate_X: Ints, count: int, generator: np.random.Generator
-) -> list[int]:
-    drawn_X = (
-        generator.permutation(candidate_X)
-        if len(candidate_X) <= 10 * count + 100
-        else _some(candidate_X, count, generator)
-    )
-    free = ~np.isin(drawn_X, taken) & ~known(np.full(len(drawn_X), query), drawn_X)
-    rows: list[int] = drawn_X[free][:count].tolist()
-    return rows
-
-
-def _some(candidate_X: Ints, count: int, generator: np.random.Generator) -> Ints:
-    drawn_X = candidate_X[generator.integers(len(candidate_X), size=10 * count + 100)]
-    return np.asarray(drawn_X[np.sort(np.unique(drawn_X, return_index=True)[1])])

@@ -1,7 +1,7 @@
 """Training of a cross-encoder on groups of documents: it learns the answer, and a cheap teacher's scores."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
-from rayhier.dataset.ranking import Ranking
+from rayhier.dataset.ranking import Ranking, take
 from rayhier.model.cross_encoder import CrossEncoder
 from rayhier.spec.cross_encoder import MOST_PAIRS, CrossEncoderSpec
 from rayhier.train.cross_encoder.groups import TrainingGroup, TrainingGroups
@@ -27,17 +27,10 @@ CPU_PAIRS = 64
 """Pairs whose activations are in memory at a time, on a CPU."""
 
 
-@dataclass(frozen=True)
-class Recipe:
-    epochs: int
-    batch_size: int = 16
-    lr: float = 1e-4
-    """Highest learning rate: it rises in the first tenth of the steps, then falls to zero."""
-    teacher: float = 0.5
-    most_pairs: int = MOST_PAIRS
-    seed: int = 0
-
-
+BATCH, TEACHER, SEED = 16, 0.5, 0
+"""BATCH: groups of a step. TEACHER: weight in the loss of the divergence from the teacher."""
+RATE = 1e-4
+"""Highest learning rate: it rises in the first tenth of the steps, then falls to zero."""
 Measure = Callable[[CrossEncoder], dict[str, float]]
 
 
@@ -57,26 +50,26 @@ class Reading(Phase):
         model: CrossEncoder,
         groups: TrainingGroups,
         spec: CrossEncoderSpec,
-        training: Recipe,
+        epochs: int,
         measure: Measure,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.model, self.groups, self.spec, self.training = model, groups, spec, training
+        self.model, self.groups, self.spec = model, groups, spec
         self.dtype, self._measure = dtype, measure
-        self.learner = Learner({"model": model}, (training.lr,), Descent(warm_up=0.1, clip=1.0))
-        self.parts = max(1, -(-min(len(groups), training.most_pairs) // PASS))
-        self.epochs = training.epochs * self.parts
+        self.learner = Learner({"model": model}, (RATE,), Descent(warm_up=0.1, clip=1.0))
+        self.parts = max(1, -(-min(len(groups), MOST_PAIRS) // PASS))
+        self.epochs = epochs * self.parts
         self.measure_every = self.parts
 
     def run_pass(self, epoch: int) -> dict[str, float]:
         number, part = divmod(epoch, self.parts)
         chosen = np.array_split(self._order(number), self.parts)[part]
-        steps = np.array_split(chosen, max(1, -(-len(chosen) // self.training.batch_size)))
+        steps = np.array_split(chosen, max(1, -(-len(chosen) // BATCH)))
         total = 0.0
         self.model.train()
         for step, rows in enumerate(steps):
             done = (epoch + (step + 0.5) / len(steps)) / self.epochs
-            total += self._step(rows, [self.training.seed, epoch, step], done)
+            total += self._step(rows, [SEED, epoch, step], done)
         self.model.eval()
         return {"loss_total": total / max(1, len(chosen))}
 
@@ -87,8 +80,8 @@ class Reading(Phase):
         self.model.eval()
 
     def _order(self, epoch: int) -> Ints:
-        generator = np.random.default_rng([self.training.seed, epoch])
-        return generator.permutation(generator.permutation(len(self.groups))[: self.training.most_pairs])
+        generator = np.random.default_rng([SEED, epoch])
+        return generator.permutation(generator.permutation(len(self.groups))[:MOST_PAIRS])
 
     def _step(self, row_G: Ints, seed: list[int], done: float) -> float:
         workers = self.learner.group
@@ -125,7 +118,7 @@ class Reading(Phase):
         scores = torch.split(score_X, [len(group.documents) for group in groups])
         return torch.stack(
             [
-                group_loss(score_D, torch.from_numpy(group.teacher_D).to(score_D), self.training.teacher)
+                group_loss(score_D, torch.from_numpy(group.teacher_D).to(score_D), TEACHER)
                 for score_D, group in zip(scores, groups, strict=True)
             ]
         ).sum()
@@ -153,9 +146,5 @@ class DevReranking:
 
     def measured(self, score_QK: Floats) -> float:
         order_QK = np.argsort(-score_QK, axis=1, kind="stable")
-        ranked = replace(
-            self.base,
-            score_QK=np.take_along_axis(score_QK, order_QK, axis=1),
-            row_QK=np.take_along_axis(self.base.row_QK, order_QK, axis=1),
-        )
+        ranked = replace(self.base, score_QK=take(score_QK, order_QK), row_QK=take(self.base.row_QK, order_QK))
         return self.judge.mean(ranked)[MEASURE]

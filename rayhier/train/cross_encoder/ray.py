@@ -1,17 +1,13 @@
 """The cross_encoder stage on Ray Train: trains a cross-encoder, from the newest checkpoint, or takes it untrained."""
 
-from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
 
-from rayhier.arrays import Floats, Ints
-from rayhier.cluster.kmeans import nearest
-from rayhier.dataset.documents import Documents, load_documents, load_texts, result_numbers
+from rayhier.dataset.documents import load_documents, load_texts
 from rayhier.dataset.holdout import held_queries
 from rayhier.dataset.queries import Queries, load_queries
 from rayhier.dataset.ranking import ID, Ranking
@@ -19,16 +15,15 @@ from rayhier.model.cross_encoder import CrossEncoder, load_cross_encoder, save_c
 from rayhier.model.precision import best_device, resolve
 from rayhier.progress import say
 from rayhier.scores.scorer import SETTINGS, TRIED, PairScorer, Settings, read_pairs
-from rayhier.search.segment.exact import best_results
+from rayhier.search.segment.exact import exact_rows
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.cross_encoder import CrossEncoderSpec, CrossEncoderTraining
+from rayhier.spec.cross_encoder import CrossEncoderSpec
 from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.cross_encoder_folder import CrossEncoderFolder
-from rayhier.storage.paths import locate
 from rayhier.train.cross_encoder.groups import TrainingGroups
-from rayhier.train.cross_encoder.phase import DEPTH, QUERIES, DevReranking, Reading, Recipe
+from rayhier.train.cross_encoder.phase import DEPTH, QUERIES, DevReranking, Reading
 from rayhier.train.data import judged_pairs, sampled
 from rayhier.train.loop import best_row
 from rayhier.train.ray import METRICS, Run, run_workers
@@ -45,11 +40,9 @@ NO_PAIRS = (
 def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt) -> Output:
     """Make a job's cross-encoder. InputError if a corpus has no judged train pair left to learn from."""
     reads = _cross(spec)
-    if reads.train is not None:
-        apart = kept_apart(corpus, vectors, spec)
-        if not train_queries(corpus, vectors, apart).answered:
-            raise InputError(NO_PAIRS.format(corpus.folder))
-    config = {"model": str(folder.path), "corpus": str(corpus.folder), "vectors": str(vectors.folder)}
+    if reads.train is not None and not train_queries(corpus, vectors, spec).answered:
+        raise InputError(NO_PAIRS.format(corpus.folder))
+    config = {"model": folder.path, "corpus": corpus, "vectors": vectors}
     epochs = 0 if reads.train is None else reads.train.epochs
     run_workers(train_worker, spec, config, attempt, PHASE, epochs)
     settings = Settings.model_validate(files.read_json(attempt.root / SETTINGS))
@@ -62,19 +55,16 @@ def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: 
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    spec = JobSpec.model_validate(config["spec"])
+    spec, root, corpus, vectors = (config[name] for name in ("spec", "root", "corpus", "vectors"))
     reads = _cross(spec)
     torch.set_num_threads(spec.cluster.train.cpus)
-    root, folder = locate(config["root"]), Path(config["model"])
-    corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
-    device = best_device()
     seed = None if reads.train is None else 0
-    model = load_cross_encoder(folder, reads.head, seed=seed).to(device)
+    model = load_cross_encoder(config["model"], reads.head, seed=seed).to(best_device())
     dev = _dev(corpus, vectors)
     with ExitStack() as stack:
         run = Run(spec, {}, config, stack)
         if reads.train is not None:
-            run(PHASE, _phase(spec, reads.train, model, corpus, vectors, dev))
+            run(PHASE, _phase(spec, reads.train.epochs, model, corpus, vectors, dev))
         if run.group.rank > 0:
             return
     with files.filling(root / "model") as filled:
@@ -88,14 +78,16 @@ def train_worker(config: dict[str, Any]) -> None:
 
 def _phase(
     spec: JobSpec,
-    training: CrossEncoderTraining,
+    epochs: int,
     model: CrossEncoder,
     corpus: Artifact,
     vectors: Artifact,
     dev: DevReranking | None,
 ) -> Reading:
     reads = _cross(spec)
-    groups = _groups(corpus, vectors, kept_apart(corpus, vectors, spec))
+    queries = train_queries(corpus, vectors, spec)
+    documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
+    groups = TrainingGroups(judged_pairs(queries, documents), load_texts(corpus, documents.ids).to_pylist())
     passed = 0
 
     def measure(model: CrossEncoder) -> dict[str, float]:
@@ -106,28 +98,15 @@ def _phase(
         return {"dev": dev.measured(dev.scores(lambda pairs: read_pairs(model, pairs, reads)))}
 
     dtype = resolve("auto" if reads.precision in ("auto", "float16") else reads.precision, best_device())
-    return Reading(model, groups, reads, Recipe(training.epochs), measure, dtype)
+    return Reading(model, groups, reads, epochs, measure, dtype)
 
 
-def _groups(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> TrainingGroups:
-    queries = train_queries(corpus, vectors, apart)
-    documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
-    examples = judged_pairs(queries, documents)
-    texts = load_texts(corpus, documents.ids).to_pylist()
-    return TrainingGroups(examples, texts)
-
-
-def kept_apart(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> AbstractSet[str]:
-    """Return the texts of queries that must not train: dev queries, and train queries kept for scores."""
+def train_queries(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> Queries:
+    """Load the train queries, except those with the text of a dev query, or of one that is kept for scores."""
     queries, apart = load_queries(corpus, vectors, "train"), set(load_queries(corpus, vectors, "dev").texts)
     if spec.scores is not None:
         kept_ids = set(held_queries(queries.ids, spec.scores.judged))
         apart |= {text for name, text in zip(queries.ids, queries.texts, strict=True) if name in kept_ids}
-    return apart
-
-
-def train_queries(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> Queries:
-    queries = load_queries(corpus, vectors, "train")
     return queries.some(np.array([text not in apart for text in queries.texts], dtype=bool))
 
 
@@ -138,19 +117,10 @@ def _dev(corpus: Artifact, vectors: Artifact) -> DevReranking | None:
     queries = queries.some(np.isin(queries.ids, held_queries(queries.ids, QUERIES)))
     documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
     texts = load_texts(corpus, documents.ids)
-    return DevReranking(queries, _base(queries, documents), lambda row_U: texts.take(pa.array(row_U)).to_pylist())
-
-
-def _base(queries: Queries, documents: Documents) -> Ranking:
-    ids, results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
-
-    def fetch_rows(fetch: int) -> tuple[Floats, Ints]:
-        row_QK, score_QK = nearest(queries.vector_QM, documents.vector_NM, fetch)
-        return score_QK, row_QK
-
-    best = best_results(fetch_rows, result_numbers(ids, results), len(ids), DEPTH)
-    zero_Q = np.zeros(len(queries), np.int64)
-    return Ranking(*best, pa.table({ID: results}), zero_Q, zero_Q, zero_Q)
+    copies, zero_Q = documents.copies, np.zeros(len(queries), np.int64)
+    best = exact_rows(queries.vector_QM, documents.vector_NM, None if copies is None else copies.result_N, DEPTH)
+    base = Ranking(*best, pa.table({ID: pa.array(documents.results, pa.string())}), zero_Q, zero_Q, zero_Q)
+    return DevReranking(queries, base, lambda row_U: texts.take(pa.array(row_U)).to_pylist())
 
 
 def _samples(corpus: Artifact) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rayhier.arrays import Floats, Ints
-from rayhier.cluster.document_tree import DocumentTree, grow
+from rayhier.cluster.document_tree import DocumentTree, above, grow
 from rayhier.cluster.kmeans import refined
 from rayhier.model.encoded import Encoded
 from rayhier.model.hce import Hierarchy
@@ -78,16 +78,10 @@ class TrainingTree:
             return
         kept = self.learner.kept
         parents = [kept[f"parent.{level}"] for level in range(len(self.counts))]
-        node_N = kept["leaf"]
-        self.path_NT = torch.zeros(len(node_N), len(parents), dtype=torch.long)
-        for level in reversed(range(len(parents))):
-            self.path_NT[:, level] = node_N
-            node_N = parents[level][node_N]
-        told_apart = len(self.hierarchy)
-        alive = [
-            torch.bincount(self.path_NT[:, level], minlength=self.counts[level]) > 0 for level in range(told_apart)
-        ]
-        self.hierarchy.arrange(parents[:told_apart], alive)
+        path_NT = above([parent_K.numpy() for parent_K in parents], kept["leaf"].numpy())
+        self.path_NT, told = torch.from_numpy(path_NT), range(len(self.hierarchy))
+        alive = [torch.bincount(self.path_NT[:, level], minlength=self.counts[level]) > 0 for level in told]
+        self.hierarchy.arrange(parents[: len(told)], alive)
         self._arranged = self.version
 
     def below(self, level: int, generator: np.random.Generator) -> "Below":

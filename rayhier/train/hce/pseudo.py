@@ -1,7 +1,6 @@
 """Training pairs of a pseudo-query (a title, a span, or the text itself) and the document it comes from."""
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -11,25 +10,18 @@ from rayhier.dataset.documents import Copies
 from rayhier.dataset.spans import Spans
 from rayhier.embed.spans import SpanDrawer
 from rayhier.spec.train import PseudoQueries
-from rayhier.train.examples import KnownPositives, ranges
+from rayhier.train.examples import KnownPositives, of_same_documents
 from rayhier.train.tower import TextTower, Tower
 
 
-class PseudoPairs(Protocol):
-    """Interface of training pairs: a pseudo-query that was drawn from a document, and the document as its answer."""
-
-    @property
-    def rows(self) -> Ints: ...
-
-    def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
-        """Draw a pseudo-query for each document row [x]. Returns the pseudo-queries' rows [x] on the side `pseudo`."""
-
-
 class StoredPairs:
+    """Pseudo-queries whose vectors are stored. `rows` are the rows of the documents that have any."""
+
     def __init__(self, drawn: Spans) -> None:
         self.rows, self.begin_D, self.count_D = np.unique(drawn.row_P, return_index=True, return_counts=True)
 
     def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
+        """Draw a pseudo-query for each document row [x]. Returns the pseudo-queries' rows [x] on the side `pseudo`."""
         place_X = np.searchsorted(self.rows, document_X)
         return np.asarray(self.begin_D[place_X] + pick(self.count_D[place_X], generator))
 
@@ -63,20 +55,17 @@ class SamePairs:
         return document_X
 
 
+PseudoPairs = StoredPairs | RedrawnPairs | SamePairs
+
+
 def pick(count_X: Ints, generator: np.random.Generator) -> Ints:
     return np.asarray((generator.random(len(count_X)) * count_X).astype(np.int64))
 
 
 def own_answers(documents: int, copies: Copies | None) -> KnownPositives:
     """Index each document, with all its passages, as the answers of its pseudo-queries."""
-    if copies is None:
-        rows = np.arange(documents)
-        return KnownPositives(rows * (documents + 1), documents, rows)
-    order_N = np.argsort(copies.result_N, kind="stable")
-    begin_N, end_N = (np.searchsorted(copies.result_N[order_N], copies.result_N, side) for side in ("left", "right"))
-    query_P = np.repeat(np.arange(documents), end_N - begin_N)
-    keys = np.unique(query_P * documents + order_N[ranges(begin_N, end_N)])
-    return KnownPositives(keys, documents, np.arange(documents))
+    query_P, row_P = of_same_documents(np.arange(documents), documents, copies)
+    return KnownPositives(np.unique(query_P * documents + row_P), documents, np.arange(documents))
 
 
 def pseudo_pairs(

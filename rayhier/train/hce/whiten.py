@@ -9,7 +9,6 @@ import torch
 
 from rayhier.arrays import Floats, Values
 from rayhier.dataset.spans import Spans
-from rayhier.model.encoder import ResidualHead
 from rayhier.spec.train import HceTraining
 from rayhier.train.contrast import Measure
 from rayhier.train.group import WorkerGroup
@@ -37,10 +36,11 @@ def start_whitened(tower: Tower, spec: HceTraining, drawn: Spans | None, measure
         return measure(document_NM, dev_QM).share_Q
 
     base_Q = dev()
-    whiten(tower.module, tower.stored["document"], drawn)
-    whitened_Q = dev()
-    if group.agree(base_Q is not None and whitened_Q is not None and is_behind(whitened_Q, base_Q)):
-        with torch.no_grad():
+    matrix_MM = torch.from_numpy(whitening(covariance(tower.stored["document"], drawn), SHRINKAGE))
+    with torch.no_grad():
+        tower.module.weight.copy_(matrix_MM - torch.eye(len(matrix_MM)))
+        whitened_Q = dev()
+        if group.agree(base_Q is not None and whitened_Q is not None and is_behind(whitened_Q, base_Q)):
             tower.module.weight.copy_(before_MM)
 
 
@@ -53,12 +53,6 @@ def is_behind(value_Q: Values, other_Q: Values) -> bool:
     """
     difference_Q = value_Q - other_Q
     return bool(difference_Q.mean() < -ERRORS * difference_Q.std() / len(difference_Q) ** 0.5)
-
-
-@torch.no_grad()
-def whiten(head: ResidualHead, document_NM: Floats, drawn: Spans) -> None:
-    matrix_MM = whitening(covariance(document_NM, drawn), SHRINKAGE)
-    head.weight.copy_(torch.from_numpy(matrix_MM) - torch.eye(len(matrix_MM)))
 
 
 def covariance(document_NM: Floats, drawn: Spans) -> Floats:

@@ -17,12 +17,19 @@ from rayhier.dataset.balance import balance
 from rayhier.model.learned_ivf import LearnedIvfRouter, reach_loss
 from rayhier.spec import JobSpec
 from rayhier.spec.router import LearnedIvfRouting
-from rayhier.spec.router.learned_ivf import DOCUMENTS_A_QUERY, TEACHING, Teaching
+from rayhier.spec.router.learned_ivf import DOCUMENTS_A_QUERY, EPOCHS, MOST_ASKING
 from rayhier.train.contrast import EncoderPhase
 from rayhier.train.examples import Examples, batches, ranges
 from rayhier.train.learned_ivf.kmeans_start import empty_router, leaf_sizes, make_router, settle
 from rayhier.train.loop import Learner, Phase
 
+BATCH, RATE = 256, 1e-3
+"""Texts of a step, and the first learning rate."""
+NEIGHBOURS = 10
+"""Exact nearest documents of a query that count as answers, in addition to its judged answers."""
+JUDGED, OF_DOCUMENTS = 10.0, 0.1
+"""Weights in the loss, where a nearest neighbour of a query weighs 1. JUDGED: of a judged answer. OF_DOCUMENTS: of an
+answer of a document that is used as a query, which is the document itself or one of its neighbours."""
 MOST_JUDGED = 10
 """Number of a query's judged answers up to which each has the full weight; more answers share the weight of so many."""
 
@@ -54,22 +61,25 @@ class Targets:
         return cls(query_QM, pairs, (1 / np.bincount(pairs[:, 0])[pairs[:, 0]]).astype(np.float32))
 
     @classmethod
-    def of(cls, examples: Examples, query_QM: Floats, document_NM: Floats, spec: Teaching, seed: int) -> Self:
+    def of(cls, examples: Examples, query_QM: Floats, document_NM: Floats, seed: int) -> Self:
         """Make targets from trained vectors of queries [q, m] and of a sample of the documents [n, m].
 
         A query's answers are its judged and its exact nearest documents, a document's are itself and its exact nearest.
         """
-        most = min(spec.most, DOCUMENTS_A_QUERY * len(query_QM))
+        most = min(MOST_ASKING, DOCUMENTS_A_QUERY * len(query_QM))
         rows = np.random.default_rng([seed, 2]).permutation(len(document_NM))[:most]
-        vector_TM = query_QM if spec.documents == 0 else np.concatenate([query_QM, document_NM[rows]])
-        judged_P2, judged_P = _judged(examples.pair_P2, spec)
-        near_P2, near_P = _near(vector_TM, document_NM, spec.neighbours, 1.0)
-        itself_P2 = np.stack([np.arange(len(query_QM), len(vector_TM)), rows[: len(vector_TM) - len(query_QM)]], axis=1)
-        near_P[near_P2[:, 0] >= len(query_QM)] = spec.documents
+        vector_TM = np.concatenate([query_QM, document_NM[rows]])
+        judged_P2, count_P = examples.pair_P2, np.bincount(examples.pair_P2[:, 0])[examples.pair_P2[:, 0]]
+        judged_P = (JUDGED * np.minimum(1.0, MOST_JUDGED / count_P)).astype(np.float32)
+        near_TK = nearest(vector_TM, document_NM, min(NEIGHBOURS, len(document_NM)))[0]
+        near_P2 = np.stack([np.repeat(np.arange(len(near_TK)), near_TK.shape[1]), near_TK.reshape(-1)], axis=1)
+        near_P = np.ones(len(near_P2), np.float32)
+        itself_P2 = np.stack([np.arange(len(query_QM), len(vector_TM)), rows], axis=1)
+        near_P[near_P2[:, 0] >= len(query_QM)] = OF_DOCUMENTS
         # A document is usually its own nearest, but not always among copies or by dot products.
         itself_P2 = itself_P2[~np.isin(_keys(itself_P2, len(document_NM)), _keys(near_P2, len(document_NM)))]
         pair_P2 = np.concatenate([judged_P2, near_P2, itself_P2])
-        weight_P = np.concatenate([judged_P, near_P, np.full(len(itself_P2), spec.documents, np.float32)])
+        weight_P = np.concatenate([judged_P, near_P, np.full(len(itself_P2), OF_DOCUMENTS, np.float32)])
         order = np.argsort(pair_P2[:, 0], kind="stable")
         return cls(vector_TM, pair_P2[order], weight_P[order])
 
@@ -78,29 +88,14 @@ def _keys(pair_P2: Ints, documents: int) -> Ints:
     return pair_P2[:, 0] * documents + pair_P2[:, 1]
 
 
-def _judged(pair_P2: Ints, spec: Teaching) -> tuple[Ints, Floats]:
-    count_P = np.bincount(pair_P2[:, 0])[pair_P2[:, 0]]
-    return pair_P2, (spec.judged * np.minimum(1.0, MOST_JUDGED / count_P)).astype(np.float32)
-
-
-def _near(vector_TM: Floats, document_NM: Floats, count: int, weight: float) -> tuple[Ints, Floats]:
-    if count == 0:
-        return np.zeros((0, 2), np.int64), np.zeros(0, np.float32)
-    near = nearest(vector_TM, document_NM, min(count, len(document_NM)))[0]
-    pairs = np.stack([np.repeat(np.arange(len(near)), near.shape[1]), near.reshape(-1)], axis=1)
-    return pairs, np.full(len(pairs), weight, np.float32)
-
-
 class RouterPhase(Phase):
-    def __init__(
-        self, router: LearnedIvfRouter, leaf_NR: Ints, targets: Targets, dev: Targets, spec: Teaching, seed: int
-    ) -> None:
+    def __init__(self, router: LearnedIvfRouter, leaf_NR: Ints, targets: Targets, dev: Targets, seed: int) -> None:
         """Prepare to train a router whose documents lie in leaves [n, r]. The first worker reads these."""
-        self.router, self.spec, self.seed = router, spec, seed
+        self.router, self.seed = router, seed
         self.sizes = leaf_sizes(leaf_NR, router.n_leaves)
         self.dev = dev
         self.dev_PR = torch.from_numpy(leaf_NR[dev.pair_P2[:, 1]])
-        self.learner = Learner({"router": router}, (spec.lr,))
+        self.learner = Learner({"router": router}, (RATE,))
         self.learner.group.copy_from_first(router.buffers())
         device = router.device
         self.vector_TM = self._hand(torch.from_numpy(targets.vector_TM), device)
@@ -108,7 +103,7 @@ class RouterPhase(Phase):
         self.weight_P = self._hand(torch.from_numpy(targets.weight_P), device)
         begin_T = np.searchsorted(targets.pair_P2[:, 0], np.arange(len(targets.vector_TM) + 1))
         self.begin_T = self._hand(torch.from_numpy(begin_T), device).cpu().numpy()
-        self.epochs, self.measure_every = spec.epochs if len(self.vector_TM) else 0, 1
+        self.epochs, self.measure_every = EPOCHS if len(self.vector_TM) else 0, 1
 
     def _hand(self, tensor: Tensor, device: torch.device) -> Tensor:
         group = self.learner.group
@@ -118,7 +113,7 @@ class RouterPhase(Phase):
         return copied
 
     def run_pass(self, epoch: int) -> dict[str, float]:
-        steps = batches(len(self.vector_TM), self.spec.batch_size, self.seed, epoch)
+        steps = batches(len(self.vector_TM), BATCH, self.seed, epoch)
         total = torch.zeros((), device=self.router.device)
         for number, rows in enumerate(steps):
             total += self.step(rows, (epoch + number / len(steps)) / self.epochs)
@@ -208,15 +203,14 @@ def build_router_phase(
     """
     group, seed = trained.learner.group, trained.pairs.seed
     n, m = examples.document_NM.shape
-    spec_router = router.model_copy(update={"rank": 0}) if examples.same else router
     document_NM, query_QM, dev_QM = trained.documents(), trained.pairs.side("query"), trained.pairs.side("dev")
     targets, dev, leaf_NR = Targets.none(m), Targets.none(m), np.zeros((0, 1), np.int64)
     if group.rank > 0:
-        empty = empty_router(spec_router, n, m, seed).to(trained.tower.device)
-        return RouterPhase(empty, leaf_NR, targets, dev, TEACHING, seed)
-    begun = make_router(spec_router, document_NM, seed, sampled=sampled).to(trained.tower.device)
+        empty = empty_router(router, n, m, seed).to(trained.tower.device)
+        return RouterPhase(empty, leaf_NR, targets, dev, seed)
+    begun = make_router(router, document_NM, seed, sampled=sampled).to(trained.tower.device)
     leaf_NR = settle(begun, document_NM, spec, seed, sampled=sampled)
     if not examples.same:
-        targets = Targets.of(examples, query_QM, document_NM, TEACHING, seed)
+        targets = Targets.of(examples, query_QM, document_NM, seed)
         fit_scale(begun, targets, leaf_NR)
-    return RouterPhase(begun, leaf_NR, targets, Targets.judged(dev_QM, dev_P2), TEACHING, seed)
+    return RouterPhase(begun, leaf_NR, targets, Targets.judged(dev_QM, dev_P2), seed)

@@ -11,15 +11,12 @@ from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
 from rayhier.search.segment.exact import exact_rows
 from rayhier.spec.train.retreever import Comparison
-from rayhier.train.dev import DevJudge, DevMeasured
+from rayhier.train.dev import DEPTH, MEASURES, DevJudge, DevMeasured
 
-MEASURES = ("nDCG@10", "R@100")
-DEPTH = 100
 MOST_SEARCHED = 100_000
 """Most documents that dev queries search: their answers, and others at random."""
 MOST_NUMBERS = 1 << 28
 """Most numbers that the largest vectors of the searched documents hold together."""
-SEED = 0
 
 
 class SizesMeasure:
@@ -48,6 +45,6 @@ def searched(queries: Queries, results: Sequence[str], most: int) -> Ints:
         return np.arange(n)
     answers = {result for grades in queries.grades.values() for result, grade in grades.items() if grade > 0}
     answer_N = np.array([result in answers for result in results])
-    others = np.random.default_rng(SEED).permutation(np.flatnonzero(~answer_N))
+    others = np.random.default_rng(0).permutation(np.flatnonzero(~answer_N))
     sample = others[: max(0, most - int(answer_N.sum()))]
     return np.sort(np.concatenate([np.flatnonzero(answer_N), sample]))

@@ -10,14 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rayhier.arrays import Floats, Ints
-from rayhier.cluster.kmeans import leaf_means
-from rayhier.cluster.tree import hierarchical_kmeans
+from rayhier.cluster.kmeans import hierarchical_kmeans, leaf_means
 from rayhier.model.retreever import HIDDEN, AttentionSplits, Representations, RetreeverRouter, Splits
 from rayhier.spec.router import RetreeverRouting
 from rayhier.spec.train import RetreeverTraining
 from rayhier.spec.train.retreever import Comparison
 from rayhier.train.data import POSITIVES, others
-from rayhier.train.examples import Examples, joined, ranges
+from rayhier.train.examples import Examples, joined, of_same_documents
 from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Phase
 from rayhier.train.retreever.dev import SizesMeasure
@@ -28,13 +27,10 @@ ADAPTER_RATE = 1e-3
 """Learning rate of the adapter, a linear map that is trained first; the splits of a tree start at its directions."""
 
 NONE: Ints = np.zeros(0, np.int64)
-
-
 MOST_READ = 200_000
 """Most documents that a start reads. Of more it reads a random sample."""
 DIRECTED = 3
 """Dimensions for each split that starts at a direction of the linear map: the last directions are mostly noise."""
-
 READ = 64
 """Texts whose tokens are read at a time, without gradient."""
 SETTLED = 512
@@ -143,13 +139,7 @@ def asking(examples: Examples, document_NM: Floats, share: float, seed: int, hel
 def with_asked(examples: Examples, row_R: Ints, answer_R: Ints) -> Examples:
     """Add pairs of documents as queries and as answers (rows [r]). No passage of a query is its negative."""
     pair_P2 = np.stack([np.arange(len(row_R)), answer_R], axis=1)
-    query_S, spared_S = np.arange(len(row_R)), row_R
-    if examples.copies is not None:
-        result_N = examples.copies.result_N
-        order_N = np.argsort(result_N, kind="stable")
-        begin, end = (np.searchsorted(result_N[order_N], result_N[row_R], side) for side in ("left", "right"))
-        query_S, spared_S = np.repeat(query_S, end - begin), order_N[ranges(begin, end)]
-    spared_S2 = np.stack([query_S, spared_S], axis=1)
+    spared_S2 = np.stack(of_same_documents(row_R, len(examples.document_NM), examples.copies), axis=1)
     more = Examples(examples.document_NM[row_R], examples.document_NM, pair_P2, spared_S2=spared_S2)
     return joined(replace(examples, query_texts=()), more)
 
@@ -263,7 +253,7 @@ def start_between_halves(splits: Splits, vectors_NM: Floats, seed: int) -> Tenso
     """
     rows = sampled(vectors_NM, seed)
     draw = torch.Generator().manual_seed(seed)
-    levels = hierarchical_kmeans(rows, 2, splits.depth, seed).centroids
+    levels = hierarchical_kmeans(rows, 2, splits.depth, seed)
     for level, centroid_N2M in enumerate(map(torch.from_numpy, levels)):
         plane_NM = centroid_N2M[:, 0] - centroid_N2M[:, 1]
         whole_N = centroid_N2M.any(dim=2).all(dim=1) & plane_NM.any(dim=1)

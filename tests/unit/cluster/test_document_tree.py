@@ -11,14 +11,9 @@ from rayhier.cluster import document_tree
 from rayhier.cluster.document_tree import cluster, grow
 from rayhier.spec.train.hce import node_counts
 
+from ...draws import to_unit
 
-def unit(vectors):
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-
-
-@pytest.fixture
-def vectors():
-    return unit(np.random.default_rng(0).normal(size=(300, 8)))
+N, M = 300, 8
 
 
 @given(st.integers(1, 10**9), st.integers(2, 1000))
@@ -46,7 +41,7 @@ def test_no_vectors(vectors):
 @given(st.integers(1, 120), st.integers(2, 9), st.integers(1, 120), st.integers(0, 3), st.sampled_from(["f2", "f4"]))
 def test_every_document_has_one_path_of_fixed_length(documents, branching, distinct, seed, kind):
     """Also where many documents are the same, and where opposite vectors cancel out."""
-    pool = unit(np.random.default_rng(distinct).normal(size=(distinct, 3)))
+    pool = to_unit(np.random.default_rng(distinct).normal(size=(distinct, 3)))
     pool = np.concatenate([pool, -pool[:2]])
     own = np.random.default_rng(seed).integers(0, len(pool), documents)
     tree = grow(pool[own].astype(kind), branching, seed)
@@ -77,7 +72,7 @@ def test_three_levels_of_separated_documents():
     side = np.repeat([[1, 0, 0, 0], [-1, 0, 0, 0]], 4, axis=0)
     half = np.tile(np.repeat([[0, 1, 0, 0], [0, -1, 0, 0]], 2, axis=0), (2, 1))
     own = np.tile([[0, 0, 1, 0], [0, 0, -1, 0]], (4, 1))
-    vectors = unit(side + 0.4 * half + 0.05 * own)
+    vectors = to_unit(side + 0.4 * half + 0.05 * own).astype(np.float32)
     wanted = [vectors[i : i + 2].mean(axis=0) for i in range(0, 8, 2)]
     found = []
     for seed in range(10):
@@ -87,7 +82,7 @@ def test_three_levels_of_separated_documents():
         sides = [len(set(paths[i : i + 4, 0].tolist())) == 1 for i in (0, 4)]
         found.append(all(pairs) and all(sides))
         if found[-1]:
-            np.testing.assert_allclose(tree.centroids[1][tree.leaf_N[::2]], unit(np.stack(wanted)), atol=1e-5)
+            np.testing.assert_allclose(tree.centroids[1][tree.leaf_N[::2]], to_unit(np.stack(wanted)), atol=1e-5)
     assert any(found)
 
 
@@ -95,9 +90,8 @@ def test_three_levels_of_separated_documents():
 def test_documents_belong_to_the_nearest_centroid(vectors, monkeypatch, flat):
     """In one step of all; in two steps of those in near cells."""
     monkeypatch.setattr(document_tree, "FLAT", flat)
-    found = cluster(vectors, 20, seed=0)
-    scores = vectors @ found.centroid_KM.T
-    nearest = scores.argmax(axis=1) == found.own_N
+    centroid_KM, own_N = cluster(vectors, 20, seed=0)
+    nearest = (vectors @ centroid_KM.T).argmax(axis=1) == own_N
     assert nearest.all() if flat else 0.8 < nearest.mean() < 1
 
 
@@ -105,20 +99,11 @@ def test_documents_belong_to_the_nearest_centroid(vectors, monkeypatch, flat):
 def test_vectors_of_16_bits_are_read_in_batches(vectors, monkeypatch, at_once):
     monkeypatch.setattr(document_tree, "FLAT", 0)
     half = vectors.astype(np.float16)
-    whole = cluster(half.astype(np.float32), 20, seed=0)
+    whole_KM, whole_N = cluster(half.astype(np.float32), 20, seed=0)
     monkeypatch.setattr(document_tree, "CAST_ROWS", at_once)
-    found = cluster(half, 20, seed=0)
-    assert np.array_equal(found.own_N, whole.own_N)
-    np.testing.assert_allclose(found.centroid_KM, whole.centroid_KM, atol=1e-6)
-
-
-def test_the_largest_cluster_is_left_alone_where_all_its_vectors_are_the_same():
-    rows = [np.array([0, 1, 2]), np.array([], dtype=np.int64), np.array([3, 4])]
-    vectors = unit(np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, -1]]))
-    centroids = np.ones((3, 2), dtype=np.float32)
-    document_tree._fill_empty(vectors, centroids, rows, seed=0)
-    assert rows[0].tolist() == [0, 1, 2]
-    assert sorted([rows[1].tolist(), rows[2].tolist()]) == [[3], [4]]
+    centroid_KM, own_N = cluster(half, 20, seed=0)
+    assert np.array_equal(own_N, whole_N)
+    np.testing.assert_allclose(centroid_KM, whole_KM, atol=1e-6)
 
 
 def test_a_crowd_of_equal_documents_is_cut_into_cells_all_the_same(vectors, monkeypatch):
@@ -136,11 +121,6 @@ def test_zero_vectors_are_clustered_too(vectors):
     assert all(np.isfinite(one).all() for one in tree.centroids)
 
 
-def test_more_clusters_than_vectors_are_refused(vectors):
-    with pytest.raises(ValueError, match="k: got 11 clusters of 10 vectors; allowed: at most one cluster a vector"):
-        cluster(vectors[:10], 11, seed=0)
-
-
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=15), st.floats(0, 1))
 def test_shares_of_cells_are_at_least_one(sizes, part):
     k = round(len(sizes) + part * (sum(sizes) - len(sizes)))
@@ -154,18 +134,17 @@ def test_the_largest_cluster_is_cut_for_an_empty_one(monkeypatch):
     """Of ten and four vectors and none, the ten become two, whose centroids are their directions."""
     rng, fit = np.random.default_rng(0), document_tree.fit
     near = np.repeat(np.eye(3, dtype=np.float32), [6, 4, 4], axis=0)
-    vector_NM = near + 0.01 * rng.normal(size=near.shape).astype(np.float32)
-    vector_NM /= np.linalg.norm(vector_NM, axis=1, keepdims=True)
+    vector_NM = to_unit(near + 0.01 * rng.normal(size=near.shape))
     parted_N = np.repeat([0, 1, 0], [6, 4, 4])
 
     def leaves_one_empty(vectors, rows, k, seed):
         return (np.eye(3, dtype=np.float32), parted_N) if k == 3 else fit(vectors, rows, k, seed)
 
     monkeypatch.setattr(document_tree, "fit", leaves_one_empty)
-    made = document_tree.cluster(vector_NM, 3, seed=0)
-    assert np.bincount(made.own_N).tolist() in ([6, 4, 4], [4, 4, 6])
-    assert (made.own_N[6:10] == 1).all()
-    assert len(set(made.own_N[:6].tolist())) == len(set(made.own_N[10:].tolist())) == 1
+    centroid_KM, own_N = cluster(vector_NM, 3, seed=0)
+    assert np.bincount(own_N).tolist() in ([6, 4, 4], [4, 4, 6])
+    assert (own_N[6:10] == 1).all()
+    assert len(set(own_N[:6].tolist())) == len(set(own_N[10:].tolist())) == 1
     for number in (0, 2):
-        mean_M = vector_NM[made.own_N == number].mean(axis=0)
-        np.testing.assert_allclose(made.centroid_KM[number], mean_M / np.linalg.norm(mean_M), atol=1e-6)
+        mean_M = vector_NM[own_N == number].mean(axis=0)
+        np.testing.assert_allclose(centroid_KM[number], mean_M / np.linalg.norm(mean_M), atol=1e-6)

@@ -32,11 +32,6 @@ def test_a_round_moves_centroids_to_the_means_of_their_vectors(vectors):
     np.testing.assert_array_equal(refined(vectors, start, 0), start)
 
 
-def test_more_centroids_than_vectors_are_refused(vectors):
-    with pytest.raises(ValueError, match="centroids: got 11 for 10 vectors; allowed: at most one a vector"):
-        refined(vectors[:10], vectors[:11], 1)
-
-
 def test_fewer_distinct_vectors_than_clusters(vectors):
     centroids = spherical_kmeans(np.repeat(vectors[:3], 20, axis=0), 6, seed=0)
     np.testing.assert_allclose(np.linalg.norm(centroids, axis=1), 1, atol=1e-5)

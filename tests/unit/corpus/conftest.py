@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayhier.corpus import ray as corpus
-from rayhier.evaluate import test_split
+from rayhier.evaluate.ray import read_test, write_test
 from rayhier.spec import JobSpec
 from rayhier.storage import source
 from rayhier.storage.artifact import Place
@@ -62,10 +62,10 @@ def test_stage(tmp_path):
     """`test_stage(corpus, {"type": …})`: the test split of the source of a published corpus, vectors all zero."""
 
     def build(made, section):
-        queries, rows = test_split.read(job(section), made)
+        queries, rows = read_test(job(section), made)
         with Attempt.start(Place(tmp_path / "test" / "made")) as attempt:
             vector_QM = np.zeros((len(queries), 2), np.float32)
-            return attempt.publish("test", {}, test_split.write(attempt.root, queries, vector_QM, rows))
+            return attempt.publish("test", {}, write_test(attempt.root, queries, vector_QM, rows))
 
     return build
 

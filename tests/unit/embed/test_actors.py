@@ -8,10 +8,11 @@ import torch
 from rayhier.embed.ray import GENERATED, EmbedPart, TokenisePart, ledger_key
 from rayhier.embed.tokeniser import unpacked
 from rayhier.model import precision
-from rayhier.spec import InputError
-from rayhier.spec.encoder import EncoderSpec
+from rayhier.spec import InputError, JobSpec
 from rayhier.storage import files, schemas
 from rayhier.storage.ledger import Ledger
+
+from ...toys import artifact
 
 PARTS = [f"documents/part-0000{number}.parquet" for number in range(2)]
 
@@ -21,15 +22,16 @@ def actor(tiny_model, tmp_path, monkeypatch):
     """`actor(precision, faster)`: one of a run's, in a process that would measure `faster` to be that."""
     monkeypatch.setenv("RAYON_NUM_THREADS", "1")
     threads = torch.get_num_threads()
-    for number, name in enumerate(PARTS):
-        rows = pa.Table.from_pylist([{"doc_id": f"d{number}", "title": "", "text": "oak"}], schema=schemas.DOCUMENTS)
-        files.write_parquet(tmp_path / "corpus", name, [rows], schemas.DOCUMENTS)
+    rows = [[{"doc_id": f"d{number}", "title": "", "text": "oak"}] for number in range(2)]
+    tables = [pa.Table.from_pylist(own, schema=schemas.DOCUMENTS) for own in rows]
+    corpus = artifact(tmp_path / "corpus", "corpus", dict(zip(PARTS, tables, strict=True)))
 
     def start(name, faster, *own):
         monkeypatch.setattr(precision, "_faster", lambda device: faster)
-        spec = EncoderSpec(model=str(tiny_model), max_length=16, precision=name).model_dump()
-        root, ledger = tmp_path / "root", tmp_path / "ledger"
-        return EmbedPart(str(tiny_model), spec, str(tmp_path / "corpus"), str(root), str(ledger), 1, None, *own)
+        encoder = {"model": str(tiny_model), "max_length": 16, "precision": name}
+        least = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "cluster": {"embed": {"cpus": 1}}}
+        spec = JobSpec.model_validate({**least, "encoder": encoder, "train": {"type": "contrast"}})
+        return EmbedPart(tiny_model, spec, corpus, Ledger(tmp_path / "ledger", tmp_path / "root"), *own)
 
     yield start
     torch.set_num_threads(threads)
@@ -69,10 +71,9 @@ def test_vectors_that_are_no_numbers_are_not_published(actor, tmp_path, bad, val
 def test_generated_queries_are_a_part_beside_the_corpus(actor, tiny_model, tmp_path):
     """Encoded from their own artifact, tokens made ahead of it or not."""
     rows = pa.table([["g0", "g1"], ["pine oak", "ash"]], schema=schemas.QUERIES)
-    files.write_parquet(tmp_path / "generated", "queries.parquet", [rows], schemas.QUERIES)
-    generated = str(tmp_path / "generated")
+    generated = artifact(tmp_path / "generated", "generated", {"queries.parquet": rows})
     one = actor("float32", torch.float32, generated)
-    ahead = TokenisePart(str(tiny_model), 16, str(tmp_path / "corpus"), 1, generated)({"part": GENERATED})
+    ahead = TokenisePart(tiny_model, 16, one.corpus, 1, generated)({"part": GENERATED})
     assert [len(ids) for ids in unpacked(ahead)] == [4, 3]
     found = []
     for row in ({"part": GENERATED}, ahead):

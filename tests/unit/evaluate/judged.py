@@ -14,7 +14,7 @@ from rayhier.model.router import load_router, save_router
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, files, schemas
 
-from ...toys import artifact
+from ...toys import artifact, embedded, judgements
 
 N, Q, M, B = 300, 24, 8, 20
 IDS = [f"d{row:03d}" for row in range(N)]
@@ -48,8 +48,7 @@ def corpus_of(folder, texts, documents, word):
     tables["queries.parquet"] = pa.table(asked, schema=schemas.QUERIES)
     for split, rows in {"test": range(16), "dev": range(16, Q), "train": ()}.items():
         judged = [(f"q{n}", IDS[row], 1) for n in rows for row in texts[2][n]]
-        lists = [list(column) for column in zip(*judged, strict=True)] or [[]] * 3
-        tables[f"judgements/{split}.parquet"] = pa.table(lists, schema=schemas.JUDGEMENTS)
+        tables[f"judgements/{split}.parquet"] = judgements(judged)
     return artifact(folder, "corpus", tables)
 
 
@@ -60,13 +59,8 @@ def corpus(texts, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def vectors(texts, tmp_path_factory):
-    tables = {}
-    for name, key, ids, matrix in [
-        *((name, "doc_id", IDS[begin:end], texts[0][begin:end]) for name, (begin, end) in FILES.items()),
-        ("queries.parquet", "query_id", [f"q{n}" for n in range(Q)], texts[1]),
-    ]:
-        column = columns.vector_column(matrix, pa.float32())
-        tables[name] = pa.table([ids, column], schema=schemas.vectors(key, M))
+    tables = {name: embedded("doc_id", IDS[begin:end], texts[0][begin:end]) for name, (begin, end) in FILES.items()}
+    tables["queries.parquet"] = embedded("query_id", [f"q{n}" for n in range(Q)], texts[1])
     return artifact(tmp_path_factory.mktemp("vectors"), "vectors", tables)
 
 
@@ -81,17 +75,23 @@ def heads():
     return made
 
 
+def write_model(folder, router, weight):
+    """Publish a router with the head I + `weight`."""
+    model = artifact(folder, "model")
+    model.path(f"encoder/{DENSE}").mkdir(parents=True)
+    save_file({"linear.weight": torch.eye(M) + weight}, model.path(f"encoder/{DENSE}/model.safetensors"))
+    save_router(router, model.path("router"))
+    files.write_json(model.path("metrics.json"), {"joint": [{"epoch": 0.0, "dev": 0.5}]})
+    return model
+
+
 @pytest.fixture(scope="module")
 def trained(texts, heads, corpus, vectors, tmp_path_factory, write_map):
     made = {}
     for seed, head in enumerate(heads):
-        model = artifact(tmp_path_factory.mktemp("model"), "model")
-        model.path(f"encoder/{DENSE}").mkdir(parents=True)
-        save_file({"linear.weight": torch.eye(M) + head.weight}, model.path(f"encoder/{DENSE}/model.safetensors"))
         router = EhiRouter(M, B, 1, "relu")
         router.warm_start(head(torch.from_numpy(texts[0][:B])))
-        save_router(router, model.path("router"))
-        files.write_json(model.path("metrics.json"), {"joint": [{"epoch": 0.0, "dev": 0.5}]})
+        model = write_model(tmp_path_factory.mktemp("model"), router, head.weight)
         index = artifact(tmp_path_factory.mktemp("index"), "index")
         documents = pa.table([IDS, IDS, IDS], schema=schemas.DOCUMENTS)
         base = columns.read([vectors.path(name) for name in FILES], ["vector"])["vector"]

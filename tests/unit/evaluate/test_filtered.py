@@ -115,7 +115,7 @@ def test_the_routers_curve_and_point_by_hand(corpus, vectors, trained, texts, he
 
 
 def test_bm25_finds_only_what_matches(corpus):
-    bm25 = Bm25.of_corpus(str(corpus.folder), Bound("year", "lt", 2004))
+    bm25 = Bm25.of_corpus(corpus, Bound("year", "lt", 2004))
     ranking = bm25.rank(["word3 common"], N)
     assert set(ranking.ids[ranking.row_QK[0][ranking.row_QK[0] >= 0]]) == {IDS[row] for row in KEPT}
     assert ranking.visited_Q.tolist() == [len(KEPT)]

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from rayhier.dataset.documents import load_documents
 from rayhier.dataset.holdout import Holdout
@@ -19,14 +18,13 @@ from rayhier.evaluate.workers import Holders
 from rayhier.index.assign import Assigner
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
-from rayhier.model.encoder import DENSE
 from rayhier.model.retreever import RetreeverRouter, at_level
-from rayhier.model.router import route_all, save_router
 from rayhier.spec import JobSpec
-from rayhier.storage import columns, files, schemas
+from rayhier.storage import files, schemas
 
 from ...draws import unit
-from ...toys import artifact
+from ...toys import artifact, embedded, judgements
+from .judged import write_model
 
 PARENTS, EACH, Q, M, L = 100, 3, 20, 8, 12
 N = PARENTS * EACH
@@ -38,6 +36,7 @@ SPEC = {
     "corpus": {"type": "python_docs"},
     "encoder": {"model": "package:none"},
     "router": {"type": "ehi"},
+    "index": {"vectors": "float32"},
     "search": {"k": 10, "beam": 3, "mode": "dense"},
     "evaluate": {
         "measures": ["R@10", "R@100"],
@@ -54,7 +53,7 @@ RELEVANT = [set(np.random.default_rng(number).choice(near[:20], 4, replace=False
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory, write_map):
-    folders = {name: tmp_path_factory.mktemp(name) for name in ("corpus", "vectors", "model", "index")}
+    folders = {name: tmp_path_factory.mktemp(name) for name in ("corpus", "vectors", "index")}
     texts = [f"{name} word{row}" for row, name in enumerate(PARENT)]
     documents = pa.table([IDS, IDS, texts], schema=schemas.DOCUMENTS).append_column("parent", pa.array(PARENT))
     asked = [f"q{n}" for n in range(Q)]
@@ -66,34 +65,18 @@ def published(tmp_path_factory, write_map):
         corpus[name], vectors[name] = documents[part], embedded("doc_id", IDS[part], VECTORS[part])
     judged = [(f"q{n}", parent, 1) for n in range(Q) for parent in sorted(RELEVANT[n])]
     for split, rows in {"test": judged, "dev": [], "train": []}.items():
-        lists = [list(values) for values in zip(*rows, strict=True)] or [[], [], []]
-        corpus[f"judgements/{split}.parquet"] = pa.table(lists, schema=schemas.JUDGEMENTS)
+        corpus[f"judgements/{split}.parquet"] = judgements(rows)
     router = EhiRouter(M, L, 1, "none")
     router.warm_start(torch.from_numpy(unit(2, L, M)))
-    _write_model(folders["model"] / "a", router)
-    _write_index(folders["index"] / "a", router, texts, write_map)
+    model = write_model(tmp_path_factory.mktemp("model"), router, torch.zeros(M, M))
+    _write_index(folders["index"], router, JobSpec.model_validate(SPEC), texts, L, write_map)
     tables = {"corpus": corpus, "vectors": vectors}
-    return {name: artifact(folder, name, tables.get(name)) for name, folder in folders.items()}
+    return {name: artifact(folder, name, tables.get(name)) for name, folder in folders.items()} | {"model": model}
 
 
-def embedded(key, ids, matrix):
-    return pa.table([ids, columns.vector_column(matrix, pa.float32())], schema=schemas.vectors(key, M))
-
-
-def _write_model(root, router):
-    save_router(router, root / "router")
-    (root / "encoder" / DENSE).mkdir(parents=True)
-    save_file({"linear.weight": torch.eye(M)}, root / "encoder" / DENSE / "model.safetensors")
-    files.write_json(root / "metrics.json", [{"epoch": 0.0, "dev": 0.5}])
-
-
-def _write_index(root, router, texts, write_map):
-    leaf = route_all(router, Encoded.of(VECTORS), 1)[0].numpy().astype(np.int32)
-    zero = np.zeros(N)
-    column = columns.vector_column(VECTORS, pa.float32())
-    rows = [IDS, leaf[:, 0], zero.astype(np.int8), leaf.tolist(), zero.astype(np.float32), column, IDS, texts]
-    table = pa.table(rows, schema=schemas.leaf_map(M, "float32")).append_column("parent", pa.array(PARENT))
-    write_map(root, table, L, 4, model="f")
+def _write_index(folder, router, spec, texts, leaves, write_map):
+    documents = pa.table([IDS, IDS, texts, PARENT], schema=schemas.documents({}, passages=True))
+    write_map(folder / "a", Assigner(router, spec, "f")(documents, Encoded.of(VECTORS)), leaves, 4, model="f")
 
 
 @pytest.fixture(scope="module", params=[1, 3])
@@ -165,19 +148,16 @@ def tree(tmp_path_factory, write_map):
     router = RetreeverRouter(M, 4, "linear", "ancestors", "product", 0.0, "tv")
     router.splits.scale(torch.from_numpy(VECTORS))
     router.eval().requires_grad_(requires_grad=False)
-    model, index = (tmp_path_factory.mktemp(name) for name in ("model", "index"))
-    _write_model(model / "a", router)
-    texts = pa.table([IDS, IDS, IDS, PARENT], schema=schemas.documents({}, passages=True))
-    write_map(index / "a", Assigner(router, by_level(), "f")(texts, Encoded.of(VECTORS)), 16, 5, model="f")
-    return artifact(model, "model"), artifact(index, "index"), router
+    index, model = tmp_path_factory.mktemp("index"), tmp_path_factory.mktemp("model")
+    _write_index(index, router, by_level(), IDS, 16, write_map)
+    return write_model(model, router, torch.zeros(M, M)), artifact(index, "index"), router
 
 
 def by_level():
     search = {"k": 10, "mode": "dense", "how": "level", "level": LEVEL, "shortlist": LISTED}
     measures = {"measures": ["R@10"], "baselines": []}
     router = {"type": "retreever", "depth": 4}
-    index = {"vectors": "float32"}
-    return JobSpec.model_validate({**SPEC, "router": router, "search": search, "evaluate": measures, "index": index})
+    return JobSpec.model_validate({**SPEC, "router": router, "search": search, "evaluate": measures})
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

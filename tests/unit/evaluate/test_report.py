@@ -3,14 +3,16 @@
 import csv
 import json
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import ir_measures
 import pytest
 
 from rayhier.evaluate.closing import verdict
-from rayhier.evaluate.output import as_markdown, write
+from rayhier.evaluate.output import TITLES, as_markdown, write, write_plots
 from rayhier.evaluate.report import Report
 from rayhier.evaluate.tables import reached, table
+from rayhier.spec import JobSpec
 
 KEYS = {"name", "router", "documents", "queries", "systems", "encoders", "curves", "balance", "significance", "lists"}
 POINT = {"beam", "visited_mean", "visited_p95", "cost_mean", "leaves_mean", "nDCG@10", "R@10", "R@100", "per_seed"}
@@ -180,3 +182,26 @@ def test_what_recall_costs_tells_the_time_of_a_query_where_it_was_measured(spec,
     assert rows[0][2] == price
     assert all("ms" not in cell for row in rows[1:] for cell in row)
     assert exact > 0
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_every_plot_is_written_twice_even_without_exact_baselines_or_epochs(tmp_path, spec, evaluation, bare):
+    report = Report.of(spec, evaluation)
+    for result in evaluation.seeds if bare else ():
+        result.rows.clear()
+        result.history = {"joint": result.history["encoder"][:1]}
+    write_plots(spec, evaluation, report, tmp_path)
+    names = sorted(f"{name}.{suffix}" for name in TITLES for suffix in ("png", "svg"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    for name in TITLES:
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG\r\n")
+        assert (tmp_path / f"{name}.png").stat().st_size > 5_000
+        assert ElementTree.parse(tmp_path / f"{name}.svg").getroot().tag.endswith("svg")
+
+
+@pytest.mark.parametrize(
+    ("measures", "wanted"), [(["nDCG@10", "R@20", "R@100", "R@5"], "R@100"), (["RR@10", "nDCG@10"], "RR@10")]
+)
+def test_the_deepest_recall_is_drawn(spec, measures, wanted):
+    changed = spec.model_dump() | {"evaluate": {"measures": measures}}
+    assert JobSpec.model_validate(changed).evaluate.deepest_recall == wanted

@@ -98,22 +98,6 @@ def test_where_all_answers_are_new_or_none_is_there_is_one_group(spec, trained, 
     assert [row for row in differences(spec, trained) if row.queries == "all"] == differences(spec, alike)
 
 
-def test_re_ranked_results_are_compared_with_the_search_that_they_re_rank(spec, trained):
-    """By vectors where the mode is dense; each seed gains .1 on the first query and loses .2 on the second."""
-    reads = {"cross_encoder": {"model": "package:none"}, "search": {"mode": "dense", "rerank": {"type": "rnr"}}}
-    reranked = JobSpec.model_validate({**spec.model_dump(mode="json", by_alias=True), **reads})
-    for one in trained.seeds:
-        one.values["ehi"] = one.values["exact"]
-        one.values["ehi+rnr"] = {m: value + np.array([0.1, -0.2]) for m, value in one.values["exact"].items()}
-    found = [row for row in differences(reranked, trained) if row.system == "ehi+rnr"]
-    assert {row.baseline for row in found} == {"ehi"}
-    assert [row.measure for row in found if row.queries == "all"] == list(spec.evaluate.measures)
-    for row in found:
-        expected = {"all": [-0.05, -0.2, 0.1], "new answers": [-0.2, -0.2, -0.2]}[row.queries]
-        assert [row.difference, row.low, row.high] == pytest.approx(expected)
-    assert not [row for row in differences(spec, trained) if row.system == "ehi+rnr"]
-
-
 @pytest.mark.parametrize(
     ("weights", "baseline", "gain"),
     [((0.2, 0.3), "ehi+bm25", 0.3), ((0.0, 0.0), "ehi", 0.1), ((0.2, 0.0), "ehi+bm25 or ehi", 0.2)],
@@ -131,3 +115,4 @@ def test_what_is_re_ranked_is_searched_as_each_seed_s_weight_says(spec, trained,
     rows = [row for row in differences(reranked, trained) if row.system == "ehi+rnr"]
     assert {row.baseline for row in rows} == {baseline}
     assert {row.difference for row in rows} == {gain}
+    assert not [row for row in differences(spec, trained) if row.system == "ehi+rnr"]

@@ -1,4 +1,4 @@
-"""The residual head, and folders of other kinds; the encoder is in tests/oracles/test_sentence_transformers.py."""
+"""Folders of several kinds, and what trains; the encoder is in tests/oracles/test_sentence_transformers.py."""
 
 import json
 import shutil
@@ -18,26 +18,6 @@ from rayhier.spec.encoder import EncoderSpec
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
-
-
-def test_a_new_head_is_the_identity_on_unit_vectors():
-    vectors = torch.nn.functional.normalize(torch.randn(5, 4), dim=1)
-    torch.testing.assert_close(ResidualHead(4)(vectors), vectors)
-
-
-def test_rows_of_the_weight_make_coordinates():
-    head = ResidualHead(2)
-    with torch.no_grad():
-        head.weight.copy_(torch.tensor([[0.0, 3.0], [0.0, 0.0]]))
-    # x + W x of (0, 1) is (3, 1).
-    torch.testing.assert_close(head(torch.tensor([[0.0, 1.0]])), torch.tensor([[3.0, 1.0]]) / 10**0.5)
-
-
-def test_the_length_of_its_input_does_not_matter():
-    head = ResidualHead(4)
-    torch.nn.init.normal_(head.weight)
-    vectors = torch.randn(5, 4)
-    torch.testing.assert_close(head(7 * vectors), head(vectors))
 
 
 @pytest.mark.parametrize(("mask", "at"), [([1, 1, 1, 0], 0), ([0, 0, 1, 1], 2), ([0, 0, 0, 1], 3)])
@@ -82,13 +62,6 @@ def test_weights_under_other_names_are_refused(roberta):
     )
     with pytest.raises(InputError, match=r"lacks .* tensors of its config"):
         load_transformer(roberta, torch.float32)
-
-
-def test_a_head_for_dot_products_keeps_lengths():
-    head = ResidualHead(2, "dot")
-    with torch.no_grad():
-        head.weight.copy_(torch.tensor([[0.0, 3.0], [0.0, 0.0]]))
-    torch.testing.assert_close(head(torch.tensor([[0.0, 2.0]])), torch.tensor([[6.0, 2.0]]))
 
 
 @pytest.mark.parametrize("name", ["bert", "mpnet", "roberta", "distilbert"])

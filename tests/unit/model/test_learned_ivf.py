@@ -1,4 +1,4 @@
-"""The taught router: as k-means at the start, by hand, and back from its folder."""
+"""The taught router, its loss and its groups: as k-means at the start, by hand, and back from its folder."""
 
 import json
 
@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from rayhier.model.encoded import Encoded
-from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter
+from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter, reach_loss
 from rayhier.model.router import load_router, place_all, route_all, save_router
 
 M, TEXTS = 16, 30
@@ -98,15 +98,6 @@ def test_multiply_adds():
     assert begun(60).multiply_adds(5) == 2 * 5 * M + 60 * M
 
 
-def test_one_query_is_as_in_a_batch(texts):
-    router = taught(60)
-    leaves, log_probs = router.route(Encoded(texts), 4)
-    for n in range(TEXTS):
-        found, log_prob = router.route(Encoded(texts[n : n + 1]), 4)
-        assert found[0].tolist() == leaves[n].tolist()
-        torch.testing.assert_close(log_prob[0], log_probs[n], atol=1e-5, rtol=1e-5)
-
-
 def test_no_texts():
     router = taught(60)
     for way in (route_all, place_all):
@@ -131,3 +122,62 @@ def test_round_trip(shape, tmp_path, texts):
     }
     assert not any(parameter.requires_grad for parameter in loaded.parameters())
     assert (loaded.n_leaves, loaded.levels, loaded.reader) == (leaves, 1, None)
+
+
+def test_reach_by_hand():
+    log_p = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1]]).log()
+    row, leaves = torch.tensor([0, 0, 1, 1]), torch.tensor([[0, 1], [3, 1], [0, 2], [2, 2]])
+    found = reach_loss(log_p, row, leaves, torch.tensor([1.0, 2.0, 0.5, 1.0]))
+    wanted = np.log(0.3) + 2 * np.log(0.6) + 0.5 * np.log(0.8) + np.log(0.1)  # a leaf twice counts once
+    assert float(found) == pytest.approx(-wanted, abs=1e-6)
+
+
+def grouped(leaves=400, groups=40):
+    """Leaves in groups by their nearest of so many directions."""
+    router = LearnedIvfRouter(M, leaves, 0, groups=groups)
+    router.begin(unit(leaves, M, seed=1))
+    router.cells.group_GM.copy_(unit(groups, M, seed=2))
+    router.cells.group_L.copy_((router.cells.centroid_LM @ router.cells.group_GM.T).argmax(dim=1))
+    router.cells.price_L.copy_(0.05 * torch.rand(leaves, generator=torch.Generator().manual_seed(3)))
+    return router.requires_grad_(requires_grad=False)
+
+
+def place_by_all(router, texts, count):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(router.cells, "groups", 0)
+        return place_all(router, Encoded(texts), count)
+
+
+@pytest.mark.parametrize("count", [1, 32])
+def test_documents_that_look_at_near_groups_alone_are_placed_as_by_all(count):
+    router, texts = grouped(), unit(300, M, seed=4)
+    leaves, log_probs = place_all(router, Encoded(texts), count)
+    assert leaves.shape == (300, count)
+    exact, exact_log_probs = place_by_all(router, texts, count)
+    same = (leaves[:, 0] == exact[:, 0]).float().mean()
+    assert same > 0.95
+    assert all(len(set(row)) == count for row in leaves.tolist())
+    agree = leaves[:, 0] == exact[:, 0]
+    over = log_probs[agree, 0] - exact_log_probs[agree, 0]  # of a sum that lacks the groups not looked at
+    assert (over > -1e-5).all()
+    assert over.mean() < 0.2
+
+
+def test_near_groups_by_hand(monkeypatch):
+    """All groups looked at: the very leaves of the exact way."""
+    router, texts = grouped(groups=20), unit(50, M, seed=4)
+    exact = place_by_all(router, texts, 8)[0]
+    monkeypatch.setattr("rayhier.model.cells.PROBES", 19)
+    near = place_all(router, Encoded(texts), 8)[0]
+    for text, own, wanted in zip(texts, near, exact, strict=True):
+        left_out = (text @ router.cells.group_GM.T).argmin()
+        allowed = [leaf for leaf in wanted.tolist() if router.cells.group_L[leaf] != left_out]
+        assert own.tolist()[: len(allowed)] == allowed
+
+
+def test_near_groups_with_too_few_leaves_are_not_all_that_is_looked_at():
+    router, texts = grouped(leaves=60, groups=40), unit(50, M, seed=4)
+    leaves, log_probs = place_all(router, Encoded(texts), 55)
+    exact, exact_log_probs = place_by_all(router, texts, 55)
+    assert torch.equal(leaves, exact)
+    assert torch.allclose(log_probs, exact_log_probs)

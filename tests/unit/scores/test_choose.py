@@ -11,7 +11,7 @@ from rayhier.spec import InputError
 from rayhier.spec.cross_encoder import ScoresSpec
 from rayhier.storage import columns, schemas
 
-from ...toys import artifact
+from ...toys import artifact, embedded, judgements
 
 N, Q, M = 40, 12, 6
 
@@ -38,15 +38,10 @@ def published(tmp_path, unit, parts):
         vectors[f"documents/{number}.parquet"] = embedded("doc_id", named[0], vector_NM[own])
     ids = [f"q{n}" for n in range(Q)]
     corpus["queries.parquet"] = pa.table([ids, [f"asks {n}" for n in range(Q)]], schema=schemas.QUERIES)
-    judged = [ids, [f"d{n}" for n in range(Q)], [1] * Q]
-    corpus["judgements/train.parquet"] = pa.table(judged, schema=schemas.JUDGEMENTS)
+    corpus["judgements/train.parquet"] = judgements([(f"q{n}", f"d{n}", 1) for n in range(Q)])
     vectors["queries.parquet"] = embedded("query_id", ids, query_QM)
     made = [artifact(tmp_path / kind, kind, own) for kind, own in {"corpus": corpus, "vectors": vectors}.items()]
     return *made, vector_NM, query_QM
-
-
-def embedded(key, ids, matrix):
-    return pa.table([ids, columns.vector_column(matrix, pa.float32())], schema=schemas.vectors(key, M))
 
 
 def chosen(spec, published):

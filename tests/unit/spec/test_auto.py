@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.train import ContrastTraining
+from rayhier.spec.train import ContrastTraining, RetreeverTraining, TreeShape
 
 from ...toys import job
 
@@ -32,13 +32,28 @@ def test_rows_per_document(router, index, rows):
     assert job(index=index, router={"type": router}).rows_per_document == rows
 
 
+CONTRAST = [(827, 256, 75), (827, 64, 24), (36_000, 256, 10), (5, 256, 300), (0, 256, 300)]
+RETREEVER = [(809, 128, 429), (60_000, 128, 7), (1_000_000, 128, 5), (10, 128, 3_000)]
+
+
 @pytest.mark.parametrize(
-    ("pairs", "batch", "passes"), [(827, 256, 75), (827, 64, 24), (36_000, 256, 10), (5, 256, 300), (0, 256, 300)]
+    ("training", "pairs", "batch", "passes"),
+    [*((ContrastTraining, *row) for row in CONTRAST), *((RetreeverTraining, *row) for row in RETREEVER)],
 )
-def test_automatic_epochs_make_enough_steps(pairs, batch, passes):
-    """300 steps, and no fewer than ten passes."""
-    assert ContrastTraining(type="contrast", batch_size=batch).passes(pairs) == passes
-    assert ContrastTraining(type="contrast", batch_size=batch, epochs=7).passes(pairs) == 7
+def test_automatic_epochs_make_enough_steps(training, pairs, batch, passes):
+    """300 steps, and no fewer than ten passes; of ReTreever's tree 3,000 and five."""
+    spec = training(type="contrast" if training is ContrastTraining else "retreever", batch_size=batch)
+    assert spec.passes(pairs) == passes
+    assert spec.model_copy(update={"epochs": 7}).passes(pairs) == 7
+
+
+@pytest.mark.parametrize(
+    ("documents", "branching"),
+    [(1, 2), (8, 2), (9, 4), (64, 4), (65, 8), (512, 8), (513, 16), (4096, 16), (4097, 32), (1_000_000, 128)],
+)
+def test_automatic_branching_is_the_power_of_two_from_the_cube_root_on(documents, branching):
+    assert TreeShape(branching="auto").children(documents) == branching
+    assert TreeShape(branching=7).children(documents) == 7
 
 
 @pytest.mark.parametrize("router", ["learned_ivf", "ehi"])

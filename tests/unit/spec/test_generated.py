@@ -7,41 +7,26 @@ import pytest
 
 from rayhier import run
 from rayhier.spec import InputError, load
-from rayhier.spec.train import PairFile, QueryModel
+from rayhier.spec.train import PairFile
 
 FILE = "{type: file, path: pairs.jsonl}"
-MODEL = "{type: model, model: nobody/nothing}"
 
 
 def read(tiny_spec: Callable[..., Path], generated: str) -> object:
     return load(tiny_spec(train=f"{{type: hce, generated: {generated}}}")).train.generation
 
 
-def test_a_file_or_a_model(tiny_spec: Callable[..., Path]) -> None:
+def test_a_file_or_nothing(tiny_spec: Callable[..., Path]) -> None:
     assert read(tiny_spec, FILE) == PairFile(type="file", path="pairs.jsonl")
-    assert read(tiny_spec, MODEL) == QueryModel(
-        type="model",
-        model="nobody/nothing",
-        prompt="",
-        per_document=1,
-        most=100_000,
-    )
     assert read(tiny_spec, "null") is None
     assert load(tiny_spec(train="{}")).train.generation is None
 
 
 REFUSED = {
-    "without type": ("{path: pairs.jsonl}", "train.generated: got {'path': 'pairs.jsonl'}; allowed: a mapping"),
-    "an unknown type": ("{type: files}", "train.generated.type: got 'files'; allowed: 'file', 'model'"),
+    "without type": ("{path: pairs.jsonl}", "train.generated.type: missing"),
+    "an unknown type": ("{type: files, path: p}", "train.generated.type: got 'files'; allowed: 'file'"),
     "without a path": ("{type: file}", "train.generated.path: missing"),
     "a file's unknown key": ("{type: file, path: p, most: 3}", "train.generated.most: got 3; allowed: type, path"),
-    "a model's unknown key": ("{type: model, model: m, topk: 3}", "train.generated.topk: got 3; allowed: type, model,"),
-    "a model's mistyped value": (
-        "{type: model, model: m, most: many}",
-        "train.generated.most: got 'many'; allowed: a whole number",
-    ),
-    "a model that is no text": ("{type: model, model: 3}", "train.generated.model: got 3; allowed: text"),
-    "a model that is missing": ("{type: model}", "train.generated.model: missing"),
     "pairs where documents teach": (
         f"{FILE}, objective: documents",
         "allowed: the default; others only where objective is not documents",
@@ -66,23 +51,13 @@ def test_other_trainings_have_no_generated_pairs(train: str, tiny_spec: Callable
         load(tiny_spec(train=f"{{type: {train}, generated: {FILE}}}", router=router))
 
 
-@pytest.mark.parametrize(
-    ("generated", "said"),
-    [
-        (
-            "{type: file, path: nowhere.jsonl}",
-            "error: train.generated.path: got 'nowhere.jsonl', no such file; allowed: ",
-        ),
-        ("{type: model, model: ./nowhere}", "error: train.generated.model: got './nowhere', no such folder; allowed: "),
-    ],
-)
-def test_what_is_missing_is_refused_before_any_work(
-    generated: str, said: str, tiny_spec: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_missing_file_is_refused_before_any_work(
+    tiny_spec: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = tiny_spec(train=f"{{type: hce, generated: {generated}}}")
+    spec = tiny_spec(train="{type: hce, generated: {type: file, path: nowhere.jsonl}}")
     assert run.main([str(spec), "--check"]) == 0
     assert run.main([str(spec)]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(said)
+    assert error.startswith("error: train.generated.path: got 'nowhere.jsonl', no such file; allowed: ")
     assert len(error.splitlines()) == 1
     assert not (tmp_path / "work").exists()

@@ -346,7 +346,7 @@ SECTIONS = {
     "corpus.judgements_revision": "corpus={type: huggingface, path: a/b}",
     "track.": "track={type: wandb}",
     "search.rerank.": "search={rerank: {type: axn}}",
-    "train.generated.": "train={type: hce, generated: {type: model, model: m}}",
+    "train.generated.": "train={type: hce}",
     "train.loss.": "train={type: ehi}",
 }
 """Beginnings of keys, and the sections that have such keys."""

@@ -34,14 +34,6 @@ def test_no_transformer_is_read_anew_where_it_does_not_learn() -> None:
     JobSpec.model_validate({**JOB, "encoder": {"model": "m"}, "train": train})
 
 
-@pytest.mark.parametrize(
-    ("pairs", "batch", "passes"), [(809, 128, 429), (60_000, 128, 7), (1_000_000, 128, 5), (10, 128, 3_000)]
-)
-def test_automatic_epochs_make_3000_steps_and_five_passes(pairs: int, batch: int, passes: int) -> None:
-    spec = RetreeverTraining(type="retreever", batch_size=batch)
-    assert spec.passes(pairs) == passes
-
-
 def test_the_encoder_learns_from_judged_pairs_alone() -> None:
     spec = RetreeverTraining(type="retreever")
     assert list(spec.phases(100, 1_000)) == ["encoder", "adapter", "tree"]

@@ -3,13 +3,12 @@
 And one small problem, which every kind of training can learn.
 """
 
-import faiss
 import numpy as np
 import pytest
-import torch
 
 from rayhier.dataset.documents import Documents
 from rayhier.dataset.queries import Queries
+from rayhier.evaluate.alone import one_core
 from rayhier.train.dev import DevMeasured, ExactMeasure
 from rayhier.train.ehi import DevMeasure
 from rayhier.train.examples import Examples
@@ -19,12 +18,8 @@ N, M, SIGNAL = 240, 16, 8
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
-    before = torch.get_num_threads(), faiss.omp_get_max_threads()
-    torch.set_num_threads(1)
-    faiss.omp_set_num_threads(1)
-    yield
-    torch.set_num_threads(before[0])
-    faiss.omp_set_num_threads(before[1])
+    with one_core():
+        yield
 
 
 def unit(vectors):

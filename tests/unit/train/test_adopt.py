@@ -129,28 +129,29 @@ def test_generated_queries_are_not_asked(named, problem):
     generated_P2 = named.pair_P2[named.pair_P2[:, 0] >= 20]
     for fold in made:  # but they teach
         assert set(map(tuple, generated_P2.tolist())) <= set(map(tuple, fold.examples.pair_P2.tolist()))
-    assert needs_folds(replace(named, judged=20), 299)
-    assert not needs_folds(replace(named, judged=9), 299)
-
-
-def test_joined_pairs_know_which_queries_were_judged(named):
     once = joined(named, named)
     assert once.judged == joined(once, named).judged == len(named.query_QM)
 
 
-def test_few_dev_queries_need_folds(named, problem):
-    assert needs_folds(named, 299)
-    assert not needs_folds(named, 300)
-    assert not needs_folds(replace(named, pair_P2=named.pair_P2[:5]), 299)
-    assert not needs_folds(replace(named, same=True), 299)
+@pytest.mark.parametrize(
+    ("changed", "families", "needs"),
+    [
+        ({}, 299, True),
+        ({}, 300, False),
+        ({"judged": 20}, 299, True),
+        ({"judged": 9}, 299, False),
+        ({"same": True}, 299, 0),
+    ],
+)
+def test_few_dev_queries_and_enough_train_queries_need_folds(named, changed, families, needs):
+    assert needs_folds(replace(named, **changed), families) == needs
 
 
 def test_a_training_that_gains_is_kept(phase, make, named, problem):
     """The encoder's own weights are as its training left them, though other heads were trained on folds."""
     trained = phase.tower.module.weight.detach().clone()
-    adoption = decide(
-        phase, untrained(problem), problem.dev_queries(), Searches(documents(problem)), "dev queries", make, carried_out
-    )
+    dev, searches = problem.dev_queries(), Searches(documents(problem))
+    adoption = decide(phase, untrained(problem), dev, searches, "dev queries", make, carried_out)
     assert adoption.adopted
     assert (adoption.source, adoption.queries) == ("train queries in folds", len(named.query_texts))
     assert torch.equal(phase.tower.module.weight, trained)
@@ -190,19 +191,10 @@ def test_what_each_weight_found_is_kept_of_the_encoder_that_stays(phase, make, n
 
 def test_dev_queries_decide_where_they_are_many(phase, make, problem, monkeypatch):
     monkeypatch.setattr(adopt, "ENOUGH", 10)
-    adoption = decide(
-        phase,
-        untrained(problem),
-        problem.dev_queries(),
-        Searches(documents(problem)),
-        "pseudo-queries",
-        make,
-        carried_out,
-    )
+    dev, searches = problem.dev_queries(), Searches(documents(problem))
+    adoption = decide(phase, untrained(problem), dev, searches, "pseudo-queries", make, carried_out)
     assert (adoption.adopted, adoption.source, adoption.queries) == (True, "pseudo-queries", len(problem.dev))
-    from rayhier.train.dev import ExactMeasure
-
-    exact, base = ExactMeasure(problem.dev_queries(), documents(problem)), problem.stored()
+    exact, base = problem.exact(), problem.stored()
     before = exact(base["document"], base["dev"]).values["nDCG@10"]
     after = exact(phase.documents(), phase.pairs.side("dev")).values["nDCG@10"]
     assert (adoption.base, adoption.gain) == (pytest.approx(before, abs=1e-5), pytest.approx(after - before, abs=1e-5))

@@ -9,10 +9,10 @@ from rayhier.dataset.generated import load_generated, split_generated
 from rayhier.dataset.holdout import holdout_rows
 from rayhier.dataset.queries import Queries
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
-from rayhier.storage import columns, schemas
+from rayhier.storage import schemas
 from rayhier.train.data import POSITIVES, count_pairs, document_pairs, judged_pairs, load_examples, sampled
 
-from ...toys import artifact
+from ...toys import artifact, embedded, judgements
 
 N, M = 60, 6
 
@@ -79,17 +79,13 @@ def test_fewer_others_than_positives(documents):
     ]
 
 
-def embedded(ids, vectors):
-    return pa.table([ids, columns.vector_column(vectors, pa.float32())], schema=schemas.vectors("query_id", M))
-
-
 def published(tmp_path, documents, grade, dev=1, generated=False):
     """Corpus and vectors: a train query that is judged, and the vectors of two generated queries."""
-    judged = pa.table([["a"], ["d3"], [grade]], schema=schemas.JUDGEMENTS)
+    judged = judgements([("a", "d3", grade)])
     texts = {"queries.parquet": pa.table([["a"], ["text of a"]], schema=schemas.QUERIES)}
-    tables = {"queries.parquet": embedded(["a"], documents.vector_NM[:1])}
+    tables = {"queries.parquet": embedded("query_id", ["a"], documents.vector_NM[:1])}
     if generated:
-        tables["generated.parquet"] = embedded(["g1", "a"], documents.vector_NM[[4, 6]])
+        tables["generated.parquet"] = embedded("query_id", ["g1", "a"], documents.vector_NM[[4, 6]])
     splits = {"train": {"relevant": int(grade > 0)}, "dev": {"relevant": dev}}
     corpus = artifact(tmp_path / "corpus", "corpus", {**texts, "judgements/train.parquet": judged}, splits=splits)
     return corpus, artifact(tmp_path / "vectors", "vectors", tables)
@@ -156,32 +152,18 @@ def test_other_passages_of_a_generated_answer_are_no_negatives(tmp_path, documen
     assert [parents[row] for _, row in sorted(found.pair_P2.tolist())] == ["d3", "d7", "d9", "d5"]
 
 
-def test_a_document_is_no_negative_of_itself(documents):
-    examples = document_pairs(documents)
-    rows = np.arange(len(documents.ids))
-    assert examples.known()(rows, rows).all()
-
-
 @pytest.mark.parametrize("most", [1_000, 4_000])
-def test_of_a_large_corpus_training_keeps_judged_documents_and_a_sample(tmp_path, most):
+def test_of_a_large_corpus_training_keeps_documents_of_pairs_and_a_sample(tmp_path, most):
     ids, tables = [f"d{row}" for row in range(10_000)], {}
     for split, judged in {"train": ["d7", "d8", "d7"], "dev": ["d9"]}.items():
-        rows = [[f"q{n}" for n in range(len(judged))], judged, [1] * len(judged)]
-        tables[f"judgements/{split}.parquet"] = pa.table(rows, schema=schemas.JUDGEMENTS)
-    corpus = artifact(tmp_path, "corpus", tables, rows=10_000)
+        tables[f"judgements/{split}.parquet"] = judgements([(f"q{n}", name, 1) for n, name in enumerate(judged)])
+    corpus = artifact(tmp_path / "corpus", "corpus", tables, rows=10_000)
     kept = sampled(corpus, most)
     mask = kept(pa.chunked_array([pa.array(ids)])).to_numpy(zero_copy_only=False)
     assert mask[[7, 8, 9]].all()
+    with_generated = sampled(corpus, most, generated_pairs(tmp_path))
+    assert with_generated(pa.chunked_array([pa.array(ids[5:10])])).to_pylist() == [True, mask[6], True, True, True]
     assert abs(mask.sum() - most) < 5 * most**0.5
     again = kept(pa.chunked_array([pa.array(ids[::-1])])).to_numpy(zero_copy_only=False)
     assert np.array_equal(again[::-1], mask)
     assert sampled(corpus, 10_000) is None
-
-
-def test_of_a_large_corpus_training_keeps_documents_of_generated_pairs(tmp_path):
-    none = {f"judgements/{split}.parquet": schemas.JUDGEMENTS.empty_table() for split in ("train", "dev")}
-    corpus = artifact(tmp_path / "corpus", "corpus", none, rows=1_000_000)
-    ids = pa.chunked_array([pa.array([f"d{row}" for row in range(12)])])
-    before, after = (sampled(corpus, 1, pairs)(ids).to_pylist() for pairs in (None, generated_pairs(tmp_path)))
-    added = [name for name, was, now in zip(ids.to_pylist(), before, after, strict=True) if now and not was]
-    assert added == ["d5", "d7", "d9"]

@@ -8,7 +8,7 @@ from rayhier.dataset.documents import Documents
 from rayhier.storage import columns, schemas
 from rayhier.train.phases import dev_and_spans
 
-from ...toys import artifact
+from ...toys import artifact, embedded, judgements
 
 N, M = 40, 4
 
@@ -19,25 +19,22 @@ def material(tmp_path):
     rng = np.random.default_rng(0)
     documents = Documents([f"d{row}" for row in range(N)], rng.normal(size=(N, M)).astype(np.float32))
 
-    def embedded(schema, *ids):
-        column = columns.vector_column(rng.normal(size=(len(ids[0]), M)).astype(np.float32), pa.float32())
-        return pa.table([*ids, column], schema=schema)
+    def vectors_of(ids):
+        return embedded("query_id", ids, rng.normal(size=(len(ids), M)).astype(np.float32))
 
     def make(judged, spans):
         texts = [documents.ids, [""] * N, [f"text of {name}" for name in documents.ids]]
         corpus = {
             "documents/part-00000.parquet": pa.table(texts, schema=schemas.DOCUMENTS),
             "queries.parquet": pa.table([["a"], ["text of a"]], schema=schemas.QUERIES),
-            "judgements/dev.parquet": pa.table([["a"], ["d3"], [int(judged)]], schema=schemas.JUDGEMENTS),
+            "judgements/dev.parquet": judgements([("a", "d3", int(judged))]),
         }
-        asked = schemas.vectors("query_id", M)
-        vectors = {
-            "queries.parquet": embedded(asked, ["a"]),
-            "generated.parquet": embedded(asked, ["g0", "g1"]),
-        }
+        vectors = {"queries.parquet": vectors_of(["a"]), "generated.parquet": vectors_of(["g0", "g1"])}
         if spans:
             drawn = [name for name in documents.ids for _ in range(2)]
-            vectors["spans/part-00000.parquet"] = embedded(schemas.spans(M), drawn, [f"of {name}" for name in drawn])
+            column = columns.vector_column(rng.normal(size=(len(drawn), M)).astype(np.float32), pa.float32())
+            told = pa.table([drawn, [f"of {name}" for name in drawn], column], schema=schemas.spans(M))
+            vectors["spans/part-00000.parquet"] = told
         generated = {
             "queries.parquet": pa.table([["g0", "g1"], ["generated a", "generated b"]], schema=schemas.QUERIES),
             "pairs.parquet": pa.table([["g0", "g1"], ["d5", "d9"]], schema=schemas.PAIRS),
@@ -51,19 +48,14 @@ def material(tmp_path):
     return make
 
 
-def test_judged_dev_queries_are_asked_and_all_spans_teach(material):
-    corpus, vectors, documents, generated = material(judged=True, spans=True)
-    for own in (None, generated):
-        dev, spans = dev_and_spans(corpus, vectors, documents, own)
-        assert list(dev.ids) == ["a"]
-        assert len(spans) == 2 * N
-
-
-def test_without_them_generated_queries_are_held_out(material):
-    corpus, vectors, documents, generated = material(judged=False, spans=True)
-    dev, spans = dev_and_spans(corpus, vectors, documents, generated)
+@pytest.mark.parametrize(
+    ("judged", "given", "asked"), [(True, False, {"a"}), (True, True, {"a"}), (False, True, {"g0", "g1"})]
+)
+def test_judged_dev_queries_are_asked_or_else_generated_ones_and_all_spans_teach(material, judged, given, asked):
+    corpus, vectors, documents, generated = material(judged=judged, spans=True)
+    dev, spans = dev_and_spans(corpus, vectors, documents, generated if given else None)
     assert len(dev) == 1
-    assert dev.ids[0] in {"g0", "g1"}
+    assert set(dev.ids) <= asked
     assert len(spans) == 2 * N
 
 

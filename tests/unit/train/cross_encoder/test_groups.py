@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rayhier.search.words.bm25 import Bm25Index
-from rayhier.spec.cross_encoder import Groups
+from rayhier.train.cross_encoder import groups as module
 from rayhier.train.cross_encoder.groups import TrainingGroups
 from rayhier.train.cross_encoder.phase import group_loss
 from rayhier.train.examples import Examples
@@ -26,20 +26,20 @@ def rows(group):
     return [int(text.split()[0].removeprefix("word")) for text in group.documents]
 
 
-def test_wrong_documents_come_from_where_they_should(world):
+def test_wrong_documents_come_from_where_they_should(world, monkeypatch):
     examples, texts = world
-    spec = Groups(base=2, bm25=1, others=3, top=4)
-    groups = TrainingGroups(examples, texts, spec)
+    monkeypatch.setattr(module, "TOP", 4)
+    groups = TrainingGroups(examples, texts)
     made = groups.draw(np.arange(11), np.random.default_rng(0))
     words = Bm25Index(texts)
     for (query, answer), group in zip(examples.pair_P2.tolist(), made, strict=True):
         own = rows(group)
         assert own[0] == answer
-        assert len(own) == len(set(own)) == 7
+        assert len(own) == len(set(own)) == 8
         answers = {0, 20} if query == 0 else {query}
         assert not answers & set(own[1:])
         near = [n for n in np.argsort(-(examples.document_NM @ examples.query_QM[query])) if n not in answers][:4]
-        assert set(own[1:3]) <= set(near)
+        assert set(own[1:5]) == set(near)
         score_N = words.scores(examples.query_texts[query])
         base_D = examples.document_NM[own] @ examples.query_QM[query]
         np.testing.assert_allclose(group.teacher_D, 20 * (base_D + 0.3 * score_N[own] / score_N.max()), rtol=1e-5)
@@ -71,14 +71,14 @@ def test_the_loss_is_cross_entropy_and_divergence():
     torch.testing.assert_close(group_loss(teacher_D, teacher_D, 0.5), -teacher_D.log_softmax(0)[0])
 
 
-def test_no_known_answer_is_drawn_where_all_others_are(unit):
+def test_no_known_answer_is_drawn_where_all_others_are(unit, monkeypatch):
     """Query 0 is answered by documents 1 and 4: a group of either one holds all but the other."""
     rng = np.random.default_rng(0)
     document_NM = unit(rng, 12, 4)
     examples = Examples(unit(rng, 1, 4), document_NM, np.array([[0, 1], [0, 4]]), ["word1"])
     texts = [f"word{n}" for n in range(12)]
-    spec = Groups(base=0, bm25=0, others=30)
-    groups = TrainingGroups(examples, texts, spec)
+    monkeypatch.setattr(module, "WRONG", 30)
+    groups = TrainingGroups(examples, texts)
     for answer, group in zip((1, 4), groups.draw(np.array([0, 1]), rng), strict=True):
         assert rows(group)[0] == answer
         assert sorted(rows(group)) == sorted({*range(12)} - ({1, 4} - {answer}))

@@ -5,8 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from rayhier.spec.router.learned_ivf import Teaching
 from rayhier.train.examples import Examples
+from rayhier.train.learned_ivf import router_phase
 from rayhier.train.learned_ivf.router_phase import DOCUMENTS_A_QUERY, Targets
 
 from ....draws import unit
@@ -18,6 +18,17 @@ N, Q, M = 130, 5, 6
 def vectors():
     rng = np.random.default_rng(0)
     return unit(rng, Q, M), unit(rng, N, M)
+
+
+@pytest.fixture
+def teaching(monkeypatch):
+    """`teaching(NAME=…)` sets constants of the teaching."""
+
+    def change(**constants):
+        for name, value in constants.items():
+            monkeypatch.setattr(router_phase, name, value)
+
+    return change
 
 
 def examples(vectors, pairs):
@@ -39,9 +50,9 @@ def weights(targets):
 PAIRS = [(3, 8), (0, 5), (1, 6), (1, 7), (2, 9), (4, 2)]
 
 
-def test_judged_and_nearest_documents_are_a_querys_answers(vectors):
-    spec = Teaching(neighbours=4, judged=3.0, documents=0.0)
-    targets = Targets.of(examples(vectors, PAIRS), *vectors, spec, 0)
+def test_judged_and_nearest_documents_are_a_querys_answers(vectors, teaching):
+    teaching(NEIGHBOURS=4, JUDGED=3.0, MOST_ASKING=0)
+    targets = Targets.of(examples(vectors, PAIRS), *vectors, 0)
     assert np.array_equal(targets.vector_TM, vectors[0])
     wanted = {pair: [3.0] for pair in PAIRS}
     for query in range(Q):
@@ -51,47 +62,46 @@ def test_judged_and_nearest_documents_are_a_querys_answers(vectors):
     assert (np.diff(targets.pair_P2[:, 0]) >= 0).all()
 
 
-@pytest.mark.parametrize("neighbours", [0, 1, 4])
-def test_documents_ask_for_themselves_and_theirs(vectors, neighbours):
-    spec = Teaching(neighbours=neighbours, documents=0.1, most=20)
-    targets = Targets.of(examples(vectors, PAIRS), *vectors, spec, 0)
+@pytest.mark.parametrize("neighbours", [1, 4])
+def test_documents_ask_for_themselves_and_theirs(vectors, neighbours, teaching):
+    teaching(NEIGHBOURS=neighbours, MOST_ASKING=20)
+    targets = Targets.of(examples(vectors, PAIRS), *vectors, 0)
     assert targets.vector_TM.shape == (Q + 20, M)
     rows = [near(vector, vectors[1], 1)[0] for vector in targets.vector_TM[Q:]]
     assert len(set(rows)) == 20
     np.testing.assert_array_equal(targets.vector_TM[Q:], vectors[1][rows])
     found = {pair: values for pair, values in weights(targets).items() if pair[0] >= Q}
-    answers = [
-        (Q + n, answer)
-        for n, row in enumerate(rows)
-        for answer in near(vectors[1][row], vectors[1], max(1, neighbours))
-    ]
-    assert found == {pair: [0.1] for pair in answers}
+    asked = {Q + n: near(vectors[1][row], vectors[1], neighbours) for n, row in enumerate(rows)}
+    assert found == {(target, row): [0.1] for target, answers in asked.items() for row in answers}
 
 
-def test_a_copy_asks_for_itself_though_its_copies_are_as_near(vectors):
+def test_a_copy_asks_for_itself_though_its_copies_are_as_near(vectors, teaching):
+    teaching(NEIGHBOURS=3)
     documents = np.repeat(vectors[1][:1], 40, axis=0)
-    targets = Targets.of(examples((vectors[0], documents), PAIRS), vectors[0], documents, Teaching(neighbours=3), 0)
+    targets = Targets.of(examples((vectors[0], documents), PAIRS), vectors[0], documents, 0)
     asked = {tuple(pair) for pair in targets.pair_P2.tolist()}
     rows = np.random.default_rng([0, 2]).permutation(40)
     assert {(Q + place, row) for place, row in enumerate(rows.tolist())} <= asked
 
 
-def test_most_bounds_the_documents_and_a_seed_draws_them(vectors):
+def test_most_bounds_the_documents_and_a_seed_draws_them(vectors, teaching):
     def drawn(seed, most=20):
-        spec = Teaching(most=most)
-        return Targets.of(examples(vectors, PAIRS), *vectors, spec, seed).vector_TM[Q:].tolist()
+        teaching(MOST_ASKING=most)
+        return Targets.of(examples(vectors, PAIRS), *vectors, seed).vector_TM[Q:].tolist()
 
     assert drawn(0) == drawn(0) != drawn(1)
     assert len(drawn(0, most=1000)) == DOCUMENTS_A_QUERY * Q < N
 
 
-def test_a_query_with_a_hundred_answers_weighs_as_ten(vectors):
+def test_a_query_with_a_hundred_answers_weighs_as_ten(vectors, teaching):
+    """In addition, the nearest document of each query weighs one."""
+    teaching(NEIGHBOURS=1, JUDGED=3.0, MOST_ASKING=0)
     pairs = [(0, row) for row in range(100)] + [(1, row) for row in range(10)] + [(2, 0), (3, 0), (4, 0)]
-    targets = Targets.of(examples(vectors, pairs), *vectors, Teaching(neighbours=0, judged=3.0, documents=0.0), 0)
+    targets = Targets.of(examples(vectors, pairs), *vectors, 0)
     totals = Counter()
     for (target, _), weight in zip(targets.pair_P2.tolist(), targets.weight_P.tolist(), strict=True):
         totals[target] += weight
-    assert totals == {0: pytest.approx(30), 1: pytest.approx(30), 2: 3, 3: 3, 4: 3}
+    assert totals == {0: pytest.approx(31), 1: pytest.approx(31), 2: 4, 3: 4, 4: 4}
 
 
 def test_asked_queries_are_worth_the_same(vectors):

@@ -1,4 +1,4 @@
-"""A tree's router as its training begins: what follows from the seed."""
+"""A tree's training as it begins: what follows from the seed, what dev searches, and the factor of similarities."""
 
 import numpy as np
 import pytest
@@ -10,8 +10,9 @@ from rayhier.model.encoder import ResidualHead
 from rayhier.spec.router import RetreeverRouting
 from rayhier.spec.train import RetreeverTraining
 from rayhier.train.examples import Examples
-from rayhier.train.retreever.dev import SizesMeasure
+from rayhier.train.retreever.dev import SizesMeasure, searched
 from rayhier.train.retreever.grow import grow
+from rayhier.train.retreever.matching import Scale
 from rayhier.train.tower import HeadTower
 
 N, M, D = 60, 12, 3
@@ -50,3 +51,36 @@ def test_drawing_a_router_leaves_the_process_s_generator_alone(grown):
     torch.manual_seed(3)
     grown(1)
     torch.testing.assert_close(torch.randn(4), expected, rtol=0, atol=0)
+
+
+RESULTS = [f"d{n}" for n in range(20)]
+QUERIES = Queries(["a", "b"], np.zeros((2, 4), np.float32), {"a": {"d3": 1, "d17": 1}, "b": {"d3": 1, "d8": 2}})
+ANSWERS = {3, 8, 17}
+
+
+@pytest.mark.parametrize("most", [4, 10, 19])
+def test_a_sample_has_exactly_so_many_rows_and_all_answers(most):
+    rows = searched(QUERIES, RESULTS, most).tolist()
+    assert len(rows) == most
+    assert rows == sorted(set(rows))
+    assert set(rows) >= ANSWERS
+
+
+def test_all_answers_are_searched_even_where_they_are_more():
+    assert searched(QUERIES, RESULTS, 2).tolist() == sorted(ANSWERS)
+
+
+@pytest.mark.parametrize("most", [20, 21])
+def test_few_documents_are_searched_whole(most):
+    assert searched(QUERIES, RESULTS, most).tolist() == list(range(20))
+
+
+@pytest.mark.parametrize(("start", "most"), [(20.0, 100.0), (300.0, 10_000.0), (0.5, 0.75)])
+def test_the_scale_starts_where_it_is_told_and_never_exceeds_the_greatest(start, most):
+    scale = Scale(start, most)
+    assert scale().item() == pytest.approx(start)
+    with torch.no_grad():
+        scale.log.fill_(50.0)
+    assert scale().item() == pytest.approx(most)
+    scale().backward()
+    assert scale.log.grad.item() == pytest.approx(most)

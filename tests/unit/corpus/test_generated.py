@@ -7,10 +7,12 @@ import pytest
 
 from rayhier.corpus import check
 from rayhier.corpus.check import Reason
-from rayhier.generate.ray import check_written, read_file, write
+from rayhier.corpus.generated import read, write
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Limits
-from rayhier.storage import files
+from rayhier.storage import files, schemas
+from rayhier.storage.artifact import Place
+from rayhier.storage.attempt import Attempt, Output
 
 LIMITS = Limits(text=20, id=8)
 
@@ -35,10 +37,28 @@ BAD = {
 }
 
 
-def read(tmp_path, corpus, *raw):
+@pytest.fixture
+def make_corpus(tmp_path):
+    """`make_corpus(parents=None)`: the corpus of six documents, or of passages of these parents, as an artifact."""
+
+    def make(parents=None):
+        schema = schemas.documents({}, passages=parents is not None)
+        with Attempt.start(Place(tmp_path / "corpus" / "made")) as attempt:
+            for part in range(2):
+                own = range(part * 3, part * 3 + 3)
+                columns = [[f"d{row}" for row in own], [""] * 3, ["text"] * 3]
+                columns += [] if parents is None else [[parents[row] for row in own]]
+                name = f"documents/part-{part:05d}.parquet"
+                files.write_parquet(attempt.root, name, [pa.table(columns, schema=schema)], schema)
+            return attempt.publish("corpus", {}, Output({"rows": 6}))
+
+    return make
+
+
+def parsed(tmp_path, corpus, *raw):
     path = tmp_path / "pairs.jsonl"
     path.write_bytes(b"\n".join(raw))
-    return read_file(path, corpus, LIMITS)
+    return read(path, corpus, LIMITS)
 
 
 def table(root, name):
@@ -48,8 +68,8 @@ def table(root, name):
 def test_every_reason_is_counted_and_listed(make_corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(check, "LONGEST_LINE", 100)
     bad = BAD | {line("x" * 120, "d1"): Reason.LINE_TOO_LONG}
-    found = read(tmp_path, make_corpus(), line(" a pine? ", "d1"), b"", *bad, line("an oak", "d0"))
-    made = write(tmp_path / "made", [found])
+    found = parsed(tmp_path, make_corpus(), line(" a pine? ", "d1"), b"", *bad, line("an oak", "d0"))
+    made = write(tmp_path / "made", "pairs.jsonl", found)
     counts = made.counts["pairs"]
     assert (counts["read"], counts["accepted"]) == (len(bad) + 2, 2)
     assert sum(counts["rejected"].values()) == len(bad)
@@ -63,38 +83,23 @@ def test_every_reason_is_counted_and_listed(make_corpus, tmp_path, monkeypatch):
 
 
 def test_a_query_of_two_documents_is_one_query(make_corpus, tmp_path):
-    found = read(tmp_path, make_corpus(), line("pine", "d1"), line("oak", "d1"), line("pine", "d2"))
-    made = write(tmp_path / "made", [found])
+    found = parsed(tmp_path, make_corpus(), line("pine", "d1"), line("oak", "d1"), line("pine", "d2"))
+    made = write(tmp_path / "made", "pairs.jsonl", found)
     assert (made.counts["queries"], made.counts["documents"]) == (2, 2)
     assert table(tmp_path / "made", "pairs.parquet") == [("g0", "d1"), ("g1", "d1"), ("g0", "d2")]
 
 
 def test_pairs_name_whole_documents(make_corpus, tmp_path):
     corpus = make_corpus(parents=["a", "a", "b", "b", "b", "c"])
-    _, found = read(tmp_path, corpus, line("pine", "c"), line("pine", "d0"))
+    found = parsed(tmp_path, corpus, line("pine", "c"), line("pine", "d0"))
     assert [one.doc_id for _, one in found.accepted] == ["c"]
     assert [one.reason for _, one in found.rejected] == [Reason.UNKNOWN_DOCUMENT]
 
 
 def test_a_file_of_another_corpus_is_refused(make_corpus, tmp_path):
     with pytest.raises(InputError) as refused:
-        read(tmp_path, make_corpus(), b"[]", line("pine", "x1"), line("oak", "x2"))
+        parsed(tmp_path, make_corpus(), b"[]", line("pine", "x1"), line("oak", "x2"))
     assert str(refused.value) == (
         f"train.generated.path: {tmp_path}/pairs.jsonl: none of its 2 pairs names a document of the corpus (the first: "
         "'x1'); allowed: ids of its documents, such as 'd0'"
     )
-
-
-def test_what_a_model_repeats_or_leaves_empty_is_rejected(tmp_path):
-    first, second = (
-        pa.table({"doc_id": ["d0", "d0", "d1"], "query": ["pine", "pine", ""]}),
-        pa.table({"doc_id": ["d2"], "query": ["pine"]}),
-    )
-    found = check_written([("one", first), ("two", second)], LIMITS)
-    made = write(tmp_path, found)
-    assert made.counts["pairs"] == {"read": 4, "accepted": 2, "rejected": {"duplicate pair": 1, "empty text": 1}}
-    assert [row[:3] for row in table(tmp_path, "rejected.parquet")] == [
-        ("one", 2, "duplicate pair"),
-        ("one", 3, "empty text"),
-    ]
-    assert table(tmp_path, "pairs.parquet") == [("g0", "d0"), ("g0", "d2")]
