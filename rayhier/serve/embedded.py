@@ -33,6 +33,7 @@ from rayhier.serve.config import LOOPBACK
 from rayhier.serve.errors import LostError
 from rayhier.serve.http.protocol import LimitedProtocol
 from rayhier.serve.metrics import Prometheus
+from rayhier.serve.threads import begin
 from rayhier.spec import InputError
 from rayhier.spec.corpus import passages_of
 from rayhier.storage import current
@@ -136,7 +137,7 @@ class Embedded:
         if self._writers is None:
             self._served.see_tail()
         self._now = self._looked_at = version.now
-        self._draining = set[asyncio.Task[None]]()
+        self._draining: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         """Let the Writer begin before the first request. InputError if it would leave changes behind."""
@@ -230,9 +231,7 @@ class Embedded:
             opening.pop_all()
         drained, self._shards, self._now = self._shards, shards, now
         say(f"serving {said}")
-        draining = asyncio.create_task(self._drain(drained))
-        self._draining.add(draining)
-        draining.add_done_callback(self._draining.discard)
+        self._draining = begin(self._drain(drained))
 
     def _opened(self, opening: contextlib.ExitStack, now: Current) -> tuple[Follower, list[LocalShards]]:
         _check_fits(self._now, now)

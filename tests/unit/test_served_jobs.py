@@ -9,8 +9,8 @@ import pytest
 import yaml
 from ray.serve.schema import ServeDeploySchema
 
+from rayhier.serve.app import RayInstruments
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.ingress import RayInstruments
 from rayhier.serve.metrics import NAMES, Prometheus
 
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,6 @@ the queries of a request, share a batch where their keys are equal, for instance
 """
 
 import asyncio
-import contextvars
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
@@ -14,6 +13,7 @@ from typing import Generic, TypeVar
 
 from rayhier.serve.errors import overloaded
 from rayhier.serve.metrics import Metrics
+from rayhier.serve.threads import begin
 
 CANCELLED = "what was asked together with others was cancelled; retry in a second"
 Q = TypeVar("Q")
@@ -68,8 +68,7 @@ class Batches(Generic[Q, A]):
 
     def _start(self) -> None:
         if self._waiting and len(self._working) < self._at_once:
-            # In a separate context: Serve cancels calls in the context of a request whose caller has left.
-            task = asyncio.create_task(self._work(), context=contextvars.Context())
+            task = begin(self._work())
             self._working.add(task)
             task.add_done_callback(self._done)
 

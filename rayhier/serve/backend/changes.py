@@ -18,7 +18,7 @@ from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.lease import WriteLease
 from rayhier.serve.backend.placement import Placement
 from rayhier.serve.errors import RETRY, ApiError, LostError, overloaded, unanswered
-from rayhier.serve.threads import Tasks, run_in
+from rayhier.serve.threads import begin, run_in
 from rayhier.spec import InputError
 from rayhier.storage.change_log import KEPT, Change, ChangeLog, FencedError, Kind
 from rayhier.storage.leaf_map import LeafMap, key_of
@@ -102,11 +102,8 @@ class Keys:
 class ChangeQueue:
     """Makes changes that wait, first come first served, by appending them to the log of an index."""
 
-    def __init__(
-        self, follower: Follower, limits: WriteLimits, lease: WriteLease, placement: Placement, tasks: Tasks
-    ) -> None:
-        self._follower, self._limits, self._lease = follower, limits, lease
-        self._placement, self._tasks = placement, tasks
+    def __init__(self, follower: Follower, limits: WriteLimits, lease: WriteLease, placement: Placement) -> None:
+        self._follower, self._limits, self._lease, self._placement = follower, limits, lease, placement
         follower.applied = self._note
         self.keys = Keys()
         self._waiting, self._is_changing = deque[WaitingChange](), False
@@ -141,7 +138,7 @@ class ChangeQueue:
         self._waiting.append(waiting)
         if not self._is_changing:
             self._is_changing = True
-            self._tasks.begin(self._change_waiting())
+            begin(self._change_waiting())
         return await waiting.outcome
 
     def again(self, key: str | None, body: str) -> Written | None:

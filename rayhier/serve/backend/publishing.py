@@ -23,7 +23,7 @@ from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.lease import WriteLease
 from rayhier.serve.backend.placement import Placement
 from rayhier.serve.errors import RETRY, ApiError, LostError, unanswered
-from rayhier.serve.threads import Tasks, run_in, yield_to_others
+from rayhier.serve.threads import begin, run_in, yield_to_others
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current, leaf_map
 from rayhier.storage.leaf_map import LeafMap, Manifest, Rollback
@@ -95,10 +95,9 @@ class Publisher:
         lease: WriteLease,
         placement: Placement,
         changes: ChangeQueue,
-        tasks: Tasks,
     ) -> None:
         self._follower, self._root, self._limits, self._lease = follower, follower.root, limits, lease
-        self._placement, self._changes, self._tasks = placement, changes, tasks
+        self._placement, self._changes = placement, changes
         self.take_over: Callable[[], Awaitable[None]] = _nothing
         """Function that appends what the log of the index before has beyond this one's."""
         self._published, self._publishing, self._is_tidying = 0, asyncio.Lock(), False
@@ -184,7 +183,7 @@ class Publisher:
             self._maintenance.may_be_due = True
             await self._maintain()
         if not self._is_tidying:
-            self._tasks.begin(self._tidy())
+            begin(self._tidy())
 
     async def _maintain(self) -> None:
         """Split some leaves that grew, and give small ones up, where it pays; the caller holds `_publishing`."""
@@ -234,7 +233,7 @@ class Publisher:
         ApiError 404 where there is no such version, 409 where it cannot be served, 422 where the key was used for
         another version, 503 where storage refuses it or a shard group does not answer.
         """
-        return await asyncio.shield(self._tasks.begin(self._roll_back(number, key)))
+        return await asyncio.shield(begin(self._roll_back(number, key)))
 
     async def _roll_back(self, number: int, key: str | None) -> RolledBack:
         async with self._publishing:

@@ -19,7 +19,6 @@ from rayhier.serve.backend.placement import Placement
 from rayhier.serve.backend.publishing import Publisher, RolledBack
 from rayhier.serve.errors import ApiError
 from rayhier.serve.metrics import Metrics
-from rayhier.serve.threads import Tasks
 from rayhier.spec import InputError
 from rayhier.storage import current
 from rayhier.storage.change_log import ChangeLog
@@ -46,10 +45,10 @@ class Writer:
                 "write_token_file: search.how is level, which compares documents by a tree's levels, that changes do "
                 "not have; allowed: no write_token_file, or search.how leaves"
             )
-        self._follower, tasks = follower, Tasks()
+        self._follower = follower
         self._placement, self._lease = Placement(follower, metrics), WriteLease(follower.root, self._is_named)
-        self._changes = ChangeQueue(follower, limits, self._lease, self._placement, tasks)
-        self.publisher = Publisher(follower, limits, self._lease, self._placement, self._changes, tasks)
+        self._changes = ChangeQueue(follower, limits, self._lease, self._placement)
+        self.publisher = Publisher(follower, limits, self._lease, self._placement, self._changes)
         """Folds what was written, in the background, and publishes older versions again."""
 
     @property

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import contextvars
 import hashlib
 import json
 import logging
@@ -79,7 +78,7 @@ from rayhier.serve.http.models import (
 from rayhier.serve.http.page import install_page
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Metrics
-from rayhier.serve.threads import run_in_thread
+from rayhier.serve.threads import begin, run_in_thread
 from rayhier.storage.leaf_map import BUILT, Manifest
 
 if TYPE_CHECKING:  # imports Ray
@@ -277,8 +276,7 @@ class Readiness:
 
     async def __call__(self) -> list[str]:
         if self._answer is None or time.monotonic() - self._begun >= READY_SECONDS:
-            # In a separate context, since other callers wait for it even if the first caller leaves.
-            self._answer = asyncio.create_task(self._unavailable(), context=contextvars.Context())
+            self._answer = begin(self._unavailable())  # others wait for it even if the first caller leaves
             self._begun = time.monotonic()
         return await asyncio.shield(self._answer)
 

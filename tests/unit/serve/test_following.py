@@ -9,16 +9,14 @@ from pathlib import Path
 import pytest
 
 from rayhier.search.segment.stored import Lookup
-from rayhier.serve import ingress as ingress_module
-from rayhier.serve import writer as writer_module
+from rayhier.serve import app
+from rayhier.serve.app import Ingress, WriterReplica
 from rayhier.serve.application import check_index
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend import following as following_module
 from rayhier.serve.backend import handles as handles_module
 from rayhier.serve.backend.shards import LocalShards
 from rayhier.serve.errors import ApiError
-from rayhier.serve.ingress import Ingress
-from rayhier.serve.writer import WriterReplica
 
 LEAVE = 1.0
 """Seconds for which an ingress may answer without the Writer, in these tests."""
@@ -124,16 +122,11 @@ def cluster(published, tmp_path, monkeypatch):
         version, _, _ = check_index(args)
         return [LocalShards(part, version) for part in parts]
 
-    for module in (ingress_module, writer_module):
-        monkeypatch.setattr(module, "shard_handles", near)
-    for module, name in (
-        (following_module, "SECONDS"),
-        (handles_module, "READER_SECONDS"),
-    ):
-        monkeypatch.setattr(module, name, LEAVE)
-    monkeypatch.setattr(writer_module, "HELD_SECONDS", LEAVE / 5)
-    monkeypatch.setattr(ingress_module, "RayInstruments", Silent)
-    monkeypatch.setattr(writer_module, "RayInstruments", Silent)
+    monkeypatch.setattr(app, "shard_handles", near)
+    monkeypatch.setattr(following_module, "SECONDS", LEAVE)
+    monkeypatch.setattr(handles_module, "READER_SECONDS", LEAVE)
+    monkeypatch.setattr(app, "HELD_SECONDS", LEAVE / 5)
+    monkeypatch.setattr(app, "RayInstruments", Silent)
 
     @contextlib.asynccontextmanager
     async def running():
@@ -180,14 +173,14 @@ def test_without_a_writer_requests_go_on_and_see_what_was_answered(cluster):
                 await asyncio.sleep(0.01)
             assert [await now.shows(by, "a") for by in (0, 1)] == [(True, told.seen)] * 2
             for one in now.ingresses:
-                one._writer.client.alive_seconds = one._writer.client.late_seconds = 0.05
+                one._writer.alive_seconds = one._writer.late_seconds = 0.05
             with pytest.raises(ApiError) as caught:
                 await now.put("b", key="k-b")
             assert (caught.value.status, caught.value.code) == (503, "writer_lost")
             now.handle.silent = False
             await now.begin()
             for one in now.ingresses:
-                await one._writer.client._back
+                await one._writer._back
             later = await now.put("b", by=1, key="k-b")
             assert [await now.shows(by, "b") for by in (0, 1)] == [(True, later.seen)] * 2
 

@@ -82,10 +82,7 @@ def ids(answer):
 
 
 def drained(server):
-    async def wait():
-        await asyncio.gather(*server.embedded._draining)
-
-    server.client.portal.call(wait)
+    server.client.portal.call(asyncio.wait_for, server.embedded._draining, None)
 
 
 @pytest.mark.parametrize("kind", [Server, Reads], ids=["writes", "reads"])

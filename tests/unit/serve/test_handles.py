@@ -9,7 +9,7 @@ from ray.serve.exceptions import BackPressureError
 
 from rayhier.search.retrieve import Flat, Scan
 from rayhier.serve.backend import handles as module
-from rayhier.serve.backend.handles import DeploymentClient, ShardHandle
+from rayhier.serve.backend.handles import ShardHandle
 from rayhier.serve.errors import ApiError, LostError
 
 from .stand_ins import SEEN
@@ -69,7 +69,7 @@ def handle(monkeypatch):
 
 
 def group_of(handle, seconds=1.0):
-    return ShardHandle(DeploymentClient("shards-0", handle, ping_seconds=0.05), seconds)
+    return ShardHandle("shards-0", handle, seconds, ping_seconds=0.05)
 
 
 @pytest.mark.parametrize("failing", ["die", "hang"])
@@ -84,7 +84,7 @@ def test_lost_until_a_ping_comes_back(handle, failing):
         assert handle.read.calls == (3 if failing == "die" else 2)  # once lost it is not asked
         assert not await group.answers()
         handle.read.outcome = handle.ping.outcome = handle.answer
-        await group.client._back
+        await group._back
         assert await group.read(SCAN, SEEN) == []
         assert await group.answers()
 
@@ -96,7 +96,7 @@ def test_what_a_lost_group_was_asked_ends_at_once(handle):
 
     async def main():
         group = group_of(handle, seconds=60.0)
-        group.client.another_seconds = 0.05
+        group.another_seconds = 0.05
         handle.read.outcome = handle.ping.outcome = handle.hang
         asked = [asyncio.create_task(group.read(LEVEL, SEEN)) for _ in range(3)]
         await asyncio.sleep(0.01)
@@ -112,7 +112,7 @@ def test_what_a_lost_group_was_asked_ends_at_once(handle):
             ended = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(one) for one in ended] == [LostError] * 3
         assert handle.read.cancelled == 4  # the three, and what was asked once more of a replica that is not there
-        assert group.client.lost
+        assert group.lost
 
     run(main())
 
@@ -121,16 +121,16 @@ def test_a_late_group_without_a_sign_of_life_is_lost_at_once(handle):
     """Serve keeps calls of a deployment without a replica waiting: they end long before their time."""
 
     async def main():
-        group = ShardHandle(DeploymentClient("shards-0", handle, 0.05, late_seconds=0.02, alive_seconds=0.02), 60.0)
+        group = ShardHandle("shards-0", handle, 60.0, 0.05, late_seconds=0.02, alive_seconds=0.02)
         handle.read.outcome = handle.alive.outcome = handle.ping.outcome = handle.hang
         asked = [asyncio.create_task(group.read(SCAN, SEEN)) for _ in range(100)]
         async with asyncio.timeout(1.0):
             ended = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(one) for one in ended] == [LostError] * 100
         assert handle.alive.calls == 2
-        assert group.client.lost
+        assert group.lost
         handle.read.outcome = handle.ping.outcome = handle.answer
-        await group.client._back
+        await group._back
         assert await group.read(SCAN, SEEN) == []
 
     run(main())
@@ -138,7 +138,7 @@ def test_a_late_group_without_a_sign_of_life_is_lost_at_once(handle):
 
 def test_a_late_group_that_is_alive_has_all_its_time(handle):
     async def main():
-        group = ShardHandle(DeploymentClient("shards-0", handle, 0.05, late_seconds=0.02, alive_seconds=0.02), 60.0)
+        group = ShardHandle("shards-0", handle, 60.0, 0.05, late_seconds=0.02, alive_seconds=0.02)
         ends = asyncio.Event()
 
         async def at_last():
@@ -148,7 +148,7 @@ def test_a_late_group_that_is_alive_has_all_its_time(handle):
         handle.read.outcome = at_last
         asked = [asyncio.create_task(group.read(LEVEL, SEEN)) for _ in range(3)]
         await asyncio.sleep(0.2)
-        assert (handle.alive.calls, handle.ping.calls, group.client.lost) == (1, 0, False)
+        assert (handle.alive.calls, handle.ping.calls, group.lost) == (1, 0, False)
         ends.set()
         assert await asyncio.gather(*asked) == [[]] * 3
 
@@ -166,7 +166,7 @@ def test_what_a_dying_replica_was_asked_another_answers(handle):
         handle.read.outcome = die_once
         assert await group.read(SCAN, SEEN) == []
         assert handle.read.calls == 2
-        assert group.client._back is None
+        assert group._back is None
 
     run(main())
 
