@@ -184,7 +184,7 @@ class Embedded:
         """
         try:
             now = await asyncio.to_thread(current.read, locate(self._args.workdir))
-            if (self._writers is None or self._writers.now.is_lost) and self._now.spec.search.how != "level":
+            if (self._writers is None or self._writers.now.lease.lost) and self._now.spec.search.how != "level":
                 await self._served.follower.look()
         except (InputError, LostError, OSError) as error:
             log.warning("what is new cannot be read: %s", error)

@@ -116,8 +116,8 @@ class Follower:
             self._tail.popleft()
         self._tail.append((made.number, made.documents, made.table.nbytes, time.monotonic()))
 
-    def begin(self) -> list[Change]:
-        """Let requests see the opened version's tail, and return its changes. InputError if it can have none."""
+    def begin(self) -> None:
+        """Let requests see the opened version's tail. InputError if it can have none."""
         manifest = self.manifest
         changes, self.damage = self._after(manifest.log)
         if changes and self.spec.search.how == "level":
@@ -132,7 +132,7 @@ class Follower:
         self._show(replace(self.engine.view, documents=documents, seen=seen))
         for made in changes:
             self._count(made)
-        return changes
+            self.applied(made)
 
     def apply(self, made: Change, there: Counter[str]) -> None:
         """Let requests see the next change, of whose documents some, or their passages, were `there`."""

@@ -399,7 +399,7 @@ def holder_and_standby(open_server, monkeypatch):
         patch.setattr(LeaseRecord, "holds", property(lambda _: False))
         holder = open_server()
     holder.put(doc("b"))
-    standby.writer._lease.lose()
+    standby.writer.lease.lose()
     return holder, standby
 
 
@@ -442,7 +442,7 @@ def test_a_server_takes_no_index_while_another_writes_to_the_one_in_between(open
     standby = open_server()
     standby.put(doc("a"))
     standby.writer.close()  # as if it slept
-    standby.writer._lease.lose()
+    standby.writer.lease.lose()
     train_again()
     holder = open_server()
     train_again(model="444444444444", index=third, before=OTHER_INDEX)

@@ -347,7 +347,7 @@ def test_documents_are_encoded_in_the_format_of_a_build_and_queries_in_that_of_t
     np.testing.assert_array_equal(vector_NM[0], rounded[0])
     assert queries.dtype == torch.float32
     assert (vector_NM[0] == rounded[1]).all() == (precision == "float32")
-    assert (server.writer._placement.encoder is queries) == (precision == "float32")
+    assert (server.writer.placement.encoder is queries) == (precision == "float32")
     assert "a" in server.ids(OPEN)
 
 
@@ -442,7 +442,7 @@ def at_once(server, *changes):
             for kind, *arguments in [("delete", ["d0"]), *changes]:
                 tasks.append(asyncio.create_task(getattr(writer, kind)(*arguments)))
                 async with asyncio.timeout(20):
-                    while len(writer._changes._waiting) < len(tasks):
+                    while len(writer._waiting) < len(tasks):
                         await asyncio.sleep(0.001)
         return (await asyncio.gather(*tasks, return_exceptions=True))[1:]
 
@@ -477,12 +477,12 @@ def test_changes_that_wait_are_made_together_each_as_if_alone(server, published)
 
 
 def test_changes_made_together_are_refused_from_the_one_on_at_which_the_lease_is_over(server, published):
-    may_write, log = server.writer._lease.holds, ChangeLog(root_of(published))
-    server.writer._lease.holds = lambda: log.last() < 2
+    may_write, log = server.writer.lease.holds, ChangeLog(root_of(published))
+    server.writer.lease.holds = lambda: log.last() < 2
     a, b, c = at_once(server, *(("put", [doc(name)]) for name in "abc"))
     assert {each.code for each in (a, b, c)} == {"not_the_writer"}
     assert log.last() == 2, "a was appended before, and b after it was not"
-    server.writer._lease.holds = may_write
+    server.writer.lease.holds = may_write
     assert server.put(doc("b"))["log"] == 3
 
 
@@ -653,10 +653,10 @@ def test_a_writer_whose_lease_is_over_answers_no_change(open_server, published):
     """Another may have read the log before the change: what was appended is there, and is answered by that one."""
     server = open_server()
     told = server.put(doc("a"), **{"Idempotency-Key": "k-1"})
-    server.writer._lease.holds = lambda: False
+    server.writer.lease.holds = lambda: False
     assert server.put(doc("a"), status=503, **{"Idempotency-Key": "k-1"})["error"]["code"] == "not_the_writer"
     over = iter([True, True, False])
-    server.writer._lease.holds = lambda: next(over)
+    server.writer.lease.holds = lambda: next(over)
     assert server.put(doc("b"), status=503, **{"Idempotency-Key": "k-2"})["error"]["code"] == "not_the_writer"
     server.close()
     again = open_server()
@@ -755,7 +755,7 @@ def test_two_servers_that_take_the_lease_from_each_other_lose_nothing(open_serve
         second.fold()
     key = {"Idempotency-Key": "k-c"}
     assert first.put(doc("c"), status=503, **key)["error"]["code"] == "not_the_writer"
-    assert first.writer.is_lost
+    assert first.writer.lease.lost
     with monkeypatch.context() as patch:  # it takes the lease again, but cannot read what the other wrote
         patch.setattr(ChangeLog, "after", unreadable)
         with pytest.raises(OSError, match="Input"):
