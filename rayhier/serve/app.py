@@ -34,6 +34,7 @@ from rayhier.serve.backend.version import Version
 from rayhier.serve.backend.writer import Writer
 from rayhier.serve.config import HA_PROXY
 from rayhier.serve.errors import ApiError, LostError, invalid
+from rayhier.serve.http.api import api
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import COUNTERS, GAUGES, HISTOGRAMS
 from rayhier.serve.threads import begin
@@ -164,8 +165,8 @@ class Ingress:
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Make the HTTP application; called by Ray Serve once the model is loaded."""
         if self._writer is None:
-            return self._served.app()
-        return self._served.app(self._writer, self._following, self._beside)
+            return api(self._served)
+        return api(self._served, self._writer, self._following, self._beside)
 
     @contextlib.asynccontextmanager
     async def _beside(self, _: FastAPI) -> AsyncIterator[None]:

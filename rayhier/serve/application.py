@@ -1,15 +1,13 @@
-"""The HTTP application over an index that is opened to be served: its engine, its Writer, and what it tells."""
+"""An index that is opened to be served: its engine, its Writer, and what it tells of itself."""
 
 import contextlib
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import fields, replace
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
 
 import torch
-from fastapi import FastAPI
 
 from rayhier.index.nodes import NodeTable
-from rayhier.index.stats import Stats
+from rayhier.index.stats import Stats, recall_advice
 from rayhier.progress import say
 from rayhier.search.request.calibration import calibration_of
 from rayhier.search.request.request import SearchLimits, rules_of
@@ -17,14 +15,12 @@ from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.audit import Audit
 from rayhier.serve.backend.engine import Engine, View
 from rayhier.serve.backend.follower import Follower
-from rayhier.serve.backend.following import Following
 from rayhier.serve.backend.groups import AT_ONCE, Group, ShardRange, Shards
 from rayhier.serve.backend.reranker import PairScores, Reranking
 from rayhier.serve.backend.version import Version, split
 from rayhier.serve.backend.writer import Writer
 from rayhier.serve.errors import without_folders
-from rayhier.serve.http.api import Writes, api
-from rayhier.serve.http.models import Drift, IndexResponse
+from rayhier.serve.http.models import Drift, IndexResponse, RecallServed
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Instruments, Metrics
 from rayhier.spec import InputError
@@ -48,7 +44,7 @@ def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, M
 
 
 class Application:
-    """Answers requests to an index over HTTP, by an engine. Another index may take its place."""
+    """An index that is served, by an engine. Another index may take its place."""
 
     def __init__(
         self,
@@ -61,8 +57,8 @@ class Application:
     ) -> None:
         """Open a version's model. InputError if a file is not as published, or the token's file holds none."""
         torch.set_num_threads(args.encoder_threads)
-        self._args, self.metrics = args, Metrics(instruments)
-        self._tokens = Tokens(args.token_file, args.write_token_file)
+        self.args, self.metrics = args, Metrics(instruments)
+        self.tokens = Tokens(args.token_file, args.write_token_file)
         self.follower = self.open(version, parts, shards, scores)
         """Keeps the engine's view new; `see_tail`, or the Writer's `begin`, comes before the first request."""
         self.engine = Engine(self.follower.engine.view, self.metrics, args.limits.queue_seconds, args.together)
@@ -81,7 +77,7 @@ class Application:
         self, version: Version, parts: Sequence[ShardRange], shards: Sequence[Shards], scores: PairScores | None
     ) -> Follower:
         """Open a version, which no request sees until it is shown. InputError if a file is not as published."""
-        args = self._args
+        args = self.args
         at_once = AT_ONCE if args.together > 1 else args.limits.max_requests
         groups = [
             Group(part, opened, args.together, at_once, self.metrics)
@@ -96,7 +92,7 @@ class Application:
 
     def writer(self, follower: Follower | None = None) -> Writer:
         """Make the Writer of a followed index, which the caller closes. InputError if another server writes."""
-        return Writer(follower or self.follower, self._args.writes, self.metrics)
+        return Writer(follower or self.follower, self.args.writes, self.metrics)
 
     def see_tail(self, follower: Follower | None = None) -> None:
         """Let requests see the log's tail that a Writer left; what comes after a damaged object is not served."""
@@ -113,40 +109,23 @@ class Application:
         self.follower, self.refused = follower, None
         self.metrics.serves(follower.version.number)
 
-    def app(
-        self,
-        writer: "Writes | None" = None,
-        following: Following | None = None,
-        lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
-        *,
-        follows: bool = False,
-    ) -> FastAPI:
-        """Make the HTTP application; without a `writer` no request may write.
-
-        Requests begin once `following` says so; `lifespan` runs beside the application. With `follows` the index is
-        followed without a Writer too, so that requests may wait for changes that another server makes.
-        """
-        return api(
-            self._args,
-            self.engine,
-            self._describe,
-            self._nodes,
-            self._tokens,
-            metrics=self.metrics,
-            writer=writer,
-            recall=lambda: self._audit.recall,
-            versions=lambda before, count: newest_first(self.follower.root, before, count),
-            following=following,
-            lifespan=lifespan,
-            follows=follows,
-        )
-
-    def _describe(self) -> IndexResponse:
+    def index(self) -> IndexResponse:
+        """Describe the index as requests that begin now see it."""
         refused = self.refused or self.follower.refused
-        return describe(self.engine.view, self._args, None if refused is None else without_folders(refused))
+        described = describe(self.engine.view, self.args, None if refused is None else without_folders(refused))
+        served = self._audit.recall
+        if served is None:
+            return described
+        advice = [*described.drift.advice, *recall_advice(served, described.recall)]
+        shown, drift = RecallServed(**asdict(served)), described.drift.model_copy(update={"advice": advice})
+        return described.model_copy(update={"recall_served": shown, "drift": drift})
 
-    def _nodes(self) -> tuple[NodeTable, int]:
-        """The nodes of the tree, read when a request first needs those of a version, and the version's number."""
+    def versions(self, before: int | None, count: int) -> list[Manifest]:
+        """Read some versions before a number (None: all), the newest first."""
+        return newest_first(self.follower.root, before, count)
+
+    def nodes(self) -> tuple[NodeTable, int]:
+        """Return the nodes of the tree, read when a request first needs those of a version, and its number."""
         leaf_map = self.engine.view.leaf_map
         if self._read is None or self._read[0] is not leaf_map:
             self._read = leaf_map, NodeTable.of(leaf_map)

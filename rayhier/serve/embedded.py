@@ -31,6 +31,7 @@ from rayhier.serve.backend.version import Version
 from rayhier.serve.backend.writer import Writers
 from rayhier.serve.config import LOOPBACK
 from rayhier.serve.errors import LostError
+from rayhier.serve.http.api import api
 from rayhier.serve.http.protocol import LimitedProtocol
 from rayhier.serve.metrics import Prometheus
 from rayhier.serve.threads import begin
@@ -154,7 +155,7 @@ class Embedded:
         return [self.watch(), self.follow(), *folds]
 
     def app(self) -> FastAPI:
-        app = self._served.app(self._writers, follows=self._now.spec.search.how != "level")
+        app = api(self._served, self._writers, follows=self._now.spec.search.how != "level")
 
         @app.get("/metrics", include_in_schema=False)
         async def metrics() -> Response:

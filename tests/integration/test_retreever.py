@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -166,10 +167,11 @@ def served(work: Path, searcher: Snapshot) -> tuple[Engine, list[Near], TestClie
     counts, leaf_map = np.array(manifest.counts), leaf_map_of(work)
     seen = Seen(manifest.model, manifest.version, manifest.log)
     engine = Engine(View(searcher.model, groups, rules, manifest.documents, counts, seen, version, leaf_map))
-    nodes = NodeTable.of(leaf_map), manifest.version
-    described = partial(describe, engine.view, args)
-    app = api(args, engine, described, lambda: nodes, Tokens(None), versions=lambda *_: [manifest])
-    return engine, groups, TestClient(app)
+    nodes, index = (NodeTable.of(leaf_map), manifest.version), partial(describe, engine.view, args)
+    parts: Any = SimpleNamespace(
+        args=args, engine=engine, tokens=Tokens(None), metrics=None, index=index, nodes=lambda: nodes
+    )
+    return engine, groups, TestClient(api(parts))
 
 
 def test_a_level_is_served_as_the_searcher_finds(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -183,13 +184,19 @@ NODES = NodeTable(
 """Nine leaves below three nodes, the last of which has no documents, for the index `INDEX`."""
 
 
-def app_of(engine, limits=LIMITS, tokens=None, index=INDEX, rules=RULES, nodes=NODES, **options):
-    """The HTTP application over an engine, an index and its rules, within some limits; `options` may be `ServeArgs`."""
+def app_of(engine, limits=LIMITS, tokens=None, index=INDEX, rules=RULES, writer=None, **more):
+    """The HTTP application over an engine, an index and its rules, within some limits; `more` are `ServeArgs`."""
     engine.view = replace(engine.view, rules=replace(rules, limits=limits))
-    options.setdefault("versions", lambda before, count: VERSIONS[before is not None :][:count])
-    named = {name: options.pop(name) for name in ServeArgs.model_fields if name in options}
-    args = ServeArgs(workdir="none", limits=limits, **named)
-    return api(args, engine, lambda: index, lambda: (nodes, index.version), tokens or Tokens(None), **options)
+    served = SimpleNamespace(
+        args=ServeArgs(workdir="none", limits=limits, **more),
+        engine=engine,
+        tokens=tokens or Tokens(None),
+        metrics=None,
+        index=lambda: index,
+        nodes=lambda: (NODES, index.version),
+        versions=lambda before, count: VERSIONS[before is not None :][:count],
+    )
+    return api(served, writer)
 
 
 def ruled(rules=RULES, **search):
