@@ -9,6 +9,7 @@ to another address is not followed, since a token belongs to one server: it is a
 
 import asyncio
 import contextlib
+import itertools
 import json
 import math
 import operator
@@ -17,7 +18,7 @@ import re
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
@@ -75,8 +76,8 @@ Given = ParamSpec("Given")
 Method = TypeVar("Method", bound=Callable[..., Any])
 Answer = httpx2.Response | httpx2.HTTPError
 """The outcome of a request: the server's answer, or the reason why there is none."""
-Exchange = Generator[httpx2.Request | float, Answer | None, T]
-"""Generator that yields requests to send and seconds to wait, is sent requests' outcomes, and returns the answer."""
+Answering = Callable[[httpx2.Request], Coroutine[Any, Any, Answer]]
+Pausing = Callable[[float], Coroutine[Any, Any, None]]
 
 
 class SearchOptions(TypedDict, total=False):
@@ -125,23 +126,23 @@ class _Server:
                 raise ValueError("token: got what no server takes; allowed: printable ASCII characters, no spaces")
             self._headers["Authorization"] = f"Bearer {token}"
 
-    def exchange(self, call: _Call[T]) -> Exchange[T]:
+    async def send(self, call: _Call[T], answering: Answering, pausing: Pausing) -> T:
         """Send a request until it is answered, or no retry is left. ApiError if no answer can be read."""
         content = None if call.body is None else json.dumps(call.body).encode()
         method = "GET" if call.body is None else call.method
         headers = self._headers | ({} if call.key is None else {"Idempotency-Key": call.key})
-        for retry in range(self._retries + 1):
+        for retry in itertools.count():
             request = httpx2.Request(method, self.url + call.path, content=content, headers=headers)
             if call.key is not None:
                 request.extensions = {"timeout": self._write_timeout}
-            answer = yield request
+            answer = await answering(request)
             try:
                 return _read(call, self.url, answer)
             except ApiError as error:
                 seconds = _pause(error, answer, retry)
                 if seconds is None or retry == self._retries:
                     raise
-            yield seconds
+            await pausing(seconds)
         raise AssertionError("the last try returns or raises")
 
     def search(
@@ -330,24 +331,23 @@ class Client:
     rollback = _sent(_Server.rollback)
 
     def _send(self, call: _Call[T]) -> T:
-        exchange = self._server.exchange(call)
-        step = next(exchange)
         try:
-            while True:
-                if isinstance(step, httpx2.Request):
-                    step = exchange.send(self._answer(step))
-                else:
-                    time.sleep(step)
-                    step = next(exchange)
+            self._server.send(call, self._answer, _sleep).send(None)
         except StopIteration as end:
             answer: T = end.value
             return answer
+        raise AssertionError("nothing waits but what returns at once")
 
-    def _answer(self, request: httpx2.Request) -> Answer:
+    async def _answer(self, request: httpx2.Request) -> Answer:
+        """Return the outcome of a request; nothing is awaited, so that no loop is needed."""
         try:
             return self._http.send(request)
         except httpx2.HTTPError as error:
             return error
+
+
+async def _sleep(seconds: float) -> None:
+    time.sleep(seconds)
 
 
 class AsyncClient:
@@ -384,18 +384,7 @@ class AsyncClient:
     rollback = _awaited(_Server.rollback)
 
     async def _send(self, call: _Call[T]) -> T:
-        exchange = self._server.exchange(call)
-        step = next(exchange)
-        try:
-            while True:
-                if isinstance(step, httpx2.Request):
-                    step = exchange.send(await self._answer(step))
-                else:
-                    await asyncio.sleep(step)
-                    step = next(exchange)
-        except StopIteration as end:
-            answer: T = end.value
-            return answer
+        return await self._server.send(call, self._answer, asyncio.sleep)
 
     async def _answer(self, request: httpx2.Request) -> Answer:
         try:
@@ -567,7 +556,7 @@ def _pause(error: ApiError, answer: Answer | None, retry: int) -> float | None:
     return pause * random.uniform(1, 1.5)  # noqa: S311
 
 
-def _read(call: _Call[T], url: str, answer: Answer | None) -> T:
+def _read(call: _Call[T], url: str, answer: Answer) -> T:
     """Parse the answer to a request. ApiError where there is none, or this version of the client cannot read it."""
     if isinstance(answer, httpx2.Response):
         if not answer.is_success:

@@ -278,7 +278,11 @@ def test_a_connection_that_is_cut_is_made_again_and_one_that_is_late_is_not(monk
     outcomes = [module.httpx2.ConnectError("refused"), module.httpx2.ReadError("cut")]
     answer = module.httpx2.Response(200, json=FULL)
     client = Client("http://here", retries=2)
-    monkeypatch.setattr(Client, "_answer", lambda _, request: outcomes.pop(0) if outcomes else answer)
+
+    async def answered(*_):
+        return outcomes.pop(0) if outcomes else answer
+
+    monkeypatch.setattr(Client, "_answer", answered)
     assert client.search("oak").version == 1
     assert len(pauses) == 2
     outcomes.append(module.httpx2.ReadTimeout("late"))
