@@ -23,10 +23,9 @@ from rayhier.search.snapshot import Seen
 from rayhier.serve.application import Application, check_index
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.changes import Written
-from rayhier.serve.backend.cross_encoder import CrossEncoderReplica
-from rayhier.serve.backend.follower import Newest
-from rayhier.serve.backend.following import HELD_SECONDS, WRITER, Following, Readers
-from rayhier.serve.backend.groups import ShardRange
+from rayhier.serve.backend.cross_encoder import PING_SECONDS, CrossEncoderReplica
+from rayhier.serve.backend.engine import ShardRange
+from rayhier.serve.backend.follower import HELD_SECONDS, WRITER, Following, Newest, Readers
 from rayhier.serve.backend.handles import ScorerHandle, ShardHandle, WriterHandle
 from rayhier.serve.backend.publishing import RolledBack
 from rayhier.serve.backend.shards import ShardGroup
@@ -50,9 +49,6 @@ CPUS_OF_TWO = 4
 """Least number of CPUs of a cluster that runs two ingresses."""
 DRAINS = 5.0
 """Seconds, beyond those of a request, in which a stopped replica may finish its work."""
-RERANKER_PING = 5.0
-"""Seconds that the cross-encoder may take for a ping, which waits for the pairs that it is reading; after these it
-counts as lost."""
 WRITER_LATE, WRITER_ALIVE = 2.0, 4.0
 """Seconds after which a call of the Writer, which holds some for a while, is late, and for a sign of its life."""
 AGAIN_SECONDS = 0.5
@@ -144,7 +140,7 @@ class Ingress:
         shards = shard_handles(args, parts, handles)
         scorer = None
         if reranker is not None:
-            scorer = ScorerHandle(RERANKER, reranker, ping_seconds=RERANKER_PING, late_seconds=RERANKER_PING)
+            scorer = ScorerHandle(RERANKER, reranker, ping_seconds=PING_SECONDS, late_seconds=PING_SECONDS)
         if writer is not None:
             version, _ = Version.newest(version.workdir)
         self._served = Application(args, version, parts, shards, scorer, RayInstruments())

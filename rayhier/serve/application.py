@@ -13,10 +13,9 @@ from rayhier.search.request.calibration import calibration_of
 from rayhier.search.request.request import SearchLimits, rules_of
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.audit import Audit
-from rayhier.serve.backend.engine import Engine, View
+from rayhier.serve.backend.cross_encoder import PairScores, Reranking
+from rayhier.serve.backend.engine import AT_ONCE, Engine, Group, ShardRange, Shards, View
 from rayhier.serve.backend.follower import Follower
-from rayhier.serve.backend.groups import AT_ONCE, Group, ShardRange, Shards
-from rayhier.serve.backend.reranker import PairScores, Reranking
 from rayhier.serve.backend.version import Version, split
 from rayhier.serve.backend.writer import Writer
 from rayhier.serve.errors import without_folders

@@ -55,8 +55,9 @@ from rayhier.serve.http.models import (
     SearchResponse,
     VersionsResponse,
     WrittenResponse,
+    pack,
+    unpack,
 )
-from rayhier.serve.http.packed import pack, unpack
 from rayhier.spec.search import Mode
 
 ANSWER_SHOWN = 200

@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from rayhier.arrays import Floats, Ints
-from rayhier.dataset.ranking import ID
+from rayhier.dataset.ranking import ID, Ranking, split
 from rayhier.search.request.answer import Answer, answers
 from rayhier.search.request.model import Model
 from rayhier.search.request.request import NO_CROSS_ENCODER, Queries, Request, Rules, SearchLimits, rules_of
@@ -38,10 +38,8 @@ from rayhier.search.retrieve import (
 )
 from rayhier.search.segment.stored import Listing, Lookup, Stored, documents
 from rayhier.search.snapshot import Seen
-from rayhier.serve.backend.admission import Admission
-from rayhier.serve.backend.batching import Batches
-from rayhier.serve.backend.groups import Group
-from rayhier.serve.backend.reranker import Reranking, open_versions_reranker
+from rayhier.serve.backend.cross_encoder import Reranking, open_versions_reranker
+from rayhier.serve.backend.queues import Admission, Batches
 from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import ApiError, LostError, unanswered
 from rayhier.serve.metrics import Metrics
@@ -54,6 +52,65 @@ QUERY = 256
 """Characters that count as one query. A longer text counts as several, as it takes longer to encode."""
 PART = 64
 """Queries, counted in this way, after which other requests get their turn while a request's texts are encoded."""
+AT_ONCE = 2
+"""Most scans that a group makes at a time, where requests are scanned together."""
+
+
+@dataclass(frozen=True)
+class ShardRange:
+    name: str
+    leaves: range
+
+
+class Shards(Protocol):
+    """Interface of a group's shards, in this process or in deployments. LostError if they do not answer in time."""
+
+    async def read(self, work: Reading, seen: Seen) -> Any: ...
+
+    async def open(self, number: int) -> None:
+        """Open a version too, in all replicas of the group."""
+
+    async def answers(self) -> bool: ...
+
+
+class Group:
+    """A range of leaves and their shards; scans of several requests are gathered into batches."""
+
+    def __init__(
+        self,
+        part: ShardRange,
+        shards: Shards,
+        together: int = 64,
+        at_once: int = AT_ONCE,
+        metrics: Metrics | None = None,
+    ) -> None:
+        """Scan for at most `together` queries at once, with at most `at_once` such scans at a time."""
+        self.name, self.leaves, self._shards = part.name, part.leaves, shards
+        self._batches: Batches[tuple[Scan, Seen], Ranking] = Batches(self._scanned, together, "scan", metrics, at_once)
+
+    async def read(self, work: Reading, seen: Seen) -> Any:
+        """Do a piece of a search's work in the group's leaves. LostError if no answer comes.
+
+        Scans that arrive while others are at work are made together if their `k`, their beam and what they see are
+        equal.
+        """
+        if not isinstance(work, Scan):
+            return await self._shards.read(work, seen)
+        # A scan with a filter is made alone: two with equal filters seldom arrive together.
+        key = work.k, work.leaves_QB.shape[1], work.needs, seen, None if work.where is None else object()
+        ranking, _ = await self._batches((work, seen), len(work.query_QM), key)
+        return ranking
+
+    async def answers(self) -> bool:
+        return await self._shards.answers()
+
+    async def _scanned(self, pieces: Sequence[tuple[Scan, Seen]]) -> list[Ranking]:
+        scans, seen = [scan for scan, _ in pieces], pieces[0][1]
+        query_QM, leaves_QB = (
+            np.concatenate([getattr(scan, name) for scan in scans]) for name in ("query_QM", "leaves_QB")
+        )
+        ranking: Ranking = await self._shards.read(replace(scans[0], query_QM=query_QM, leaves_QB=leaves_QB), seen)
+        return split(ranking, [len(scan.query_QM) for scan in scans])
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from rayhier.arrays import Floats
 from rayhier.search.retrieve import Reading
 from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.changes import Written
+from rayhier.serve.backend.follower import SECONDS as READER_SECONDS
 from rayhier.serve.backend.follower import Newest
-from rayhier.serve.backend.following import SECONDS as READER_SECONDS
 from rayhier.serve.backend.publishing import RolledBack
 from rayhier.serve.errors import ApiError, LostError, overloaded
 from rayhier.serve.threads import begin

@@ -32,7 +32,7 @@ from rayhier.serve.application import Application
 from rayhier.serve.args import WriteLimits
 from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.engine import Answers, Engine
-from rayhier.serve.backend.following import Following
+from rayhier.serve.backend.follower import Following
 from rayhier.serve.backend.writer import Writers
 from rayhier.serve.errors import RETRY, ApiError, invalid, unanswered
 from rayhier.serve.http.body import json_route, most_values

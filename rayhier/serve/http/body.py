@@ -20,7 +20,7 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
 from rayhier.serve.args import RequestLimits
-from rayhier.serve.backend.admission import Shares
+from rayhier.serve.backend.queues import Shares
 from rayhier.serve.errors import ApiError, invalid
 from rayhier.serve.http.models import NAME_SHOWN
 

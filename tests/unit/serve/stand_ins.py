@@ -19,10 +19,10 @@ from rayhier.search.segment.stored import Lookup, Stored
 from rayhier.search.snapshot import Seen
 from rayhier.serve.application import check_index
 from rayhier.serve.args import RequestLimits, ServeArgs
-from rayhier.serve.backend.admission import Admission
 from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.engine import Answers, Engine, View
 from rayhier.serve.backend.publishing import RolledBack
+from rayhier.serve.backend.queues import Admission
 from rayhier.serve.backend.shards import ShardGroup
 from rayhier.serve.errors import LostError
 from rayhier.serve.http.api import api

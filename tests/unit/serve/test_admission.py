@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from rayhier.serve.backend.admission import CALM, QUEUED, STANDING, Admission
+from rayhier.serve.backend.queues import CALM, QUEUED, STANDING, Admission
 from rayhier.serve.errors import ApiError
 
 

@@ -5,7 +5,7 @@ import contextvars
 
 import pytest
 
-from rayhier.serve.backend.batching import Batches
+from rayhier.serve.backend.queues import Batches
 from rayhier.serve.errors import ApiError
 
 

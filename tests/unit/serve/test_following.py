@@ -13,7 +13,7 @@ from rayhier.serve import app
 from rayhier.serve.app import Ingress, WriterReplica
 from rayhier.serve.application import check_index
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.backend import following as following_module
+from rayhier.serve.backend import follower as following_module
 from rayhier.serve.backend import handles as handles_module
 from rayhier.serve.backend.shards import LocalShards
 from rayhier.serve.errors import ApiError

@@ -8,7 +8,7 @@ import pytest
 
 from rayhier.dataset.ranking import Ranking
 from rayhier.search.retrieve import Scan
-from rayhier.serve.backend.groups import Group, ShardRange
+from rayhier.serve.backend.engine import Group, ShardRange
 from rayhier.spec.filter import Bound
 
 from .stand_ins import SEEN

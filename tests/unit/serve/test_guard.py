@@ -8,7 +8,7 @@ import pytest
 
 from rayhier.search.snapshot import Seen
 from rayhier.serve.args import RequestLimits
-from rayhier.serve.backend.admission import Admission
+from rayhier.serve.backend.queues import Admission
 from rayhier.serve.errors import overloaded
 from rayhier.serve.http.guard import Guard
 from rayhier.serve.http.tokens import Tokens

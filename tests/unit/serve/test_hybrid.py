@@ -8,7 +8,7 @@ import pytest
 
 from rayhier.search.rerank import Reranker
 from rayhier.search.snapshot import Snapshot
-from rayhier.serve.backend.reranker import Reranking
+from rayhier.serve.backend.cross_encoder import Reranking
 from rayhier.spec.filter import parse
 from rayhier.spec.search import Rerank
 

@@ -8,9 +8,9 @@ import pytest
 from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import RERANKER
 from rayhier.search.snapshot import Snapshot
-from rayhier.serve.backend import reranker as reranking
-from rayhier.serve.backend.admission import Admission
-from rayhier.serve.backend.reranker import Reranking
+from rayhier.serve.backend import cross_encoder as reranking
+from rayhier.serve.backend.cross_encoder import Reranking
+from rayhier.serve.backend.queues import Admission
 from rayhier.serve.errors import ApiError, LostError
 from rayhier.spec.search import Rerank
 
