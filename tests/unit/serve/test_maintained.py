@@ -15,8 +15,8 @@ MORE = [f"{TEXTS[n % 40]} {n}" for n in range(400)]
 
 
 @pytest.fixture
-def work(tmp_path, tiny_model, write_map):
-    return make_published(tmp_path / "work", tiny_model, write_map, router_type="learned_ivf")
+def work(tmp_path, tiny_model):
+    return make_published(tmp_path / "work", tiny_model, router_type="learned_ivf")
 
 
 @pytest.fixture(params=[1, 3], ids=["one group", "three groups"])

@@ -30,18 +30,18 @@ SHORT = {"limits": {"seconds": 1.0}, "shard_seconds": 0.5, "reranker_seconds": 0
 
 
 @pytest.fixture
-def work(tmp_path, tiny_model, write_map):
-    return make_published(tmp_path / "work", tiny_model, write_map)
+def work(tmp_path, tiny_model):
+    return make_published(tmp_path / "work", tiny_model)
 
 
 @pytest.fixture
-def train_again(work, tiny_model, write_map):
+def train_again(work, tiny_model):
     """Publish another model, a rotation of the first one's vectors and more, and its index, and make them current."""
 
     def trained(**more):
         head = np.linalg.qr(unit(3, M, M))[0] + 0.5 * unit(4, M, M) - np.eye(M)
         named = {"model": OTHER_MODEL, "index": OTHER_INDEX, "before": INDEX}
-        make_published(work, tiny_model, write_map, head=head.astype(np.float32), **named | more)
+        make_published(work, tiny_model, head=head.astype(np.float32), **named | more)
         return current.read(work)
 
     return trained
