@@ -1,6 +1,7 @@
 """A workdir with a published model and index, made without Ray: two leaves a document, three shards."""
 
 import shutil
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ from rayhier.spec import JobSpec
 from rayhier.storage import current, schemas
 
 from ...toys import publish
+from .server import Server
 from .stand_ins import Canned, app_of
 
 N, L = 120, 9
@@ -78,9 +80,28 @@ def published(tmp_path_factory, tiny_model):
 
 
 @pytest.fixture
-def damageable(published, tmp_path):
+def work(published, tmp_path):
     """A copy that a test may change."""
-    return shutil.copytree(published, tmp_path / "work")
+    return Path(shutil.copytree(published, tmp_path / "work"))
+
+
+@pytest.fixture
+def open_server(work, tmp_path):
+    """`open_server()`: a server of that copy, which writes unless its kind is `Reads`."""
+    servers = []
+
+    def opened(kind=Server, **args):
+        servers.append(kind(work, tmp_path, **args))
+        return servers[-1]
+
+    yield opened
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture(params=[1, 3], ids=["one group", "three groups"])
+def server(open_server, request):
+    return open_server(shard_groups=request.param)
 
 
 @pytest.fixture

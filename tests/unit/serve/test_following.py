@@ -2,9 +2,7 @@
 
 import asyncio
 import contextlib
-import shutil
 import time
-from pathlib import Path
 
 import pytest
 
@@ -114,9 +112,8 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(published, tmp_path, monkeypatch):
+def cluster(work, tmp_path, monkeypatch):
     """`cluster()`: an asynchronous block with a running `Cluster`, whose ingresses lose their leave soon."""
-    work = Path(shutil.copytree(published, tmp_path / "work"))
 
     def near(args, parts, _):
         version, _, _ = check_index(args)

@@ -22,16 +22,11 @@ from rayhier.storage.writer_lease import LeaseRecord
 
 from ...draws import unit
 from .conftest import INDEX, MODEL, OTHER_INDEX, OTHER_MODEL, TEXTS, N, make_published
+from .server import OPEN, READ, Reads, Server, doc
 from .stand_ins import ask, engine_of, near_groups
-from .test_writer import OPEN, READ, Server, doc
 
 M = 32
 SHORT = {"limits": {"seconds": 1.0}, "shard_seconds": 0.5, "reranker_seconds": 0.5}
-
-
-@pytest.fixture
-def work(tmp_path, tiny_model):
-    return make_published(tmp_path / "work", tiny_model)
 
 
 @pytest.fixture
@@ -45,25 +40,6 @@ def train_again(work, tiny_model):
         return current.read(work)
 
     return trained
-
-
-@pytest.fixture
-def open_server(work, tmp_path):
-    servers = []
-
-    def opened(kind=Server, **args):
-        servers.append(kind(work, tmp_path, **args))
-        return servers[-1]
-
-    yield opened
-    for server in servers:
-        server.close()
-
-
-class Reads(Server):
-    """A server that does not write."""
-
-    writes = False
 
 
 def look(server):
