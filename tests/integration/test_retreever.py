@@ -5,11 +5,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,25 +16,19 @@ from safetensors.numpy import load_file
 
 from rayhier import run
 from rayhier.index import __main__ as index
-from rayhier.index.nodes import NodeTable
 from rayhier.inspect import __main__ as inspect
 from rayhier.search import __main__ as search
 from rayhier.search.request.model import Model
-from rayhier.search.retrieve import Flat, Reading, Words
-from rayhier.search.snapshot import Seen, Snapshot
-from rayhier.serve.application import check_index, describe
-from rayhier.serve.args import ServeArgs
-from rayhier.serve.backend.engine import Engine, View
-from rayhier.serve.backend.shards import ShardGroup
-from rayhier.serve.errors import LostError
-from rayhier.serve.http.api import api
-from rayhier.serve.http.tokens import Tokens
+from rayhier.search.snapshot import Snapshot
+from rayhier.serve.args import RequestLimits
+from rayhier.serve.backend.engine import Engine
 from rayhier.spec import InputError
 from rayhier.storage import current, files
 from rayhier.storage.files import seal
 from rayhier.storage.leaf_map import LeafMap
 
 from ..conftest import leaf_map_of, write_spec
+from ..unit.serve.stand_ins import Near, app_of, engine_of, near_groups
 from .in_process import make
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -138,40 +128,16 @@ def test_a_tree_over_tokens(attentive: Path, tiny_model: Path) -> None:
     assert all((base[name] == kept[name]).all() for name in kept)
     answers = Snapshot.open(work).search(texts(attentive, 20), k=3)
     assert sum(answer.hits[0].id == f"d{number}" for number, answer in enumerate(answers)) >= 18
-
-
-@dataclass
-class Near:
-    """A shard group in this process, which may be lost."""
-
-    name: str
-    leaves: range
-    shards: ShardGroup
-    gone: bool = False
-
-    async def read(self, work: Reading, seen: Seen) -> Any:
-        assert isinstance(work, Flat | Words), "a level is searched, no leaves"
-        if self.gone:
-            raise LostError(self.name)
-        return await self.shards.read(work, seen)
-
-    async def answers(self) -> bool:
-        return not self.gone
+    *_, client = served(work, Snapshot.open(work))
+    one = client.post("/v1/search", json={"query": texts(attentive, 1)[0], "k": 3}).json()
+    assert [result["id"] for result in one["results"]] == [hit.id for hit in answers[0].hits]
 
 
 def served(work: Path, searcher: Snapshot) -> tuple[Engine, list[Near], TestClient]:
     """Engine, groups and HTTP interface of an index."""
-    version, manifest, parts = check_index(args := ServeArgs(workdir=str(work), shard_groups=3))
-    groups = [Near(part.name, part.leaves, ShardGroup(version, part.leaves)) for part in parts]
-    rules = replace(searcher.rules, groups=len(groups), limits=args.limits)
-    counts, leaf_map = np.array(manifest.counts), leaf_map_of(work)
-    seen = Seen(manifest.model, manifest.version, manifest.log)
-    engine = Engine(View(searcher.model, groups, rules, manifest.documents, counts, seen, version, leaf_map))
-    nodes, index = (NodeTable.of(leaf_map), manifest.version), partial(describe, engine.view, args)
-    parts: Any = SimpleNamespace(
-        args=args, engine=engine, tokens=Tokens(None), metrics=None, index=index, nodes=lambda: nodes
-    )
-    return engine, groups, TestClient(api(parts))
+    groups = near_groups(work, 3)
+    engine = engine_of(searcher, groups)
+    return engine, groups, TestClient(app_of(engine, RequestLimits(), rules=engine.view.rules))
 
 
 def test_a_level_is_served_as_the_searcher_finds(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,9 +268,8 @@ def test_a_spoilt_sidecar_is_named(
         *([] if damage == "none" else [refused(index.main, "verify", work)]),
     ]
     assert not list(work.glob("evaluate/*/record.json"))
-    version, _, parts = check_index(ServeArgs(workdir=str(work), shard_groups=2))
     with pytest.raises(InputError) as caught:
-        ShardGroup(version, parts[1].leaves)
+        near_groups(work, 2)
     for line in (*said, str(caught.value)):
         assert re.search(BESIDE[damage], line)
     unread = r"nodes\.parquet: cannot be read: " if damage in ("changed", "missing") else BESIDE[damage]

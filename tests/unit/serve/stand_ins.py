@@ -239,16 +239,6 @@ class Near:
         return not self.gone
 
 
-class Here:
-    """What a reader of this process reads, as a shard group gives it."""
-
-    def __init__(self, reader):
-        self._reader = reader
-
-    async def read(self, work, seen):
-        return self._reader.read(work)
-
-
 def near_groups(workdir, count):
     """The shard groups of a published index, in this process."""
     version, _, parts = check_index(ServeArgs(workdir=str(workdir), shard_groups=count))
