@@ -27,7 +27,6 @@ from rayhier.serve.backend.cross_encoder import PING_SECONDS, CrossEncoderReplic
 from rayhier.serve.backend.engine import ShardRange
 from rayhier.serve.backend.follower import HELD_SECONDS, WRITER, Following, Newest, Readers
 from rayhier.serve.backend.handles import ScorerHandle, ShardHandle, WriterHandle
-from rayhier.serve.backend.publishing import RolledBack
 from rayhier.serve.backend.shards import ShardGroup
 from rayhier.serve.backend.version import Version
 from rayhier.serve.backend.writer import Writer
@@ -39,7 +38,6 @@ from rayhier.serve.metrics import COUNTERS, GAUGES, HISTOGRAMS
 from rayhier.serve.threads import begin
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import Manifest
-from rayhier.storage.writer_lease import clock
 
 PASSED_ON = 10_000
 """Requests that Ray Serve passes to a replica at a time: an ingress refuses requests itself, with errors in its own
@@ -53,7 +51,7 @@ WRITER_LATE, WRITER_ALIVE = 2.0, 4.0
 """Seconds after which a call of the Writer, which holds some for a while, is late, and for a sign of its life."""
 AGAIN_SECONDS = 0.5
 """Seconds between two tries to take the lease, which an earlier Writer may have."""
-T = TypeVar("T", Written, RolledBack)
+T = TypeVar("T", Written, Newest)
 log = logging.getLogger("ray.serve")
 
 
@@ -194,16 +192,17 @@ class WriterReplica:
     async def delete(self, ids: Sequence[str], key: str, body: str) -> Written | ApiError:
         return await self._answered(lambda writer: writer.delete(ids, key, body))
 
-    async def rollback(self, number: int, key: str) -> RolledBack | ApiError:
+    async def rollback(self, number: int, key: str) -> Newest | ApiError:
         return await self._answered(lambda writer: writer.publisher.rollback(number, key))
 
     async def newest(self, reader: str, seen: Seen) -> Newest:
         """Return what requests see to a reader, which says what its own see; waits a while for something new."""
         _, readers = self._writing()
         readers.called(reader, seen)
-        until = clock() + HELD_SECONDS
-        while self._served.follower.seen == seen and clock() < until:
-            await readers.wait(until)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HELD_SECONDS):
+                while self._served.follower.seen == seen:
+                    await self._served.engine.changed()
         return self._served.follower.newest
 
     async def ping(self) -> None:
@@ -237,7 +236,6 @@ class WriterReplica:
         except BaseException:
             writer.close()
             raise
-        self._served.follower.changed = readers.changed
         return writer, readers
 
     def _writing(self) -> tuple[Writer, Readers]:

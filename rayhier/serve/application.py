@@ -110,14 +110,49 @@ class Application:
 
     def index(self) -> IndexResponse:
         """Describe the index as requests that begin now see it."""
-        refused = self.refused or self.follower.refused
-        described = describe(self.engine.view, self.args, None if refused is None else without_folders(refused))
-        served = self._audit.recall
-        if served is None:
-            return described
-        advice = [*described.drift.advice, *recall_advice(served, described.recall)]
-        shown, drift = RecallServed(**asdict(served)), described.drift.model_copy(update={"advice": advice})
-        return described.model_copy(update={"recall_served": shown, "drift": drift})
+        view = self.engine.view
+        version, manifest, model, rules = view.version, view.leaf_map.manifest, view.model, view.rules
+        chosen, spec, reranking = model.chosen, version.now.spec, version.now.spec.search.reranking
+        stats, served, refused = Stats.of(manifest, spec), self._audit.recall, self.refused or self.follower.refused
+        recall = None if chosen is None else chosen.recall
+        return IndexResponse(
+            name=spec.name,
+            version=version.number,
+            log=view.seen.log,
+            index=version.now.artifacts["index"],
+            model=manifest.model,
+            refused=None if refused is None else without_folders(refused),
+            router=spec.router.type,
+            documents=view.documents,
+            leaves=manifest.leaves,
+            leaves_per_document=manifest.leaves_per_document,
+            shards=len(manifest.shards),
+            groups=[group.name for group in view.groups],
+            dimension=manifest.dimension,
+            similarity=spec.encoder.similarity,
+            precision=str(model.text_encoder.dtype).removeprefix("torch."),
+            fields=dict(spec.corpus.field_types),
+            k=spec.search.k,
+            rerank=spec.search.rerank.type,
+            budget=0 if reranking is None else reranking.budget,
+            pool=None if reranking is None else reranking.pool,
+            how=spec.search.how,
+            mode=rules.usual_mode,
+            modes=list(rules.modes),
+            weight=spec.search.hybrid.chosen if rules.words and spec.search.hybrid.fuse == "sum" else None,
+            beam=spec.search.leaves_visited(manifest.leaves, manifest.rows) if chosen is None else chosen.beam,
+            recall=recall,
+            drift=Drift(
+                imbalance=stats.imbalance,
+                void=stats.void,
+                added=stats.added,
+                log_prob=stats.log_prob,
+                added_log_prob=stats.added_log_prob,
+                advice=[*stats.advice(), *([] if served is None else recall_advice(served, recall))],
+            ),
+            recall_served=None if served is None else RecallServed(**asdict(served)),
+            limits=self.args.limits.model_dump(),
+        )
 
     def versions(self, before: int | None, count: int) -> list[Manifest]:
         """Read some versions before a number (None: all), the newest first."""
@@ -133,48 +168,3 @@ class Application:
 
 def _limits(args: ServeArgs) -> SearchLimits:
     return SearchLimits(**{field.name: getattr(args.limits, field.name) for field in fields(SearchLimits)})
-
-
-def describe(view: View, args: ServeArgs, refused: str | None = None) -> IndexResponse:
-    """Make the answer to `GET /v1/index`; `refused` says why another index, which current.json names, is not served."""
-    version, manifest, model, rules = view.version, view.leaf_map.manifest, view.model, view.rules
-    chosen, spec, reranking = model.chosen, version.now.spec, version.now.spec.search.reranking
-    stats = Stats.of(manifest, spec)
-    return IndexResponse(
-        name=spec.name,
-        version=version.number,
-        log=view.seen.log,
-        index=version.now.artifacts["index"],
-        model=manifest.model,
-        refused=refused,
-        router=spec.router.type,
-        documents=view.documents,
-        leaves=manifest.leaves,
-        leaves_per_document=manifest.leaves_per_document,
-        shards=len(manifest.shards),
-        groups=[group.name for group in view.groups],
-        dimension=manifest.dimension,
-        similarity=spec.encoder.similarity,
-        precision=str(model.text_encoder.dtype).removeprefix("torch."),
-        fields=dict(spec.corpus.field_types),
-        k=spec.search.k,
-        rerank=spec.search.rerank.type,
-        budget=0 if reranking is None else reranking.budget,
-        pool=None if reranking is None else reranking.pool,
-        how=spec.search.how,
-        mode=rules.usual_mode,
-        modes=list(rules.modes),
-        weight=spec.search.hybrid.chosen if rules.words and spec.search.hybrid.fuse == "sum" else None,
-        beam=spec.search.leaves_visited(manifest.leaves, manifest.rows) if chosen is None else chosen.beam,
-        recall=None if chosen is None else chosen.recall,
-        drift=Drift(
-            imbalance=stats.imbalance,
-            void=stats.void,
-            added=stats.added,
-            log_prob=stats.log_prob,
-            added_log_prob=stats.added_log_prob,
-            advice=stats.advice(),
-        ),
-        recall_served=None,
-        limits=args.limits.model_dump(),
-    )

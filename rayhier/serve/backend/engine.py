@@ -335,8 +335,7 @@ class Engine:
             routes = routing()
         else:
             routes = await run_in(self._thread, routing)
-        ends = np.cumsum([len(part) for part in parts]).tolist()
-        return [routes.part(slice(end - len(part), end)) for part, end in zip(parts, ends, strict=True)]
+        return [routes.part(span) for span in _spans(parts)]
 
     async def _encoded(self, requests: Sequence[tuple[Model, Sequence[str]]]) -> list[tuple[Floats, int]]:
         (model, _), parts = requests[0], [texts for _, texts in requests]
@@ -347,9 +346,7 @@ class Engine:
             return encoder.encode_tokens(tokens), [len(ids) for ids in tokens]
 
         vector_NM, sizes = await run_in(self._thread, encode)
-        ends = np.cumsum([len(part) for part in parts]).tolist()
-        spans = [slice(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
-        return [(vector_NM[span], sum(sizes[span])) for span in spans]
+        return [(vector_NM[span], sum(sizes[span])) for span in _spans(parts)]
 
     async def _read(self, work: Work, queries: int, view: View) -> Reply:
         """Send a piece of work to the groups that it concerns; the reply names those that did not answer."""
@@ -376,6 +373,12 @@ class Engine:
             for row in np.flatnonzero(needs[number]).tolist():
                 lost[row].append(view.groups[number].name)
         return Reply(parts, lost)
+
+
+def _spans(parts: Sequence[Queries]) -> list[slice]:
+    """Return where each part lies once all are put together."""
+    ends = np.cumsum([len(part) for part in parts]).tolist()
+    return [slice(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
 
 
 def _size(queries: Queries) -> int:

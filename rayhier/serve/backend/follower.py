@@ -56,7 +56,7 @@ log = logging.getLogger("ray.serve")
 
 @dataclass(frozen=True)
 class Newest:
-    """The newest state of an index that requests may see."""
+    """The newest state of an index that requests may see, or the state that a rollback made."""
 
     seen: Seen
     documents: int
@@ -91,8 +91,6 @@ class Follower:
         """Why the newest version is not served. None: it is, as far as is known."""
         self.applied: Callable[[Change], None] = lambda _: None
         """Function that is called with each change that requests see from then on."""
-        self.changed: Callable[[], None] = lambda: None
-        """Function that is called whenever the view was replaced."""
         self._groups, self._metrics = list(groups), metrics
         self._pins, self._has_left = pins, False
         self._tail = deque[tuple[int, int, int, float]]()
@@ -151,7 +149,7 @@ class Follower:
         hidden = 0 if stored is None else int(pc.sum(pc.equal(stored["rank"], 0)).as_py() or 0)
         seen = Seen(manifest.model, manifest.version, changes[-1].number if changes else manifest.log)
         documents = manifest.documents + _written(changes) - hidden
-        self._show(replace(self.engine.view, documents=documents, seen=seen))
+        self.engine.view = replace(self.engine.view, documents=documents, seen=seen)
         for made in changes:
             self._count(made)
             self.applied(made)
@@ -160,7 +158,7 @@ class Follower:
         """Let requests see the next change, of whose documents some, or their passages, were `there`."""
         documents = self.newest.documents + _written([made]) - there.total()
         seen = replace(self.seen, log=made.number)
-        self._show(replace(self.engine.view, documents=documents, seen=seen))
+        self.engine.view = replace(self.engine.view, documents=documents, seen=seen)
         self._count(made)
         self.applied(made)
 
@@ -229,7 +227,7 @@ class Follower:
         if seen.log < self.seen.log or seen.version < self.seen.version:  # the Writer has yet to see what was read here
             return
         if seen.version == self.seen.version:
-            self._show(replace(self.engine.view, documents=newest.documents, seen=seen))
+            self.engine.view = replace(self.engine.view, documents=newest.documents, seen=seen)
         else:
             opened, pins = await self._in(self._opened, seen.version, self.engine.view)
             self._serve(opened, pins, newest)
@@ -252,13 +250,9 @@ class Follower:
         self._pins = pins
         if self._has_left:
             self._pins.close()
-        self._show(replace(opened, documents=newest.documents, seen=newest.seen))
+        self.engine.view = replace(opened, documents=newest.documents, seen=newest.seen)
         if self._metrics is not None:
             self._metrics.serves(self.manifest.version)
-
-    def _show(self, view: View) -> None:
-        self.engine.view = view
-        self.changed()
 
     def _opened(self, number: int, view: View) -> tuple[View, contextlib.ExitStack]:
         """Open what an engine needs of a version, by the model and settings of a view."""
@@ -343,30 +337,22 @@ class Readers:
         """Begin as a Writer begins: readers of an earlier one may still answer, and see nothing of this one."""
         self._earlier = clock() + SECONDS
         self._readers = dict[str, tuple[Seen, float]]()
-        self._changed = asyncio.Event()
+        self._called = asyncio.Event()
 
     def called(self, name: str, seen: Seen) -> None:
         """Note what the requests of a reader see, which has just called."""
         now = clock()
         self._readers = {other: entry for other, entry in self._readers.items() if entry[1] > now}
         self._readers[name] = seen, now + SECONDS
-        self.changed()
-
-    def changed(self) -> None:
-        """Wake those who wait: a reader has called, or requests of the Writer see something new."""
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    async def wait(self, until: float) -> None:
-        """Wait until something changes, but at most until a time of `writer_lease.clock`."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(until - clock()):
-                await self._changed.wait()
+        self._called.set()
+        self._called = asyncio.Event()
 
     async def see(self, seen: Seen) -> None:
         """Return once the requests of every reader see a state of the index, or it may answer no more."""
         while (until := self._late(seen)) > clock():
-            await self.wait(until)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(until - clock()):
+                    await self._called.wait()
 
     def _late(self, state: Seen) -> float:
         """Return until when a reader may answer whose requests do not see a state of the index."""

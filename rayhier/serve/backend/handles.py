@@ -20,7 +20,6 @@ from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.follower import SECONDS as READER_SECONDS
 from rayhier.serve.backend.follower import Newest
-from rayhier.serve.backend.publishing import RolledBack
 from rayhier.serve.errors import ApiError, LostError, overloaded
 from rayhier.serve.threads import begin
 
@@ -162,7 +161,7 @@ class WriterHandle(DeploymentClient):
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
         return await self._told(key, lambda handle, key: handle.delete.remote(ids, key, body))
 
-    async def rollback(self, number: int, key: str | None = None) -> RolledBack:
+    async def rollback(self, number: int, key: str | None = None) -> Newest:
         return await self._told(key, lambda handle, key: handle.rollback.remote(number, key))
 
     async def newest(self, reader: str, seen: Seen) -> Newest:

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rayhier.index import change
@@ -18,7 +17,7 @@ from rayhier.index.vacuum import vacuum
 from rayhier.model.router import Router
 from rayhier.search.segment.memory import give_back
 from rayhier.search.snapshot import Seen
-from rayhier.serve.backend.follower import Follower
+from rayhier.serve.backend.follower import Follower, Newest
 from rayhier.serve.errors import RETRY, ApiError, LostError, key_reused, unanswered
 from rayhier.serve.threads import begin, run_in, yield_to_others
 from rayhier.spec import InputError, JobSpec
@@ -41,14 +40,6 @@ MAINTAINED, BUSY = 5_000, 0.25
 """Documents that a step reads, so that the log's tail waits for seconds only, and the share of the time that
 steps may take."""
 log = logging.getLogger("ray.serve")
-
-
-@dataclass(frozen=True)
-class RolledBack:
-    """The outcome of a rollback: what a request must see to see it, and the documents of the version."""
-
-    seen: Seen
-    documents: int
 
 
 class Maintenance:
@@ -213,7 +204,7 @@ class Publisher:
             taken = LeafMap.open(current.artifact(workdir, named, "index").root).manifest.log
         vacuum(self._root, keep, taken=taken)
 
-    async def rollback(self, number: int, key: str | None = None) -> RolledBack:
+    async def rollback(self, number: int, key: str | None = None) -> Newest:
         """Publish the content of an older version as the newest one, and serve it; the log's tail is left behind.
 
         ApiError 404 where there is no such version, 409 where it cannot be served, 422 where the key was used for
@@ -221,7 +212,7 @@ class Publisher:
         """
         return await asyncio.shield(begin(self._roll_back(number, key)))
 
-    async def _roll_back(self, number: int, key: str | None) -> RolledBack:
+    async def _roll_back(self, number: int, key: str | None) -> Newest:
         async with self._publishing:
             self._lease.check_moved()
             done: Rollback | None = await run_in(self._fold_thread, self._rolled_back, key)
@@ -246,7 +237,7 @@ class Publisher:
                     message = f"{lost} did not answer; version {made.version} is served once it does"
                     raise unanswered(message) from None
         self._lease.check()
-        return RolledBack(made, documents)
+        return Newest(made, documents)
 
     async def _check_whole(self, number: int) -> None:
         """Raise ApiError where a version is not there, or the groups cannot open it."""

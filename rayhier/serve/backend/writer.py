@@ -18,10 +18,10 @@ import pyarrow as pa
 from rayhier.search.snapshot import Seen
 from rayhier.serve.args import WriteLimits
 from rayhier.serve.backend.changes import Keys, NextChange, WaitingChange, Written, written_of
-from rayhier.serve.backend.follower import Follower
+from rayhier.serve.backend.follower import Follower, Newest
 from rayhier.serve.backend.lease import MovedError, WriteLease
 from rayhier.serve.backend.placement import Placement
-from rayhier.serve.backend.publishing import Publisher, RolledBack
+from rayhier.serve.backend.publishing import Publisher
 from rayhier.serve.errors import RETRY, ApiError, LostError, overloaded, unanswered
 from rayhier.serve.metrics import Metrics
 from rayhier.serve.threads import begin, run_in
@@ -404,7 +404,7 @@ class Writers:
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
         return await self._by(lambda writer: writer.delete(ids, key, body))
 
-    async def rollback(self, number: int, key: str | None = None) -> RolledBack:
+    async def rollback(self, number: int, key: str | None = None) -> Newest:
         """Publish an older version again, as `Publisher.rollback` does. ApiError 409 if another index is served now."""
         try:
             return await self.now.publisher.rollback(number, key)

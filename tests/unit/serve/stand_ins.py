@@ -21,7 +21,7 @@ from rayhier.serve.application import check_index
 from rayhier.serve.args import RequestLimits, ServeArgs
 from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.engine import Answers, Engine, View
-from rayhier.serve.backend.publishing import RolledBack
+from rayhier.serve.backend.follower import Newest
 from rayhier.serve.backend.queues import Admission
 from rayhier.serve.backend.shards import ShardGroup
 from rayhier.serve.errors import LostError
@@ -145,7 +145,7 @@ class CannedWriter:
 
     async def rollback(self, number, key=None):
         self.told.append(("rollback", number, key))
-        return RolledBack(Seen("0123456789ab", 5, 2), 10)
+        return Newest(Seen("0123456789ab", 5, 2), 10)
 
 
 VERSIONS = [
