@@ -1,5 +1,7 @@
 """A workdir with a published model and index, made without Ray: two leaves a document, three shards."""
 
+import asyncio
+import inspect
 import shutil
 from pathlib import Path
 
@@ -17,6 +19,17 @@ from rayhier.storage import current, schemas
 from ...toys import publish
 from .server import Server
 from .stand_ins import Canned, app_of
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run a test that is a coroutine, by its module's `RUN` if there is one."""
+    if not inspect.iscoroutinefunction(pyfuncitem.function):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.function).parameters}
+    getattr(pyfuncitem.module, "RUN", asyncio.run)(pyfuncitem.function(**given))
+    return True
+
 
 N, L = 120, 9
 WORDS = [f"{one}{two}" for one in ("oak", "elm", "fern", "moss") for two in ("", "leaf", "root", "tree", "wood")]

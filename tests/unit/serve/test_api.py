@@ -448,7 +448,7 @@ def test_a_vector_of_another_model_is_refused_where_the_request_names_it(engine,
     assert (len(engine.asked), len(writer.told)) == told
 
 
-def test_those_who_ask_for_readiness_together_share_a_search(monkeypatch):
+async def test_those_who_ask_for_readiness_together_share_a_search(monkeypatch):
     now, asked = [0.0], []
     monkeypatch.setattr(api.time, "monotonic", lambda: now[0])
 
@@ -457,15 +457,12 @@ def test_those_who_ask_for_readiness_together_share_a_search(monkeypatch):
         await asyncio.sleep(0)
         return [f"shards-{len(asked)}"]
 
-    async def main():
-        readiness = api.Readiness(unavailable)
-        assert await asyncio.gather(*(readiness() for _ in range(50))) == [["shards-1"]] * 50
-        now[0] = 0.9
-        assert await readiness() == ["shards-1"]
-        now[0] = 1.0
-        assert await readiness() == ["shards-2"]
-
-    asyncio.run(main())
+    readiness = api.Readiness(unavailable)
+    assert await asyncio.gather(*(readiness() for _ in range(50))) == [["shards-1"]] * 50
+    now[0] = 0.9
+    assert await readiness() == ["shards-1"]
+    now[0] = 1.0
+    assert await readiness() == ["shards-2"]
     assert asked == [0.0, 1.0]
 
 

@@ -35,72 +35,52 @@ async def started(asked, batches, *calls, alone=1):
     return tasks
 
 
-def run(test):
-    async def limited():
-        async with asyncio.timeout(10):
-            await test()
-
-    asyncio.run(limited())
-
-
-def test_only_equal_keys_go_together_and_sizes_have_a_limit():
-    async def test():
-        asked = Asked()
-        batches = Batches(asked, 4)
-        calls = [("first", 1, 0), ("a", 2, 1), ("b", 1, 2), ("c", 2, 1), ("d", 1, 1), ("e", 9, 1)]
-        tasks = await started(asked, batches, *calls)
-        asked.go.set()
-        answers = await asyncio.gather(*tasks)
-        assert [answer for answer, _ in answers] == [f"{name}!" for name, *_ in calls]
-        assert asked.batches == [["first"], ["a", "c"], ["b"], ["d"], ["e"]]
-
-    run(test)
+async def test_only_equal_keys_go_together_and_sizes_have_a_limit():
+    asked = Asked()
+    batches = Batches(asked, 4)
+    calls = [("first", 1, 0), ("a", 2, 1), ("b", 1, 2), ("c", 2, 1), ("d", 1, 1), ("e", 9, 1)]
+    tasks = await started(asked, batches, *calls)
+    asked.go.set()
+    answers = await asyncio.gather(*tasks)
+    assert [answer for answer, _ in answers] == [f"{name}!" for name, *_ in calls]
+    assert asked.batches == [["first"], ["a", "c"], ["b"], ["d"], ["e"]]
 
 
-def test_an_error_reaches_the_callers_of_its_batch_alone():
-    async def test():
-        asked = Asked()
-        batches = Batches(asked, 10)
-        tasks = await started(asked, batches, ("a", 1, 0), ("bad", 1, 1), ("b", 1, 1), ("c", 1, 2))
-        asked.go.set()
-        answers = await asyncio.gather(*tasks, return_exceptions=True)
-        assert answers[0][0] == "a!"
-        assert [str(error) for error in answers[1:3]] == ["bad question"] * 2
-        assert answers[3][0] == "c!"
-
-    run(test)
+async def test_an_error_reaches_the_callers_of_its_batch_alone():
+    asked = Asked()
+    batches = Batches(asked, 10)
+    tasks = await started(asked, batches, ("a", 1, 0), ("bad", 1, 1), ("b", 1, 1), ("c", 1, 2))
+    asked.go.set()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert answers[0][0] == "a!"
+    assert [str(error) for error in answers[1:3]] == ["bad question"] * 2
+    assert answers[3][0] == "c!"
 
 
-def test_a_caller_that_is_gone_is_not_asked_for():
-    async def test():
-        asked = Asked()
-        batches = Batches(asked, 10)
-        tasks = await started(asked, batches, ("a",), ("b",), ("c",))
-        tasks[1].cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await tasks[1]
-        asked.go.set()
-        assert [(await task)[0] for task in (tasks[0], tasks[2])] == ["a!", "c!"]
-        assert asked.batches == [["a"], ["c"]]
-
-    run(test)
+async def test_a_caller_that_is_gone_is_not_asked_for():
+    asked = Asked()
+    batches = Batches(asked, 10)
+    tasks = await started(asked, batches, ("a",), ("b",), ("c",))
+    tasks[1].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await tasks[1]
+    asked.go.set()
+    assert [(await task)[0] for task in (tasks[0], tasks[2])] == ["a!", "c!"]
+    assert asked.batches == [["a"], ["c"]]
 
 
-def test_a_batch_that_is_cancelled_is_refused_and_keeps_nobody_waiting():
+async def test_a_batch_that_is_cancelled_is_refused_and_keeps_nobody_waiting():
     """As Serve cancels calls that it has not sent yet; its callers have not left."""
 
     async def cancelled(_):
         raise asyncio.CancelledError
 
-    async def test():
-        batches = Batches(cancelled, 10)
-        answers = await asyncio.gather(*(batches(name) for name in "abc"), return_exceptions=True)
-        assert [(type(one), one.status) for one in answers] == [(ApiError, 503)] * 3
-
-    run(test)
+    batches = Batches(cancelled, 10)
+    answers = await asyncio.gather(*(batches(name) for name in "abc"), return_exceptions=True)
+    assert [(type(one), one.status) for one in answers] == [(ApiError, 503)] * 3
 
 
-def test_batches_do_not_run_in_the_context_of_a_caller():
+async def test_batches_do_not_run_in_the_context_of_a_caller():
     """Serve finds in it which request a call was made for, and cancels the calls of one whose client has left."""
     request = contextvars.ContextVar("request", default="none")
     seen = []
@@ -110,15 +90,12 @@ def test_batches_do_not_run_in_the_context_of_a_caller():
         await asyncio.sleep(0)
         return questions
 
-    async def test():
-        batches = Batches(ask, 10)
+    batches = Batches(ask, 10)
 
-        async def asking(name):
-            request.set(name)
-            await batches(name)
+    async def asking(name):
+        request.set(name)
+        await batches(name)
 
-        await asyncio.gather(*(asyncio.create_task(asking(name)) for name in "abc"))
-
-    run(test)
+    await asyncio.gather(*(asyncio.create_task(asking(name)) for name in "abc"))
     assert [name for name, _ in seen] == ["none"] * len(seen)
     assert sorted(one for _, own in seen for one in own) == ["a", "b", "c"]

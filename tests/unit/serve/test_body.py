@@ -13,6 +13,8 @@ from .sockets import SCOPE, chunks
 from .stand_ins import Canned, app_of, error
 from .virtual_time import run
 
+RUN = run
+
 JSON = {"content-type": "application/json"}
 
 
@@ -43,54 +45,45 @@ def test_only_json_in_utf8_is_read(client, given, expected):
         assert "; allowed: application/json, in UTF-8" in error(response)[2]
 
 
-def test_two_hundred_thousand_chunks_leave_others_their_turn():
-    async def main():
-        turns = 0
+async def test_two_hundred_thousand_chunks_leave_others_their_turn():
+    turns = 0
 
-        async def other():
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        async def receive():
-            nonlocal left
-            left -= 1
-            return {"type": "http.request", "body": b"x", "more_body": left > 0}
-
-        left, running = 200_000, asyncio.create_task(other())
-        body = await Receiver(RequestLimits())(SCOPE, receive)
-        running.cancel()
-        assert body == b"x" * 200_000
-        assert turns >= 100
-
-    asyncio.run(main())
-
-
-def test_a_body_that_stalls():
-    async def main():
-        receiver = Receiver(RequestLimits(body_seconds=0.01))
-        with pytest.raises(ApiError, match=r"body: did not arrive within 0\.01 s, limits\.body_seconds") as caught:
-            await receiver(SCOPE, chunks(b"x")[0])
-        assert (caught.value.status, caught.value.code) == (408, "timeout")
-        assert receiver.arriving.held == 0
-
-    run(main())
-
-
-def test_bytes_that_arrive_at_once_are_limited():
-    async def main():
-        receiver = Receiver(RequestLimits(max_arriving_bytes=10))
-        slow, left = chunks(b"x" * 8)
-        waiting = asyncio.create_task(receiver(SCOPE, slow))
-        while left:
+    async def other():
+        nonlocal turns
+        while True:
+            turns += 1
             await asyncio.sleep(0)
-        with pytest.raises(ApiError, match=r"bytes of arriving bodies: 8 are held; allowed: 10") as caught:
-            await receiver(SCOPE, chunks(b"x" * 3)[0])
-        assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-        whole = {"type": "http.request", "body": b"x" * 9, "more_body": False}
-        assert await receiver(SCOPE, lambda: asyncio.sleep(0, whole)) == b"x" * 9
 
-    asyncio.run(main())
+    async def receive():
+        nonlocal left
+        left -= 1
+        return {"type": "http.request", "body": b"x", "more_body": left > 0}
+
+    left, running = 200_000, asyncio.create_task(other())
+    body = await Receiver(RequestLimits())(SCOPE, receive)
+    running.cancel()
+    assert body == b"x" * 200_000
+    assert turns >= 100
+
+
+async def test_a_body_that_stalls():
+    receiver = Receiver(RequestLimits(body_seconds=0.01))
+    with pytest.raises(ApiError, match=r"body: did not arrive within 0\.01 s, limits\.body_seconds") as caught:
+        await receiver(SCOPE, chunks(b"x")[0])
+    assert (caught.value.status, caught.value.code) == (408, "timeout")
+    assert receiver.arriving.held == 0
+
+
+async def test_bytes_that_arrive_at_once_are_limited():
+    receiver = Receiver(RequestLimits(max_arriving_bytes=10))
+    slow, left = chunks(b"x" * 8)
+    waiting = asyncio.create_task(receiver(SCOPE, slow))
+    while left:
+        await asyncio.sleep(0)
+    with pytest.raises(ApiError, match=r"bytes of arriving bodies: 8 are held; allowed: 10") as caught:
+        await receiver(SCOPE, chunks(b"x" * 3)[0])
+    assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    whole = {"type": "http.request", "body": b"x" * 9, "more_body": False}
+    assert await receiver(SCOPE, lambda: asyncio.sleep(0, whole)) == b"x" * 9

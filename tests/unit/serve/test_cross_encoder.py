@@ -46,54 +46,45 @@ def replica():
     return CrossEncoderReplica(version, threads=2)
 
 
-def test_pairs_are_scored_in_slices_and_in_order(scorer):
-    async def main():
-        own = replica()
-        items = ["x" * n for n in range(25)]
-        one, other = await asyncio.gather(own.score(["a"] * 25, items), own.score(["b"] * 3, items[:3]))
-        assert one.tolist() == list(range(25))
-        assert other.tolist() == [0, 1, 2]
-        assert (await own.score([], [])).shape == (0,)
-
-    asyncio.run(main())
+async def test_pairs_are_scored_in_slices_and_in_order(scorer):
+    own = replica()
+    items = ["x" * n for n in range(25)]
+    one, other = await asyncio.gather(own.score(["a"] * 25, items), own.score(["b"] * 3, items[:3]))
+    assert one.tolist() == list(range(25))
+    assert other.tolist() == [0, 1, 2]
+    assert (await own.score([], [])).shape == (0,)
     assert max(scorer.sizes) <= 10
     assert sum(scorer.sizes) == 28
     assert len(scorer.sizes) == 3  # the rest of the one goes with the other
 
 
-def test_a_ping_waits_for_the_slice_at_work_alone(scorer):
-    async def main():
-        own, scorer.go = replica(), threading.Event()
-        asked = asyncio.create_task(own.score(["a"] * 100, ["x"] * 100))
-        await asyncio.to_thread(scorer.began.wait, 60)
-        ping = asyncio.create_task(own.ping())
-        await turns()
-        assert not ping.done()
+async def test_a_ping_waits_for_the_slice_at_work_alone(scorer):
+    own, scorer.go = replica(), threading.Event()
+    asked = asyncio.create_task(own.score(["a"] * 100, ["x"] * 100))
+    await asyncio.to_thread(scorer.began.wait, 60)
+    ping = asyncio.create_task(own.ping())
+    await turns()
+    assert not ping.done()
+    await own.check_health()
+    own._since -= module.HUNG_SECONDS + 1  # it has hung for long
+    with pytest.raises(RuntimeError, match="not scored within"):
         await own.check_health()
-        own._since -= module.HUNG_SECONDS + 1  # it has hung for long
-        with pytest.raises(RuntimeError, match="not scored within"):
-            await own.check_health()
-        scorer.go.set()
-        await ping
-        assert not asked.done()
-        assert len(await asked) == 100
-        await own.check_health()
-
-    asyncio.run(main())
+    scorer.go.set()
+    await ping
+    assert not asked.done()
+    assert len(await asked) == 100
+    await own.check_health()
 
 
-def test_a_request_that_leaves_is_not_scored(scorer):
-    async def main():
-        own, scorer.go = replica(), threading.Event()
-        first = asyncio.create_task(own.score(["a"] * 10, ["x"] * 10))
-        await asyncio.to_thread(scorer.began.wait, 60)
-        second = asyncio.create_task(own.score(["b"] * 30, ["x"] * 30))
-        await turns()
-        second.cancel()
-        await asyncio.gather(second, return_exceptions=True)
-        scorer.go.set()
-        await first
-        assert len(await own.score(["c"], ["x"])) == 1
-
-    asyncio.run(main())
+async def test_a_request_that_leaves_is_not_scored(scorer):
+    own, scorer.go = replica(), threading.Event()
+    first = asyncio.create_task(own.score(["a"] * 10, ["x"] * 10))
+    await asyncio.to_thread(scorer.began.wait, 60)
+    second = asyncio.create_task(own.score(["b"] * 30, ["x"] * 30))
+    await turns()
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    scorer.go.set()
+    await first
+    assert len(await own.score(["c"], ["x"])) == 1
     assert {query for query, _ in scorer.pairs} == {"a", "c"}

@@ -15,6 +15,8 @@ from rayhier.serve.errors import ApiError, LostError
 from .stand_ins import SEEN
 from .virtual_time import run
 
+RUN = run
+
 SCAN = Scan(np.zeros((1, 2), np.float32), np.zeros((1, 1), np.int64), 1)
 LEVEL = Flat(None, 1)
 
@@ -73,114 +75,94 @@ def group_of(handle, seconds=1.0):
 
 
 @pytest.mark.parametrize("failing", ["die", "hang"])
-def test_lost_until_a_ping_comes_back(handle, failing):
-    async def main():
-        group = group_of(handle, seconds=0.01)
-        assert await group.read(SCAN, SEEN) == []
-        handle.read.outcome, handle.ping.outcome = getattr(handle, failing), handle.die
-        for _ in range(4):
-            with pytest.raises(LostError, match="shards-0"):
-                await group.read(SCAN, SEEN)
-        assert handle.read.calls == (3 if failing == "die" else 2)  # once lost it is not asked
-        assert not await group.answers()
-        handle.read.outcome = handle.ping.outcome = handle.answer
-        await group._back
-        assert await group.read(SCAN, SEEN) == []
-        assert await group.answers()
-
-    run(main())
-
-
-def test_what_a_lost_group_was_asked_ends_at_once(handle):
-    """A replica dies, and no other is there: what was asked of it ends with the first who sees it."""
-
-    async def main():
-        group = group_of(handle, seconds=60.0)
-        group.another_seconds = 0.05
-        handle.read.outcome = handle.ping.outcome = handle.hang
-        asked = [asyncio.create_task(group.read(LEVEL, SEEN)) for _ in range(3)]
-        await asyncio.sleep(0.01)
-
-        async def dies_then_hangs():
-            handle.read.outcome = handle.hang
-            raise RayActorError
-
-        handle.read.outcome = dies_then_hangs
+async def test_lost_until_a_ping_comes_back(handle, failing):
+    group = group_of(handle, seconds=0.01)
+    assert await group.read(SCAN, SEEN) == []
+    handle.read.outcome, handle.ping.outcome = getattr(handle, failing), handle.die
+    for _ in range(4):
         with pytest.raises(LostError, match="shards-0"):
             await group.read(SCAN, SEEN)
-        async with asyncio.timeout(1.0):
-            ended = await asyncio.gather(*asked, return_exceptions=True)
-        assert [type(one) for one in ended] == [LostError] * 3
-        assert handle.read.cancelled == 4  # the three, and what was asked once more of a replica that is not there
-        assert group.lost
+    assert handle.read.calls == (3 if failing == "die" else 2)  # once lost it is not asked
+    assert not await group.answers()
+    handle.read.outcome = handle.ping.outcome = handle.answer
+    await group._back
+    assert await group.read(SCAN, SEEN) == []
+    assert await group.answers()
 
-    run(main())
+
+async def test_what_a_lost_group_was_asked_ends_at_once(handle):
+    """A replica dies, and no other is there: what was asked of it ends with the first who sees it."""
+    group = group_of(handle, seconds=60.0)
+    group.another_seconds = 0.05
+    handle.read.outcome = handle.ping.outcome = handle.hang
+    asked = [asyncio.create_task(group.read(LEVEL, SEEN)) for _ in range(3)]
+    await asyncio.sleep(0.01)
+
+    async def dies_then_hangs():
+        handle.read.outcome = handle.hang
+        raise RayActorError
+
+    handle.read.outcome = dies_then_hangs
+    with pytest.raises(LostError, match="shards-0"):
+        await group.read(SCAN, SEEN)
+    async with asyncio.timeout(1.0):
+        ended = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(one) for one in ended] == [LostError] * 3
+    assert handle.read.cancelled == 4  # the three, and what was asked once more of a replica that is not there
+    assert group.lost
 
 
-def test_a_late_group_without_a_sign_of_life_is_lost_at_once(handle):
+async def test_a_late_group_without_a_sign_of_life_is_lost_at_once(handle):
     """Serve keeps calls of a deployment without a replica waiting: they end long before their time."""
-
-    async def main():
-        group = ShardHandle("shards-0", handle, 60.0, 0.05, late_seconds=0.02, alive_seconds=0.02)
-        handle.read.outcome = handle.alive.outcome = handle.ping.outcome = handle.hang
-        asked = [asyncio.create_task(group.read(SCAN, SEEN)) for _ in range(100)]
-        async with asyncio.timeout(1.0):
-            ended = await asyncio.gather(*asked, return_exceptions=True)
-        assert [type(one) for one in ended] == [LostError] * 100
-        assert handle.alive.calls == 2
-        assert group.lost
-        handle.read.outcome = handle.ping.outcome = handle.answer
-        await group._back
-        assert await group.read(SCAN, SEEN) == []
-
-    run(main())
+    group = ShardHandle("shards-0", handle, 60.0, 0.05, late_seconds=0.02, alive_seconds=0.02)
+    handle.read.outcome = handle.alive.outcome = handle.ping.outcome = handle.hang
+    asked = [asyncio.create_task(group.read(SCAN, SEEN)) for _ in range(100)]
+    async with asyncio.timeout(1.0):
+        ended = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(one) for one in ended] == [LostError] * 100
+    assert handle.alive.calls == 2
+    assert group.lost
+    handle.read.outcome = handle.ping.outcome = handle.answer
+    await group._back
+    assert await group.read(SCAN, SEEN) == []
 
 
-def test_a_late_group_that_is_alive_has_all_its_time(handle):
-    async def main():
-        group = ShardHandle("shards-0", handle, 60.0, 0.05, late_seconds=0.02, alive_seconds=0.02)
-        ends = asyncio.Event()
+async def test_a_late_group_that_is_alive_has_all_its_time(handle):
+    group = ShardHandle("shards-0", handle, 60.0, 0.05, late_seconds=0.02, alive_seconds=0.02)
+    ends = asyncio.Event()
 
-        async def at_last():
-            await ends.wait()
-            return []
+    async def at_last():
+        await ends.wait()
+        return []
 
-        handle.read.outcome = at_last
-        asked = [asyncio.create_task(group.read(LEVEL, SEEN)) for _ in range(3)]
-        await asyncio.sleep(0.2)
-        assert (handle.alive.calls, handle.ping.calls, group.lost) == (1, 0, False)
-        ends.set()
-        assert await asyncio.gather(*asked) == [[]] * 3
-
-    run(main())
+    handle.read.outcome = at_last
+    asked = [asyncio.create_task(group.read(LEVEL, SEEN)) for _ in range(3)]
+    await asyncio.sleep(0.2)
+    assert (handle.alive.calls, handle.ping.calls, group.lost) == (1, 0, False)
+    ends.set()
+    assert await asyncio.gather(*asked) == [[]] * 3
 
 
-def test_what_a_dying_replica_was_asked_another_answers(handle):
-    async def main():
-        group = group_of(handle)
+async def test_what_a_dying_replica_was_asked_another_answers(handle):
+    group = group_of(handle)
 
-        async def die_once():
-            handle.read.outcome = handle.answer
-            raise RayActorError
-
-        handle.read.outcome = die_once
-        assert await group.read(SCAN, SEEN) == []
-        assert handle.read.calls == 2
-        assert group._back is None
-
-    run(main())
-
-
-def test_a_full_group_is_not_lost(handle):
-    async def main():
-        group = group_of(handle)
-        handle.read.outcome = handle.refuse
-        with pytest.raises(ApiError, match="shards-0 has too many requests waiting") as caught:
-            await group.read(SCAN, SEEN)
-        assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
-        handle.ping.outcome = handle.refuse
-        assert await group.answers()
+    async def die_once():
         handle.read.outcome = handle.answer
-        assert await group.read(SCAN, SEEN) == []
+        raise RayActorError
 
-    run(main())
+    handle.read.outcome = die_once
+    assert await group.read(SCAN, SEEN) == []
+    assert handle.read.calls == 2
+    assert group._back is None
+
+
+async def test_a_full_group_is_not_lost(handle):
+    group = group_of(handle)
+    handle.read.outcome = handle.refuse
+    with pytest.raises(ApiError, match="shards-0 has too many requests waiting") as caught:
+        await group.read(SCAN, SEEN)
+    assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
+    handle.ping.outcome = handle.refuse
+    assert await group.answers()
+    handle.read.outcome = handle.answer
+    assert await group.read(SCAN, SEEN) == []

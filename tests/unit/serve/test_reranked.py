@@ -145,34 +145,31 @@ def test_scores_that_are_none_lose_the_cross_encoder(engine_by):
     assert (given.lost, given.answers[0].calls) == ([[RERANKER]], None)
 
 
-def test_calls_that_would_wait_too_long_are_refused_before_the_scan(engine_by, clock):
-    async def main():
-        go, arrived = asyncio.Event(), asyncio.Semaphore(0)
+async def test_calls_that_would_wait_too_long_are_refused_before_the_scan(engine_by, clock):
+    go, arrived = asyncio.Event(), asyncio.Semaphore(0)
 
-        async def slow(queries, items):
-            arrived.release()
-            await go.wait()
-            clock.now += 60.0
-            return scores(queries, items)
+    async def slow(queries, items):
+        arrived.release()
+        await go.wait()
+        clock.now += 60.0
+        return scores(queries, items)
 
-        engine = engine_by(Rerank(type="rnr", budget=5), slow, seconds=600.0)
-        first = asyncio.create_task(ask(engine, ["leaf root"] * 8, 7, 3, budget=5))
+    engine = engine_by(Rerank(type="rnr", budget=5), slow, seconds=600.0)
+    first = asyncio.create_task(ask(engine, ["leaf root"] * 8, 7, 3, budget=5))
+    await arrived.acquire()
+    go.set()
+    await first  # 40 calls took a minute
+    go.clear()
+    waiting = [asyncio.create_task(ask(engine, ["leaf root"] * 8, 7, 3, budget=5)) for _ in range(9)]
+    for _ in waiting:
         await arrived.acquire()
-        go.set()
-        await first  # 40 calls took a minute
-        go.clear()
-        waiting = [asyncio.create_task(ask(engine, ["leaf root"] * 8, 7, 3, budget=5)) for _ in range(9)]
-        for _ in waiting:
-            await arrived.acquire()
-        clock.now += 1.0  # a line has stood for a second
-        with pytest.raises(ApiError, match=r"wait for longer than 300 s") as caught:
-            await ask(engine, ["leaf root"], 7, 3, budget=5)
-        assert (caught.value.status, caught.value.code) == (503, "overloaded")
-        assert (await ask(engine, ["leaf root"], 7, 3)).lost == [[]]  # without calls it is answered
-        go.set()
-        assert {tuple(given.lost[0]) for given in await asyncio.gather(*waiting)} == {()}
-
-    asyncio.run(main())
+    clock.now += 1.0  # a line has stood for a second
+    with pytest.raises(ApiError, match=r"wait for longer than 300 s") as caught:
+        await ask(engine, ["leaf root"], 7, 3, budget=5)
+    assert (caught.value.status, caught.value.code) == (503, "overloaded")
+    assert (await ask(engine, ["leaf root"], 7, 3)).lost == [[]]  # without calls it is answered
+    go.set()
+    assert {tuple(given.lost[0]) for given in await asyncio.gather(*waiting)} == {()}
 
 
 def test_readiness_names_the_cross_encoder(engine_by):

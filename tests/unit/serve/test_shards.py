@@ -93,7 +93,7 @@ def copied(home, work):
     return version, manifest, part.leaves, open_leaf_map(work, version.now).root
 
 
-def test_versions_are_opened_ahead_and_closed_once_none_names_them(copied):
+async def test_versions_are_opened_ahead_and_closed_once_none_names_them(copied):
     """A replica that the Writer does not reach opens the newest version by itself, and keeps the older one a while."""
     version, manifest, leaves, root = copied
 
@@ -101,53 +101,45 @@ def test_versions_are_opened_ahead_and_closed_once_none_names_them(copied):
         return list((root / pins.PINS).glob("v000001-*"))
 
     before = len(pinned())  # by other tests' groups, whose pins were copied
-
-    async def main():
-        group = ShardGroup(version, leaves, 60.0, follows=True)
-        assert len(pinned()) == before + 1
-        scan = Scan(QUERY, LEAVES, 5)
-        await group.read(scan, Seen(manifest.model, 1, 0))
-        delete(root, ["d1"])
-        await group.check_health()
-        await group._newer
-        assert set(group._versions) == {1, 2}
-        await group.read(scan, Seen(manifest.model, 2, 0))
-        await group.check_health()
-        assert set(group._versions) == {1, 2}
-        group._seconds = 0.0
-        await group.check_health()
-        assert set(group._versions) == {2}
-        group._opening.submit(lambda: None).result()
-        assert len(pinned()) == before
-        await group.read(scan, Seen(manifest.model, 1, 0))  # an ingress that knows no newer one
-        assert set(group._versions) == {1, 2}
-        restarted = ShardGroup(version, leaves, follows=True)
-        assert set(restarted._versions) == {2}
-        with pytest.raises(InputError, match="holds no version 7"):
-            await group.read(scan, Seen(manifest.model, 7, 0))
-        with pytest.raises(InputError, match="got model fedcba987654; allowed: "):
-            await group.read(scan, Seen("fedcba987654", 2, 0))  # of an application that another replaces
-
-    asyncio.run(main())
+    group = ShardGroup(version, leaves, 60.0, follows=True)
+    assert len(pinned()) == before + 1
+    scan = Scan(QUERY, LEAVES, 5)
+    await group.read(scan, Seen(manifest.model, 1, 0))
+    delete(root, ["d1"])
+    await group.check_health()
+    await group._newer
+    assert set(group._versions) == {1, 2}
+    await group.read(scan, Seen(manifest.model, 2, 0))
+    await group.check_health()
+    assert set(group._versions) == {1, 2}
+    group._seconds = 0.0
+    await group.check_health()
+    assert set(group._versions) == {2}
+    group._opening.submit(lambda: None).result()
+    assert len(pinned()) == before
+    await group.read(scan, Seen(manifest.model, 1, 0))  # an ingress that knows no newer one
+    assert set(group._versions) == {1, 2}
+    restarted = ShardGroup(version, leaves, follows=True)
+    assert set(restarted._versions) == {2}
+    with pytest.raises(InputError, match="holds no version 7"):
+        await group.read(scan, Seen(manifest.model, 7, 0))
+    with pytest.raises(InputError, match="got model fedcba987654; allowed: "):
+        await group.read(scan, Seen("fedcba987654", 2, 0))  # of an application that another replaces
 
 
-def test_an_older_version_is_closed_while_newer_ones_follow_without_a_pause(copied, monkeypatch):
+async def test_an_older_version_is_closed_while_newer_ones_follow_without_a_pause(copied, monkeypatch):
     """Its seconds count from the next version, not from the newest: else a stream of versions keeps all of them."""
     version, manifest, leaves, root = copied
     scan, now = Scan(QUERY, LEAVES, 5), [1000.0]
     monkeypatch.setattr("rayhier.serve.backend.shards.time.monotonic", lambda: now[0])
-
-    async def main():
-        group = ShardGroup(version, leaves, 3.0)
-        for number in range(1, 9):
-            if number > 1:
-                delete(root, [f"d{number}"])
-            await group.read(scan, Seen(manifest.model, number, 0))
-            assert min(group._versions) >= number - 4
-            now[0] += 1.0
-        assert set(group._versions) == {4, 5, 6, 7, 8}
-
-    asyncio.run(main())
+    group = ShardGroup(version, leaves, 3.0)
+    for number in range(1, 9):
+        if number > 1:
+            delete(root, [f"d{number}"])
+        await group.read(scan, Seen(manifest.model, number, 0))
+        assert min(group._versions) >= number - 4
+        now[0] += 1.0
+    assert set(group._versions) == {4, 5, 6, 7, 8}
 
 
 def test_a_version_that_is_closed_as_soon_as_it_was_opened_is_opened_again(copied, monkeypatch):
