@@ -159,7 +159,7 @@ class _Server:
         `filter`, over the declared fields: only documents that meet it are results, from as many leaves as hold
         enough of them. `SearchOptions` has the other options. ApiError or ValueError where there is no answer.
         """
-        body = {_kind(question, "query", "vector"): _plain(question), **_asked(k, beam, filter, options)}
+        body = {**_one(question), **_asked(k, beam, filter, options)}
         return _Call(SearchResponse.model_validate_json, "/v1/search", body)
 
     def search_batch(
@@ -176,7 +176,7 @@ class _Server:
 
     def route(self, question: Question, beam: SupportsIndex | None = None) -> _Call[RouteResponse]:
         """List the leaves that a query would visit, at most `beam`, in the order of visit. ApiError as in `search`."""
-        body = {_kind(question, "query", "vector"): _plain(question), "beam": _count("beam", beam)}
+        body = {**_one(question), "beam": _count("beam", beam)}
         return _Call(RouteResponse.model_validate_json, "/v1/route", body)
 
     def index(self) -> _Call[IndexResponse]:
@@ -409,6 +409,10 @@ def _page(**parameters: Any) -> str:
     return given and f"?{given}"
 
 
+def _one(question: Question) -> dict[str, Any]:
+    return {"query" if isinstance(question, str) else "vector": _plain(question)}
+
+
 def _all(questions: Sequence[Question]) -> dict[str, Any]:
     """Return the part of a request's body that has its queries. ValueError unless all are texts, or all vectors."""
     if isinstance(questions, str | bytes):
@@ -416,7 +420,7 @@ def _all(questions: Sequence[Question]) -> dict[str, Any]:
     queries = list(questions)
     if not queries:
         raise ValueError("questions: got none; allowed: at least one")
-    kinds = {_kind(query, "queries", "vectors") for query in queries}
+    kinds = {"queries" if isinstance(query, str) else "vectors" for query in queries}
     if len(kinds) > 1:
         raise ValueError("questions: got texts and vectors; allowed: all texts, or all vectors")
     return {kinds.pop(): [_plain(query) for query in queries]}
@@ -463,10 +467,6 @@ def _texts(name: str, values: Sequence[str]) -> list[str]:
     if isinstance(values, str):
         raise ValueError(f"{name}: got text {values!r:.80}; allowed: a list of {name}")
     return [_text(name, value) for value in values]
-
-
-def _kind(question: Question, text: str, vector: str) -> str:
-    return text if isinstance(question, str) else vector
 
 
 def _numbers(value: Any) -> list[float] | None:
