@@ -16,7 +16,7 @@ from rayhier.search.request.answer import Answer, Hit
 from rayhier.search.request.routes import Routes
 from rayhier.search.segment.stored import Lookup
 from rayhier.serve.backend.engine import Answers
-from rayhier.serve.errors import ApiError, overloaded
+from rayhier.serve.errors import ApiError
 from rayhier.serve.http import api
 from rayhier.serve.http.error_handlers import respond
 from rayhier.serve.http.tokens import Tokens
@@ -173,13 +173,6 @@ def test_a_defect_says_nothing_of_itself(client, engine):
     assert "secret" not in refuses(client.post("/v1/search", json={"query": "oak"}), "", 500, "internal")
 
 
-def test_overload_of_a_shard(client, engine):
-    engine.error = overloaded("shards-0 has too many requests waiting; retry in a second")
-    response = client.post("/v1/search", json={"query": "oak"})
-    assert error(response)[:2] == (503, "overloaded")
-    assert response.headers["retry-after"] == "1"
-
-
 BEARER = {
     "none": {},
     "wrong": {"Authorization": "Bearer sesame-2"},
@@ -273,6 +266,7 @@ NO_PAGES = {
     "documents?limit=0": "limit: got '0'; allowed: at least 1",
     "documents?limit=1001": "limit: got '1001'; allowed: at most 1000",
     "documents?limit=1.5": "limit: got '1.5'; allowed: a whole number",
+    "documents?min_log=-1": "min_log: got '-1'; allowed: at least 0",
     "documents?aftr=d1": "query: got key 'aftr'; allowed: after, limit",
     "documents?after=%FF": "after: got bytes that are not UTF-8",
     "documents/%FF": "id: got bytes that are not UTF-8",

@@ -22,13 +22,6 @@ SHIPPED = Path(__file__).parents[3] / "jobs" / "serve.yaml"
 
 
 @pytest.fixture
-def port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
-@pytest.fixture
 def token(tmp_path):
     path = tmp_path / "token"
     path.write_text("sesame-1\n")

@@ -5,7 +5,6 @@ import errno
 import json
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -132,14 +131,6 @@ def test_a_request_that_began_before_a_fold_ends_as_it_began(server):
     assert {"a", "b"} <= set(server.ids(OPEN, 50))
 
 
-def test_a_tail_is_folded_by_itself(open_server, work):
-    server = open_server(writes={"fold_documents": 3})
-    server.put(doc("a"), doc("b"))
-    server.put(doc("c"))
-    fold_until(server, lambda: server.index()["version"] == 2)
-    assert {"a", "b", "c"} <= set(server.ids(OPEN, 50))
-
-
 def test_a_key_changes_nothing_twice(server, open_server):
     key = {"Idempotency-Key": "k-1"}
     first = server.put(doc("a"), **key)
@@ -236,19 +227,6 @@ def test_documents_are_encoded_in_the_format_of_a_build_and_queries_in_that_of_t
     assert (vector_NM[0] == rounded[1]).all() == (precision == "float32")
     assert (server.writer.placement.encoder is queries) == (precision == "float32")
     assert "a" in server.ids(OPEN)
-
-
-def test_min_log_waits(open_server):
-    server = open_server(limits={"seconds": 6.0}, shard_seconds=2, reranker_seconds=2)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(server.ids, OPEN, 50, min_log=1)
-        threading.Event().wait(0.2)
-        assert not waiting.done()
-        server.put(doc("late"))
-        assert "late" in waiting.result()
-    page = server.client.get("/v1/documents/late", params={"min_log": 1}, headers=READ)
-    assert page.json()["log"] == 1
-    assert server.client.get("/v1/documents", params={"min_log": -1}, headers=READ).status_code == 422
 
 
 def test_a_server_without_a_token_for_it_does_not_write(work):
