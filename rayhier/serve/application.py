@@ -60,7 +60,7 @@ class Application:
         self.tokens = Tokens(args.token_file, args.write_token_file)
         self.follower = self.open(version, parts, shards, scores)
         """Keeps the engine's view new; `see_tail`, or the Writer's `begin`, comes before the first request."""
-        self.engine = Engine(self.follower.engine.view, self.metrics, args.limits.queue_seconds, args.together)
+        self.engine = Engine(self.follower.view, self.metrics, args.limits.queue_seconds, args.together)
         self.follower.show_to(self.engine)
         self._audit = Audit(self.engine, args.recall, self.metrics)
         self._read: tuple[LeafMap, NodeTable] | None = None
@@ -87,7 +87,7 @@ class Application:
             leaf_map = pins.enter_context(version.reading())
             model = version.model(args.encoder_precision).load()
             view = View.of(version, leaf_map, model, groups, _limits(args), reranking)
-            return Follower(Engine(view), shards, self.metrics, pins.pop_all())
+            return Follower(view, shards, self.metrics, pins.pop_all())
 
     def writer(self, follower: Follower | None = None) -> Writer:
         """Make the Writer of a followed index, which the caller closes. InputError if another server writes."""

@@ -218,7 +218,7 @@ class Embedded:
                 await asyncio.to_thread(self._served.see_tail, follower)
                 self._served.show(follower)
             elif now.artifacts["index"] == self._now.artifacts["index"]:
-                await self._served.follower.reopen(follower.engine.view, shards)
+                await self._served.follower.reopen(follower.view, shards)
                 follower.close()  # the other follower keeps what it serves
                 self._served.show(self._served.follower)
             else:

@@ -182,6 +182,12 @@ class View:
             reranking,
         )
 
+    async def present(self, ids: Sequence[str], seen: Seen) -> Counter[str]:
+        """Count the documents, or passages, with some ids. LostError where a group does not answer."""
+        work = Lookup(tuple(ids), needs="ids")
+        tables = await asyncio.gather(*(group.read(work, seen) for group in self.groups))
+        return Counter(name for table in tables for name in table[ID].to_pylist())
+
     @property
     def has_tail(self) -> bool:
         """True if the log goes beyond the version's files."""
@@ -302,12 +308,6 @@ class Engine:
         there = [table for table in tables if table is not None]
         size = sum(table.num_rows for table in there)
         return await run_in_thread(size, documents, there, work), lost
-
-    async def present(self, ids: Sequence[str], seen: Seen) -> Counter[str]:
-        """Count the documents, or passages, with some ids. LostError where a group does not answer."""
-        work = Lookup(tuple(ids), needs="ids")
-        tables = await asyncio.gather(*(group.read(work, seen) for group in self.view.groups))
-        return Counter(name for table in tables for name in table[ID].to_pylist())
 
     async def unavailable(self) -> list[str]:
         view = self.view

@@ -76,14 +76,11 @@ class Follower:
     """Replaces an engine's view whenever the index changes; whoever changes the view holds `lock`."""
 
     def __init__(
-        self,
-        engine: Engine,
-        groups: Sequence[Shards],
-        metrics: Metrics | None,
-        pins: contextlib.ExitStack,
+        self, view: View, groups: Sequence[Shards], metrics: Metrics | None, pins: contextlib.ExitStack
     ) -> None:
-        """Follow the version that an engine's view has opened; `pins` keep it from vacuum until another is served."""
-        self.root, self.engine = engine.view.leaf_map.root, engine
+        """Follow the version that a view has opened; `pins` keep it from vacuum until another is served."""
+        self.root, self.view = view.leaf_map.root, view
+        self._engine: Engine | None = None
         self.log, self.lock = ChangeLog(self.root), asyncio.Lock()
         self.damage: str | None = None
         """Message that names the first change of the log that cannot be read. None: all can be read."""
@@ -102,7 +99,7 @@ class Follower:
 
     @property
     def version(self) -> Version:
-        return self.engine.view.version
+        return self.view.version
 
     @property
     def spec(self) -> JobSpec:
@@ -110,20 +107,20 @@ class Follower:
 
     @property
     def model(self) -> Model:
-        return self.engine.view.model
+        return self.view.model
 
     @property
     def manifest(self) -> Manifest:
-        return self.engine.view.leaf_map.manifest
+        return self.view.leaf_map.manifest
 
     @property
     def seen(self) -> Seen:
         """Version and change of the log that a request reads which begins now."""
-        return self.engine.view.seen
+        return self.view.seen
 
     @property
     def newest(self) -> Newest:
-        return Newest(self.seen, self.engine.view.documents)
+        return Newest(self.seen, self.view.documents)
 
     @property
     def tail(self) -> TailSize:
@@ -145,11 +142,11 @@ class Follower:
                 f"{self.root}: its change log has a tail, which search.how level does not read; allowed: rayhier index "
                 "fold WORKDIR first"
             )
-        stored = find(self.engine.view.leaf_map, _ids(changes)) if changes else None
+        stored = find(self.view.leaf_map, _ids(changes)) if changes else None
         hidden = 0 if stored is None else int(pc.sum(pc.equal(stored["rank"], 0)).as_py() or 0)
         seen = Seen(manifest.model, manifest.version, changes[-1].number if changes else manifest.log)
         documents = manifest.documents + _written(changes) - hidden
-        self.engine.view = replace(self.engine.view, documents=documents, seen=seen)
+        self._show(replace(self.view, documents=documents, seen=seen))
         for made in changes:
             self._count(made)
             self.applied(made)
@@ -158,7 +155,7 @@ class Follower:
         """Let requests see the next change, of whose documents some, or their passages, were `there`."""
         documents = self.newest.documents + _written([made]) - there.total()
         seen = replace(self.seen, log=made.number)
-        self.engine.view = replace(self.engine.view, documents=documents, seen=seen)
+        self._show(replace(self.view, documents=documents, seen=seen))
         self._count(made)
         self.applied(made)
 
@@ -166,7 +163,7 @@ class Follower:
         """Let requests see later changes, up to a damaged object. LostError if a shard group does not answer."""
         changes, self.damage = await self._in(self._after, self.seen.log)
         for made in changes:
-            self.apply(made, await self.engine.present(made.ids.to_pylist(), self.seen))
+            self.apply(made, await self.view.present(made.ids.to_pylist(), self.seen))
 
     async def open(self, number: int) -> None:
         await asyncio.gather(*(group.open(number) for group in self._groups))
@@ -174,7 +171,7 @@ class Follower:
     async def move(self, number: int) -> None:
         """Let requests see a newer version, once all groups have opened it. LostError if one does not answer."""
         while True:
-            groups, view = self._groups, self.engine.view
+            groups, view = self._groups, self.view
             await self.open(number)
             opened, pins = await self._in(self._opened, number, view)
             async with self.lock:
@@ -192,7 +189,7 @@ class Follower:
         changes, self.damage = await self._in(self._after, manifest.log)
         seen, hidden = Seen(manifest.model, manifest.version, manifest.log), 0
         if changes:
-            hidden = (await self.engine.present(_ids(changes).to_pylist(), seen)).total()
+            hidden = (await self.view.present(_ids(changes).to_pylist(), seen)).total()
         documents = manifest.documents + _written(changes) - hidden
         last, before = changes[-1].number if changes else manifest.log, self.seen.log
         self._serve(opened, pins.pop_all(), Newest(replace(seen, log=last), documents))
@@ -212,12 +209,12 @@ class Follower:
 
     def leave(self) -> None:
         """Let the engine's requests see nothing more of the index, whose place another takes; releases its version."""
-        self.engine, self._metrics, self._has_left = Engine(self.engine.view), None, True
+        self._engine, self._metrics, self._has_left = None, None, True
         self.close()
 
     def show_to(self, engine: Engine) -> None:
-        """Let requests of another engine see the index from now on."""
-        engine.view, self.engine = self.engine.view, engine
+        """Let requests of an engine see the index from now on."""
+        engine.view, self._engine = self.view, engine
 
     async def show(self, newest: Newest) -> None:
         """Let requests see what the Writer says, whose groups have opened it; the caller holds the lock."""
@@ -227,9 +224,9 @@ class Follower:
         if seen.log < self.seen.log or seen.version < self.seen.version:  # the Writer has yet to see what was read here
             return
         if seen.version == self.seen.version:
-            self.engine.view = replace(self.engine.view, documents=newest.documents, seen=seen)
+            self._show(replace(self.view, documents=newest.documents, seen=seen))
         else:
-            opened, pins = await self._in(self._opened, seen.version, self.engine.view)
+            opened, pins = await self._in(self._opened, seen.version, self.view)
             self._serve(opened, pins, newest)
 
     async def look(self) -> None:
@@ -250,9 +247,14 @@ class Follower:
         self._pins = pins
         if self._has_left:
             self._pins.close()
-        self.engine.view = replace(opened, documents=newest.documents, seen=newest.seen)
+        self._show(replace(opened, documents=newest.documents, seen=newest.seen))
         if self._metrics is not None:
             self._metrics.serves(self.manifest.version)
+
+    def _show(self, view: View) -> None:
+        self.view = view
+        if self._engine is not None:
+            self._engine.view = view
 
     def _opened(self, number: int, view: View) -> tuple[View, contextlib.ExitStack]:
         """Open what an engine needs of a version, by the model and settings of a view."""

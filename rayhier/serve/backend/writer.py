@@ -356,7 +356,7 @@ class Writer:
     async def _present(self, ids: Sequence[str], seen: Seen) -> Counter[str]:
         """Count the rows of documents with some ids. ApiError 503 where a shard group does not answer."""
         try:
-            return await self._follower.engine.present(ids, seen)
+            return await self._follower.view.present(ids, seen)
         except LostError as lost:
             raise unanswered(f"{lost} did not answer; nothing was changed; retry later") from None
 
