@@ -13,12 +13,13 @@ from fastapi.testclient import TestClient
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoder import ResidualHead, save_encoder
 from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.serve.http.tokens import Tokens
 from rayhier.spec import JobSpec
 from rayhier.storage import current, schemas
 
 from ...toys import publish
 from .server import Server
-from .stand_ins import Canned, app_of
+from .stand_ins import TOKEN, Canned, app_of
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -121,6 +122,13 @@ def server(open_server, request):
 def engine():
     """An engine that is a list of canned answers."""
     return Canned()
+
+
+@pytest.fixture
+def held(tmp_path):
+    """The tokens of a server whose file holds `TOKEN`."""
+    (tmp_path / "token").write_text(TOKEN)
+    return Tokens(str(tmp_path / "token"))
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from rayhier.spec.search import SearchSpec
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import Manifest
 
+TOKEN = "sesame-1"
 LIMITS = RequestLimits(max_body_bytes=2_000, max_batch=3, max_k=50, max_beam=8, max_query=100, max_requests=2)
 INDEX = IndexResponse(
     name="canned",

@@ -19,19 +19,11 @@ from rayhier.serve.backend.engine import Answers
 from rayhier.serve.errors import ApiError
 from rayhier.serve.http import api
 from rayhier.serve.http.error_handlers import respond
-from rayhier.serve.http.tokens import Tokens
 from rayhier.spec.filter import And, Bound, Not, OneOf
 
-from .stand_ins import HIT, LIMITS, SEEN, STORED, Canned, CannedWriter, app_of, error, refuses, ruled
+from .stand_ins import HIT, LIMITS, SEEN, STORED, TOKEN, Canned, CannedWriter, app_of, error, refuses, ruled
 
-TOKEN = "sesame-1"
 JSON = {"content-type": "application/json"}
-
-
-@pytest.fixture
-def held(tmp_path):
-    (tmp_path / "token").write_text(TOKEN)
-    return Tokens(str(tmp_path / "token"))
 
 
 @pytest.fixture
