@@ -1,22 +1,34 @@
 """The Ray Serve application: an ingress, a deployment for each shard group, and a Writer if the index is written.
 
-`build` makes it from the arguments of jobs/serve.yaml, which name this file as `rayhier.serve.app:build`.
+`build` makes it from the arguments of jobs/serve.yaml, which name this file as `rayhier.serve.app:build`. `deploy`
+deploys a config on the Ray cluster that the index's spec names, or on a local one.
 """
 
 import asyncio
 import contextlib
+import io
 import logging
 import os
+import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
+import yaml
+from click import Abort
 from fastapi import FastAPI
+from pydantic import ValidationError
 from ray import serve
+from ray.exceptions import RayActorError
 from ray.serve import Application as RayApplication
 from ray.serve.handle import DeploymentHandle
+from ray.serve.schema import ApplicationStatusOverview, ServeDeploySchema
 from ray.util import metrics
 
+from rayhier.progress import say
+from rayhier.ray import join
 from rayhier.search.retrieve import RERANKER
 from rayhier.search.segment.memory import settle
 from rayhier.search.snapshot import Seen
@@ -30,7 +42,7 @@ from rayhier.serve.backend.handles import ScorerHandle, ShardHandle, WriterHandl
 from rayhier.serve.backend.shards import ShardGroup
 from rayhier.serve.backend.version import Version
 from rayhier.serve.backend.writer import Writer
-from rayhier.serve.config import HA_PROXY
+from rayhier.serve.config import HA_PROXY, ServeConfig, wrong
 from rayhier.serve.errors import ApiError, LostError, invalid
 from rayhier.serve.http.api import api
 from rayhier.serve.http.tokens import Tokens
@@ -51,6 +63,9 @@ WRITER_LATE, WRITER_ALIVE = 2.0, 4.0
 """Seconds after which a call of the Writer, which holds some for a while, is late, and for a sign of its life."""
 AGAIN_SECONDS = 0.5
 """Seconds between two tries to take the lease, which an earlier Writer may have."""
+POLL_SECONDS = 0.2
+SAID_SECONDS = 10.0
+"""Seconds between printed lines that say that a deployment is still starting."""
 T = TypeVar("T", Written, Newest)
 log = logging.getLogger("ray.serve")
 
@@ -262,3 +277,79 @@ def shard_handles(
     args: ServeArgs, parts: Sequence[ShardRange], handles: Sequence[DeploymentHandle]
 ) -> list[ShardHandle]:
     return [ShardHandle(part.name, handle, args.shard_seconds) for part, handle in zip(parts, handles, strict=True)]
+
+
+def checked(local: ServeConfig) -> ServeConfig:
+    """Return a config unchanged. InputError where Ray Serve or the index does not allow it."""
+    try:
+        ServeDeploySchema.model_validate(local.config)
+    except ValidationError as error:
+        raise wrong(local.template, error) from None
+    check(local.args)
+    return local
+
+
+def deploy(local: ServeConfig) -> None:
+    """Deploy a config, and return once every deployment runs. InputError where one fails, after all are stopped."""
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    say("  joining Ray")
+    join(local.spec)
+    if serve.status().proxies:
+        raise InputError(
+            "Serve already runs in this cluster; stop it with serve shutdown, or add to it with serve deploy"
+        )
+    say("  starting Serve")
+    try:
+        _run(local)
+        _wait(local.config["applications"][0]["name"])
+    except BaseException:
+        serve.shutdown()
+        raise
+
+
+def _run(local: ServeConfig) -> None:
+    """Pass the config to Ray Serve; the output of its command is shown only where the command fails."""
+    from ray.serve.scripts import cli  # replicas do without it
+
+    with tempfile.TemporaryDirectory(prefix="rayhier-serve-") as folder:
+        copy = Path(folder) / "serve.yaml"
+        copy.write_text(yaml.safe_dump(local.config, sort_keys=False))
+        output = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+                cli.main(["run", "--non-blocking", str(copy)], standalone_mode=False)
+        except SystemExit:  # raised after any error, which is printed
+            raise InputError(f"not deployed: {_reason([output.getvalue()])}") from None
+        except RayActorError:  # Ray Serve ends its own actors that do not start within seconds
+            raise InputError("not deployed: Serve did not start in time; is this machine busy? Start again") from None
+        except Abort:  # raised by the command on Ctrl-C
+            raise KeyboardInterrupt from None
+
+
+def _wait(name: str) -> None:
+    """Wait until an application runs, and print which deployments are ready."""
+    ready, began = set[str](), time.monotonic()
+    spoken = began
+    while True:
+        app: ApplicationStatusOverview | None = serve.status().applications.get(name)
+        if app is None or app.status in ("DEPLOY_FAILED", "UNHEALTHY"):
+            messages = [] if app is None else [app.message, *(part.message for part in app.deployments.values())]
+            raise InputError(f"not deployed: {_reason(messages)}")
+        healthy = {deployment for deployment, part in app.deployments.items() if part.status == "HEALTHY"}
+        for deployment in sorted(healthy - ready):
+            ready.add(deployment)
+            spoken = time.monotonic()
+            say(f"  {deployment} is ready ({len(ready)} of {len(app.deployments)})")
+        if app.status == "RUNNING":
+            return
+        if time.monotonic() - spoken >= SAID_SECONDS:
+            spoken = time.monotonic()
+            say(f"  starting for {spoken - began:.0f} s: {', '.join(sorted(set(app.deployments) - ready)) or name}")
+        time.sleep(POLL_SECONDS)
+
+
+def _reason(messages: list[str]) -> str:
+    """Return why a deployment failed: the message of an InputError if there is one, else the last lines."""
+    lines = [line for message in messages for line in message.splitlines() if line.strip()]
+    errors = [line.partition("InputError: ")[2] for line in lines if "InputError: " in line]
+    return errors[-1] if errors else "\n".join(lines[-5:])

@@ -46,8 +46,8 @@ def configured(work: Path, tmp_path: Path, cluster: None, port: int) -> Iterator
     """`configured("shard_seconds: 2", …)`: the shipped config of Ray Serve for the tiny index, with more arguments."""
     from ray import serve
 
+    from rayhier.serve.app import checked
     from rayhier.serve.config import look
-    from rayhier.serve.local import checked
 
     def config(*arguments: str) -> ServeConfig:
         (tmp_path / "token").write_text(TOKEN)

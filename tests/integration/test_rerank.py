@@ -21,10 +21,10 @@ from rayhier.scores.scorer import open_scorer
 from rayhier.search import __main__ as shell
 from rayhier.search.rerank import RerankWeight
 from rayhier.search.snapshot import Snapshot
+from rayhier.serve.app import checked, deploy
 from rayhier.serve.client import Client
 from rayhier.serve.config import look
 from rayhier.serve.errors import ApiError
-from rayhier.serve.local import checked, deploy
 from rayhier.storage import columns, current, files
 from rayhier.train.cross_encoder import ray as training
 from rayhier.train.cross_encoder.phase import Recipe

@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from rayhier.search.snapshot import Seen
 from rayhier.serve.args import WriteLimits
-from rayhier.serve.backend.changes import Keys, NextChange, WaitingChange, Written, written_of
+from rayhier.serve.backend.changes import Keys, MovedError, NextChange, WaitingChange, WriteLease, Written, written_of
 from rayhier.serve.backend.follower import Follower, Newest
-from rayhier.serve.backend.lease import MovedError, WriteLease
 from rayhier.serve.backend.placement import Placement
 from rayhier.serve.backend.publishing import Publisher
 from rayhier.serve.errors import RETRY, ApiError, LostError, overloaded, unanswered

@@ -11,7 +11,7 @@ from rayhier.index import change, vacuum
 from rayhier.search.request.model import Model
 from rayhier.search.snapshot import Snapshot
 from rayhier.serve import embedded
-from rayhier.serve.backend.lease import MovedError
+from rayhier.serve.backend.changes import MovedError
 from rayhier.serve.backend.version import Version
 from rayhier.serve.backend.writer import Writers
 from rayhier.spec import InputError
