@@ -36,11 +36,10 @@ from rayhier.serve.application import Application, check_index
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.cross_encoder import PING_SECONDS, CrossEncoderReplica
-from rayhier.serve.backend.engine import ShardRange
 from rayhier.serve.backend.follower import HELD_SECONDS, WRITER, Following, Newest, Readers
 from rayhier.serve.backend.handles import ScorerHandle, ShardHandle, WriterHandle
 from rayhier.serve.backend.shards import ShardGroup
-from rayhier.serve.backend.version import Version
+from rayhier.serve.backend.version import ShardRange, Version
 from rayhier.serve.backend.writer import Writer
 from rayhier.serve.config import HA_PROXY, ServeConfig, wrong
 from rayhier.serve.errors import ApiError, LostError, invalid

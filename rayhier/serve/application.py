@@ -14,9 +14,9 @@ from rayhier.search.request.request import SearchLimits, rules_of
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.audit import Audit
 from rayhier.serve.backend.cross_encoder import PairScores, Reranking
-from rayhier.serve.backend.engine import AT_ONCE, Engine, Group, ShardRange, Shards, View
+from rayhier.serve.backend.engine import AT_ONCE, Engine, Group, Shards, View
 from rayhier.serve.backend.follower import Follower
-from rayhier.serve.backend.version import Version, split
+from rayhier.serve.backend.version import ShardRange, Version, split
 from rayhier.serve.backend.writer import Writer
 from rayhier.serve.errors import without_folders
 from rayhier.serve.http.models import Drift, IndexResponse, RecallServed
@@ -31,8 +31,7 @@ from rayhier.storage.paths import locate
 def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, Manifest, list[ShardRange]]:
     """Return the version of the index of `now` (None: current.json), its manifest and shard groups. Or InputError."""
     version, manifest = Version.newest(args.workdir, now)
-    ranges = split(manifest.counts, args.shard_groups)
-    groups = [ShardRange(f"shards-{number}", leaves) for number, leaves in enumerate(ranges)]
+    groups = split(manifest.counts, args.shard_groups)
     rules = rules_of(version.now.spec, manifest, calibration_of(locate(args.workdir), version.now))
     replace(rules, groups=len(groups), limits=_limits(args)).check_defaults()
     for name, seconds in (("shard_seconds", args.shard_seconds), ("reranker_seconds", args.reranker_seconds)):

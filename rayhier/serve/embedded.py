@@ -24,10 +24,9 @@ from rayhier.search.segment.memory import settle
 from rayhier.serve.application import Application, check_index
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.cross_encoder import LocalScorer
-from rayhier.serve.backend.engine import ShardRange
 from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.shards import LocalShards
-from rayhier.serve.backend.version import Version
+from rayhier.serve.backend.version import ShardRange, Version
 from rayhier.serve.backend.writer import Writers
 from rayhier.serve.config import LOOPBACK
 from rayhier.serve.errors import LostError

@@ -1,7 +1,8 @@
 """Answers requests over shard groups in this process or in deployments.
 
 `search.retrieve` decides which work is done, and the engine where: it encodes and routes queries of several requests
-together, and sends work to the groups that hold their leaves. Shapes: Q queries, B leaves visited.
+together, and sends work to the groups that hold their leaves. A group scans for several requests together, too.
+Shapes: Q queries, B leaves visited.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ from rayhier.search.segment.stored import Listing, Lookup, Stored, documents
 from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.cross_encoder import Reranking, open_versions_reranker
 from rayhier.serve.backend.queues import Admission, Batches
-from rayhier.serve.backend.version import Version
+from rayhier.serve.backend.version import ShardRange, Version
 from rayhier.serve.errors import ApiError, LostError, unanswered
 from rayhier.serve.metrics import Metrics
 from rayhier.serve.threads import MANY, SMALL, run_in, run_in_thread
@@ -54,12 +55,6 @@ PART = 64
 """Queries, counted in this way, after which other requests get their turn while a request's texts are encoded."""
 AT_ONCE = 2
 """Most scans that a group makes at a time, where requests are scanned together."""
-
-
-@dataclass(frozen=True)
-class ShardRange:
-    name: str
-    leaves: range
 
 
 class Shards(Protocol):

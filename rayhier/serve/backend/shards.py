@@ -17,8 +17,7 @@ from rayhier.search.segment.stored import Listing, Lookup
 from rayhier.search.segment.tail import Tail
 from rayhier.search.segment.threads import single_thread
 from rayhier.search.snapshot import Seen, Snapshot
-from rayhier.serve.backend.engine import ShardRange
-from rayhier.serve.backend.version import Version
+from rayhier.serve.backend.version import ShardRange, Version
 from rayhier.serve.errors import LostError
 from rayhier.serve.threads import SMALL, begin, run_in
 from rayhier.spec import InputError
