@@ -4,6 +4,7 @@ import itertools
 import json
 import logging
 import os
+import socket
 import threading
 import urllib.request
 import uuid
@@ -99,6 +100,15 @@ def s3(bucket: str) -> str:
 def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
     """An empty place for one test alone, on this machine and in a bucket."""
     return locate(request.getfixturevalue("s3")) if request.param == "s3" else tmp_path
+
+
+@pytest.fixture
+def port() -> int:
+    """A port of 127.0.0.1 that is free at this moment."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        number: int = free.getsockname()[1]
+        return number
 
 
 @pytest.fixture

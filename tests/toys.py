@@ -1,8 +1,10 @@
 """Models and leaf maps made in moments, for tests of whatever reads them."""
 
 import json
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +35,51 @@ def tiny_bert(folder: Path, words: Sequence[str], seed: int = 0) -> Path:
     modules = [{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}]
     (folder / "modules.json").write_text(json.dumps(modules))
     return folder
+
+
+def publish(
+    work: Path,
+    spec: Any,
+    encoder: Path,
+    router_of: Callable[[Any], Any],
+    documents: pa.Table,
+    model: str,
+    index: str,
+    shards: int = 3,
+    **inputs: str,
+) -> Any:
+    """Publish a model and its index below `work`; returns what names them, which is not current yet.
+
+    The router is made of the documents' vectors; leaves hold float32.
+    """
+    import torch
+
+    from rayhier.embed.encode import TextEncoder
+    from rayhier.index.assign import Assigner
+    from rayhier.index.describe import describe
+    from rayhier.index.display import DisplayTree
+    from rayhier.model.encoded import Encoded
+    from rayhier.model.router import save_router
+    from rayhier.storage import files, schemas
+    from rayhier.storage.artifact import Place
+    from rayhier.storage.attempt import Attempt, Output
+    from rayhier.storage.current import Current
+    from rayhier.storage.leaf_map import LEAVES, LeafMap
+
+    vector_NM = TextEncoder(encoder, spec.encoder).encode(documents["text"].to_pylist())
+    router = router_of(torch.from_numpy(vector_NM))
+    with Attempt.start(Place(work / "model" / model)) as attempt:
+        shutil.copytree(encoder, attempt.root / "encoder")
+        save_router(router, attempt.root / "router")
+        attempt.publish("model", {}, Output({}))
+    stored = spec.index.model_copy(update={"vectors": "float32", "leaves_per_document": 2})
+    rows = Assigner(router, spec.model_copy(update={"index": stored}))(documents, Encoded.of(vector_NM))
+    with Attempt.start(Place(work / "index" / index)) as attempt:
+        write_map(attempt.root, rows, router.n_leaves, shards, model=model, leaves_per_document=2)
+        described = describe(LeafMap.open(attempt.root), DisplayTree.of(router))
+        files.write_parquet(attempt.root, LEAVES, [described], schemas.LEAVES)
+        attempt.publish("index", {"model": model, **inputs}, Output({}))
+    return Current(spec=spec, artifacts={"model": model, "index": index})
 
 
 def artifact(folder: Path, kind: str, tables: Mapping[str, pa.Table] | None = None, **counts: object) -> object:

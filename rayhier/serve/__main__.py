@@ -55,7 +55,7 @@ def _deploy(parsed: argparse.Namespace) -> None:
     config = look(Path(parsed.target), parsed.workdir, parsed.token_file, parsed.port)
     print(f"starting {config.spec.name} from {config.args.workdir}", flush=True)
     say("  loading libraries")  # takes seconds: the cheap checks were made before
-    from rayhier.serve.local import checked, deploy
+    from rayhier.serve.app import checked, deploy
 
     local = checked(config)
     deploy(local)

@@ -1,23 +1,52 @@
-"""`rayhier.serve.app:build`: makes the Ray Serve application, an ingress and a deployment for each shard group."""
+"""The Ray Serve application: an ingress, a deployment for each shard group, and a Writer if the index is written.
 
+`build` makes it from the arguments of jobs/serve.yaml, which name this file as `rayhier.serve.app:build`. `deploy`
+deploys a config on the Ray cluster that the index's spec names, or on a local one.
+"""
+
+import asyncio
+import contextlib
+import io
+import logging
 import os
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 import ray
+import yaml
+from click import Abort
+from fastapi import FastAPI
+from pydantic import ValidationError
 from ray import serve
-from ray.serve import Application
+from ray.exceptions import RayActorError
+from ray.serve import Application as RayApplication
+from ray.serve.handle import DeploymentHandle
+from ray.serve.schema import ApplicationStatusOverview, ServeDeploySchema
+from ray.util import metrics
 
+from rayhier.progress import say
+from rayhier.ray import join
 from rayhier.search.retrieve import RERANKER
-from rayhier.serve.application import check_index
+from rayhier.search.segment.memory import settle
+from rayhier.search.snapshot import Seen
+from rayhier.serve.application import Application, check_index
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.backend.cross_encoder import CrossEncoderReplica
-from rayhier.serve.backend.following import WRITER
-from rayhier.serve.backend.groups import ShardRange
+from rayhier.serve.backend.changes import Written
+from rayhier.serve.backend.cross_encoder import PING_SECONDS, CrossEncoderReplica
+from rayhier.serve.backend.follower import HELD_SECONDS, WRITER, Following, Newest, Readers
+from rayhier.serve.backend.handles import ScorerHandle, ShardHandle, WriterHandle
 from rayhier.serve.backend.shards import ShardGroup
-from rayhier.serve.backend.version import Version
-from rayhier.serve.config import HA_PROXY
+from rayhier.serve.backend.version import ShardRange, Version
+from rayhier.serve.backend.writer import Writer
+from rayhier.serve.config import HA_PROXY, ServeConfig, wrong
+from rayhier.serve.errors import ApiError, LostError, invalid
+from rayhier.serve.http.api import api
 from rayhier.serve.http.tokens import Tokens
-from rayhier.serve.ingress import Ingress
-from rayhier.serve.writer import WriterReplica
+from rayhier.serve.metrics import COUNTERS, GAUGES, HISTOGRAMS
+from rayhier.serve.threads import begin
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import Manifest
 
@@ -29,9 +58,18 @@ CPUS_OF_TWO = 4
 """Least number of CPUs of a cluster that runs two ingresses."""
 DRAINS = 5.0
 """Seconds, beyond those of a request, in which a stopped replica may finish its work."""
+WRITER_LATE, WRITER_ALIVE = 2.0, 4.0
+"""Seconds after which a call of the Writer, which holds some for a while, is late, and for a sign of its life."""
+AGAIN_SECONDS = 0.5
+"""Seconds between two tries to take the lease, which an earlier Writer may have."""
+POLL_SECONDS = 0.2
+SAID_SECONDS = 10.0
+"""Seconds between printed lines that say that a deployment is still starting."""
+T = TypeVar("T", Written, Newest)
+log = logging.getLogger("ray.serve")
 
 
-def build(args: ServeArgs) -> Application:
+def build(args: ServeArgs) -> RayApplication:
     """Make the Ray Serve application. InputError where the index, the token's file or a limit is wrong."""
     version, _, parts = check(args)
     drain, writes = args.limits.seconds + DRAINS, args.write_token_file is not None
@@ -71,3 +109,246 @@ def check(args: ServeArgs) -> tuple[Version, Manifest, list[ShardRange]]:
             "http_options.host says; allowed: a file with one line, or no such proxy"
         )
     return check_index(args)
+
+
+class RayInstruments:
+    """A store of metrics in Ray, which exports those of all processes of a node."""
+
+    def __init__(self) -> None:
+        self._histograms = {
+            name: metrics.Histogram(name, description=what, boundaries=list(bounds), tag_keys=tags)
+            for name, (what, bounds, tags) in HISTOGRAMS.items()
+        }
+        self._counters = {
+            name: metrics.Counter(name, description=what, tag_keys=tags) for name, (what, tags) in COUNTERS.items()
+        }
+        self._gauges = {name: metrics.Gauge(name, description=what) for name, what in GAUGES.items()}
+
+    def observe(self, name: str, value: float, tags: Mapping[str, str]) -> None:
+        self._histograms[name].observe(value, dict(tags))
+
+    def count(self, name: str, value: float, tags: Mapping[str, str]) -> None:
+        self._counters[name].inc(value, dict(tags))
+
+    def set(self, name: str, value: float) -> None:
+        self._gauges[name].set(value)
+
+
+class Ingress:
+    """A deployment that answers HTTP requests: encodes and routes queries, lets shard groups scan, merges results.
+
+    It keeps the index's version from vacuum. Where there is a Writer, it follows it, and forwards changes to it.
+    """
+
+    def __init__(
+        self,
+        args: ServeArgs,
+        version: Version,
+        parts: list[ShardRange],
+        reranker: DeploymentHandle | None,
+        writer: DeploymentHandle | None,
+        *handles: DeploymentHandle,
+    ) -> None:
+        shards = shard_handles(args, parts, handles)
+        scorer = None
+        if reranker is not None:
+            scorer = ScorerHandle(RERANKER, reranker, ping_seconds=PING_SECONDS, late_seconds=PING_SECONDS)
+        if writer is not None:
+            version, _ = Version.newest(version.workdir)
+        self._served = Application(args, version, parts, shards, scorer, RayInstruments())
+        self._served.see_tail()
+        self._writer: WriterHandle | None = None
+        if writer is not None:
+            self._writer = WriterHandle(
+                WRITER, writer, args.writes.seconds, late_seconds=WRITER_LATE, alive_seconds=WRITER_ALIVE
+            )
+            self._following = Following(self._served.follower, self._writer)
+        settle()
+
+    def __del__(self) -> None:
+        """Release the version, which vacuum may then remove; called by Ray Serve when it stops the replica."""
+        if hasattr(self, "_served"):  # missing where opening failed
+            self._served.close()
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        """Make the HTTP application; called by Ray Serve once the model is loaded."""
+        if self._writer is None:
+            return api(self._served)
+        return api(self._served, self._writer, self._following, self._beside)
+
+    @contextlib.asynccontextmanager
+    async def _beside(self, _: FastAPI) -> AsyncIterator[None]:
+        following = asyncio.create_task(self._following.run())
+        yield
+        following.cancel()
+
+
+class WriterReplica:
+    """Writes to an index for ingresses, each of which sees a change before it is answered."""
+
+    def __init__(self, args: ServeArgs, version: Version, parts: list[ShardRange], *handles: DeploymentHandle) -> None:
+        shards, newest = shard_handles(args, parts, handles), Version.newest(version.workdir)[0]
+        self._served = Application(args, newest, parts, shards, None, RayInstruments())
+        self._begun: tuple[Writer, Readers] | None = None
+        self._work: asyncio.Task[None] | None = None
+
+    def __del__(self) -> None:
+        """Give the lease and the version back; called by Ray Serve when it stops the replica."""
+        begun = getattr(self, "_begun", None)
+        if begun is not None:
+            begun[0].close()
+        if hasattr(self, "_served"):  # missing where opening failed
+            self._served.close()
+
+    async def put(self, documents: Sequence[Mapping[str, Any]], key: str, body: str) -> Written | ApiError:
+        return await self._answered(lambda writer: writer.put(documents, key, body))
+
+    async def delete(self, ids: Sequence[str], key: str, body: str) -> Written | ApiError:
+        return await self._answered(lambda writer: writer.delete(ids, key, body))
+
+    async def rollback(self, number: int, key: str) -> Newest | ApiError:
+        return await self._answered(lambda writer: writer.publisher.rollback(number, key))
+
+    async def newest(self, reader: str, seen: Seen) -> Newest:
+        """Return what requests see to a reader, which says what its own see; waits a while for something new."""
+        _, readers = self._writing()
+        readers.called(reader, seen)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HELD_SECONDS):
+                while self._served.follower.seen == seen:
+                    await self._served.engine.changed()
+        return self._served.follower.newest
+
+    async def ping(self) -> None:
+        self._writing()
+
+    async def alive(self) -> None:
+        """Return at once, which shows that the replica's process lives."""
+
+    async def check_health(self) -> None:
+        """Begin to write, or go on; Ray Serve calls this regularly."""
+        self._start()
+
+    def _start(self) -> None:
+        if self._work is None or self._work.done():
+            self._work = begin(self._write())
+
+    async def _write(self) -> None:
+        """Take the lease once no other Writer has it, then fold in the background."""
+        while self._begun is None:
+            try:
+                self._begun = await self._begin()
+            except (InputError, LostError, OSError) as error:
+                log.warning("cannot write yet: %s", error)
+                await asyncio.sleep(AGAIN_SECONDS)
+        await self._begun[0].publisher.fold_forever()
+
+    async def _begin(self) -> tuple[Writer, Readers]:
+        writer, readers = await asyncio.to_thread(self._served.writer), Readers()
+        try:
+            await writer.begin()
+        except BaseException:
+            writer.close()
+            raise
+        return writer, readers
+
+    def _writing(self) -> tuple[Writer, Readers]:
+        """Return the Writer and its readers. RuntimeError where it has not begun."""
+        self._start()
+        if self._begun is None:
+            raise RuntimeError("the Writer is starting")
+        return self._begun
+
+    async def _answered(self, change: Callable[[Writer], Awaitable[T]]) -> T | ApiError:
+        """Make a change. Returns once all ingresses see it, or the error that refuses it."""
+        writer, readers = self._writing()
+        try:
+            outcome = await change(writer)
+        except ApiError as error:
+            return error
+        except InputError as error:
+            return invalid(str(error))
+        await readers.see(outcome.seen)
+        return outcome
+
+
+def shard_handles(
+    args: ServeArgs, parts: Sequence[ShardRange], handles: Sequence[DeploymentHandle]
+) -> list[ShardHandle]:
+    return [ShardHandle(part.name, handle, args.shard_seconds) for part, handle in zip(parts, handles, strict=True)]
+
+
+def checked(local: ServeConfig) -> ServeConfig:
+    """Return a config unchanged. InputError where Ray Serve or the index does not allow it."""
+    try:
+        ServeDeploySchema.model_validate(local.config)
+    except ValidationError as error:
+        raise wrong(local.template, error) from None
+    check(local.args)
+    return local
+
+
+def deploy(local: ServeConfig) -> None:
+    """Deploy a config, and return once every deployment runs. InputError where one fails, after all are stopped."""
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    say("  joining Ray")
+    join(local.spec)
+    if serve.status().proxies:
+        raise InputError(
+            "Serve already runs in this cluster; stop it with serve shutdown, or add to it with serve deploy"
+        )
+    say("  starting Serve")
+    try:
+        _run(local)
+        _wait(local.config["applications"][0]["name"])
+    except BaseException:
+        serve.shutdown()
+        raise
+
+
+def _run(local: ServeConfig) -> None:
+    """Pass the config to Ray Serve; the output of its command is shown only where the command fails."""
+    from ray.serve.scripts import cli  # replicas do without it
+
+    with tempfile.TemporaryDirectory(prefix="rayhier-serve-") as folder:
+        copy = Path(folder) / "serve.yaml"
+        copy.write_text(yaml.safe_dump(local.config, sort_keys=False))
+        output = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+                cli.main(["run", "--non-blocking", str(copy)], standalone_mode=False)
+        except SystemExit:  # raised after any error, which is printed
+            raise InputError(f"not deployed: {_reason([output.getvalue()])}") from None
+        except RayActorError:  # Ray Serve ends its own actors that do not start within seconds
+            raise InputError("not deployed: Serve did not start in time; is this machine busy? Start again") from None
+        except Abort:  # raised by the command on Ctrl-C
+            raise KeyboardInterrupt from None
+
+
+def _wait(name: str) -> None:
+    """Wait until an application runs, and print which deployments are ready."""
+    ready, began = set[str](), time.monotonic()
+    spoken = began
+    while True:
+        app: ApplicationStatusOverview | None = serve.status().applications.get(name)
+        if app is None or app.status in ("DEPLOY_FAILED", "UNHEALTHY"):
+            messages = [] if app is None else [app.message, *(part.message for part in app.deployments.values())]
+            raise InputError(f"not deployed: {_reason(messages)}")
+        healthy = {deployment for deployment, part in app.deployments.items() if part.status == "HEALTHY"}
+        for deployment in sorted(healthy - ready):
+            ready.add(deployment)
+            spoken = time.monotonic()
+            say(f"  {deployment} is ready ({len(ready)} of {len(app.deployments)})")
+        if app.status == "RUNNING":
+            return
+        if time.monotonic() - spoken >= SAID_SECONDS:
+            spoken = time.monotonic()
+            say(f"  starting for {spoken - began:.0f} s: {', '.join(sorted(set(app.deployments) - ready)) or name}")
+        time.sleep(POLL_SECONDS)
+
+
+def _reason(messages: list[str]) -> str:
+    """Return why a deployment failed: the message of an InputError if there is one, else the last lines."""
+    lines = [line for message in messages for line in message.splitlines() if line.strip()]
+    errors = [line.partition("InputError: ")[2] for line in lines if "InputError: " in line]
+    return errors[-1] if errors else "\n".join(lines[-5:])

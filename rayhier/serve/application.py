@@ -1,30 +1,25 @@
-"""The HTTP application over an index that is opened to be served: its engine, its Writer, and what it tells."""
+"""An index that is opened to be served: its engine, its Writer, and what it tells of itself."""
 
 import contextlib
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import fields, replace
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
 
 import torch
-from fastapi import FastAPI
 
 from rayhier.index.nodes import NodeTable
-from rayhier.index.stats import Stats
+from rayhier.index.stats import Stats, recall_advice
 from rayhier.progress import say
 from rayhier.search.request.calibration import calibration_of
 from rayhier.search.request.request import SearchLimits, rules_of
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.audit import Audit
-from rayhier.serve.backend.engine import Engine, View
+from rayhier.serve.backend.cross_encoder import PairScores, Reranking
+from rayhier.serve.backend.engine import AT_ONCE, Engine, Group, Shards, View
 from rayhier.serve.backend.follower import Follower
-from rayhier.serve.backend.following import Following
-from rayhier.serve.backend.groups import AT_ONCE, Group, ShardRange, Shards
-from rayhier.serve.backend.reranker import PairScores, Reranking
-from rayhier.serve.backend.version import Version, split
+from rayhier.serve.backend.version import ShardRange, Version, split
 from rayhier.serve.backend.writer import Writer
 from rayhier.serve.errors import without_folders
-from rayhier.serve.http.api import Writes, api
-from rayhier.serve.http.models import Drift, IndexResponse
+from rayhier.serve.http.models import Drift, IndexResponse, RecallServed
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Instruments, Metrics
 from rayhier.spec import InputError
@@ -36,8 +31,7 @@ from rayhier.storage.paths import locate
 def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, Manifest, list[ShardRange]]:
     """Return the version of the index of `now` (None: current.json), its manifest and shard groups. Or InputError."""
     version, manifest = Version.newest(args.workdir, now)
-    ranges = split(manifest.counts, args.shard_groups)
-    groups = [ShardRange(f"shards-{number}", leaves) for number, leaves in enumerate(ranges)]
+    groups = split(manifest.counts, args.shard_groups)
     rules = rules_of(version.now.spec, manifest, calibration_of(locate(args.workdir), version.now))
     replace(rules, groups=len(groups), limits=_limits(args)).check_defaults()
     for name, seconds in (("shard_seconds", args.shard_seconds), ("reranker_seconds", args.reranker_seconds)):
@@ -48,7 +42,7 @@ def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, M
 
 
 class Application:
-    """Answers requests to an index over HTTP, by an engine. Another index may take its place."""
+    """An index that is served, by an engine. Another index may take its place."""
 
     def __init__(
         self,
@@ -61,11 +55,11 @@ class Application:
     ) -> None:
         """Open a version's model. InputError if a file is not as published, or the token's file holds none."""
         torch.set_num_threads(args.encoder_threads)
-        self._args, self.metrics = args, Metrics(instruments)
-        self._tokens = Tokens(args.token_file, args.write_token_file)
+        self.args, self.metrics = args, Metrics(instruments)
+        self.tokens = Tokens(args.token_file, args.write_token_file)
         self.follower = self.open(version, parts, shards, scores)
         """Keeps the engine's view new; `see_tail`, or the Writer's `begin`, comes before the first request."""
-        self.engine = Engine(self.follower.engine.view, self.metrics, args.limits.queue_seconds, args.together)
+        self.engine = Engine(self.follower.view, self.metrics, args.limits.queue_seconds, args.together)
         self.follower.show_to(self.engine)
         self._audit = Audit(self.engine, args.recall, self.metrics)
         self._read: tuple[LeafMap, NodeTable] | None = None
@@ -81,7 +75,7 @@ class Application:
         self, version: Version, parts: Sequence[ShardRange], shards: Sequence[Shards], scores: PairScores | None
     ) -> Follower:
         """Open a version, which no request sees until it is shown. InputError if a file is not as published."""
-        args = self._args
+        args = self.args
         at_once = AT_ONCE if args.together > 1 else args.limits.max_requests
         groups = [
             Group(part, opened, args.together, at_once, self.metrics)
@@ -92,11 +86,11 @@ class Application:
             leaf_map = pins.enter_context(version.reading())
             model = version.model(args.encoder_precision).load()
             view = View.of(version, leaf_map, model, groups, _limits(args), reranking)
-            return Follower(Engine(view), shards, self.metrics, pins.pop_all())
+            return Follower(view, shards, self.metrics, pins.pop_all())
 
     def writer(self, follower: Follower | None = None) -> Writer:
         """Make the Writer of a followed index, which the caller closes. InputError if another server writes."""
-        return Writer(follower or self.follower, self._args.writes, self.metrics)
+        return Writer(follower or self.follower, self.args.writes, self.metrics)
 
     def see_tail(self, follower: Follower | None = None) -> None:
         """Let requests see the log's tail that a Writer left; what comes after a damaged object is not served."""
@@ -113,40 +107,58 @@ class Application:
         self.follower, self.refused = follower, None
         self.metrics.serves(follower.version.number)
 
-    def app(
-        self,
-        writer: "Writes | None" = None,
-        following: Following | None = None,
-        lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
-        *,
-        follows: bool = False,
-    ) -> FastAPI:
-        """Make the HTTP application; without a `writer` no request may write.
-
-        Requests begin once `following` says so; `lifespan` runs beside the application. With `follows` the index is
-        followed without a Writer too, so that requests may wait for changes that another server makes.
-        """
-        return api(
-            self._args,
-            self.engine,
-            self._describe,
-            self._nodes,
-            self._tokens,
-            metrics=self.metrics,
-            writer=writer,
-            recall=lambda: self._audit.recall,
-            versions=lambda before, count: newest_first(self.follower.root, before, count),
-            following=following,
-            lifespan=lifespan,
-            follows=follows,
+    def index(self) -> IndexResponse:
+        """Describe the index as requests that begin now see it."""
+        view = self.engine.view
+        version, manifest, model, rules = view.version, view.leaf_map.manifest, view.model, view.rules
+        chosen, spec, reranking = model.chosen, version.now.spec, version.now.spec.search.reranking
+        stats, served, refused = Stats.of(manifest, spec), self._audit.recall, self.refused or self.follower.refused
+        recall = None if chosen is None else chosen.recall
+        return IndexResponse(
+            name=spec.name,
+            version=version.number,
+            log=view.seen.log,
+            index=version.now.artifacts["index"],
+            model=manifest.model,
+            refused=None if refused is None else without_folders(refused),
+            router=spec.router.type,
+            documents=view.documents,
+            leaves=manifest.leaves,
+            leaves_per_document=manifest.leaves_per_document,
+            shards=len(manifest.shards),
+            groups=[group.name for group in view.groups],
+            dimension=manifest.dimension,
+            similarity=spec.encoder.similarity,
+            precision=str(model.text_encoder.dtype).removeprefix("torch."),
+            fields=dict(spec.corpus.field_types),
+            k=spec.search.k,
+            rerank=spec.search.rerank.type,
+            budget=0 if reranking is None else reranking.budget,
+            pool=None if reranking is None else reranking.pool,
+            how=spec.search.how,
+            mode=rules.usual_mode,
+            modes=list(rules.modes),
+            weight=spec.search.hybrid.chosen if rules.words and spec.search.hybrid.fuse == "sum" else None,
+            beam=spec.search.leaves_visited(manifest.leaves, manifest.rows) if chosen is None else chosen.beam,
+            recall=recall,
+            drift=Drift(
+                imbalance=stats.imbalance,
+                void=stats.void,
+                added=stats.added,
+                log_prob=stats.log_prob,
+                added_log_prob=stats.added_log_prob,
+                advice=[*stats.advice(), *([] if served is None else recall_advice(served, recall))],
+            ),
+            recall_served=None if served is None else RecallServed(**asdict(served)),
+            limits=self.args.limits.model_dump(),
         )
 
-    def _describe(self) -> IndexResponse:
-        refused = self.refused or self.follower.refused
-        return describe(self.engine.view, self._args, None if refused is None else without_folders(refused))
+    def versions(self, before: int | None, count: int) -> list[Manifest]:
+        """Read some versions before a number (None: all), the newest first."""
+        return newest_first(self.follower.root, before, count)
 
-    def _nodes(self) -> tuple[NodeTable, int]:
-        """The nodes of the tree, read when a request first needs those of a version, and the version's number."""
+    def nodes(self) -> tuple[NodeTable, int]:
+        """Return the nodes of the tree, read when a request first needs those of a version, and its number."""
         leaf_map = self.engine.view.leaf_map
         if self._read is None or self._read[0] is not leaf_map:
             self._read = leaf_map, NodeTable.of(leaf_map)
@@ -155,48 +167,3 @@ class Application:
 
 def _limits(args: ServeArgs) -> SearchLimits:
     return SearchLimits(**{field.name: getattr(args.limits, field.name) for field in fields(SearchLimits)})
-
-
-def describe(view: View, args: ServeArgs, refused: str | None = None) -> IndexResponse:
-    """Make the answer to `GET /v1/index`; `refused` says why another index, which current.json names, is not served."""
-    version, manifest, model, rules = view.version, view.leaf_map.manifest, view.model, view.rules
-    chosen, spec, reranking = model.chosen, version.now.spec, version.now.spec.search.reranking
-    stats = Stats.of(manifest, spec)
-    return IndexResponse(
-        name=spec.name,
-        version=version.number,
-        log=view.seen.log,
-        index=version.now.artifacts["index"],
-        model=manifest.model,
-        refused=refused,
-        router=spec.router.type,
-        documents=view.documents,
-        leaves=manifest.leaves,
-        leaves_per_document=manifest.leaves_per_document,
-        shards=len(manifest.shards),
-        groups=[group.name for group in view.groups],
-        dimension=manifest.dimension,
-        similarity=spec.encoder.similarity,
-        precision=str(model.text_encoder.dtype).removeprefix("torch."),
-        fields=dict(spec.corpus.field_types),
-        k=spec.search.k,
-        rerank=spec.search.rerank.type,
-        budget=0 if reranking is None else reranking.budget,
-        pool=None if reranking is None else reranking.pool,
-        how=spec.search.how,
-        mode=rules.usual_mode,
-        modes=list(rules.modes),
-        weight=spec.search.hybrid.chosen if rules.words and spec.search.hybrid.fuse == "sum" else None,
-        beam=spec.search.leaves_visited(manifest.leaves, manifest.rows) if chosen is None else chosen.beam,
-        recall=None if chosen is None else chosen.recall,
-        drift=Drift(
-            imbalance=stats.imbalance,
-            void=stats.void,
-            added=stats.added,
-            log_prob=stats.log_prob,
-            added_log_prob=stats.added_log_prob,
-            advice=stats.advice(),
-        ),
-        recall_served=None,
-        limits=args.limits.model_dump(),
-    )

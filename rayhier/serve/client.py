@@ -9,6 +9,7 @@ to another address is not followed, since a token belongs to one server: it is a
 
 import asyncio
 import contextlib
+import itertools
 import json
 import math
 import operator
@@ -17,7 +18,7 @@ import re
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
@@ -54,8 +55,9 @@ from rayhier.serve.http.models import (
     SearchResponse,
     VersionsResponse,
     WrittenResponse,
+    pack,
+    unpack,
 )
-from rayhier.serve.http.packed import pack, unpack
 from rayhier.spec.search import Mode
 
 ANSWER_SHOWN = 200
@@ -75,8 +77,8 @@ Given = ParamSpec("Given")
 Method = TypeVar("Method", bound=Callable[..., Any])
 Answer = httpx2.Response | httpx2.HTTPError
 """The outcome of a request: the server's answer, or the reason why there is none."""
-Exchange = Generator[httpx2.Request | float, Answer | None, T]
-"""Generator that yields requests to send and seconds to wait, is sent requests' outcomes, and returns the answer."""
+Answering = Callable[[httpx2.Request], Coroutine[Any, Any, Answer]]
+Pausing = Callable[[float], Coroutine[Any, Any, None]]
 
 
 class SearchOptions(TypedDict, total=False):
@@ -125,23 +127,23 @@ class _Server:
                 raise ValueError("token: got what no server takes; allowed: printable ASCII characters, no spaces")
             self._headers["Authorization"] = f"Bearer {token}"
 
-    def exchange(self, call: _Call[T]) -> Exchange[T]:
+    async def send(self, call: _Call[T], answering: Answering, pausing: Pausing) -> T:
         """Send a request until it is answered, or no retry is left. ApiError if no answer can be read."""
         content = None if call.body is None else json.dumps(call.body).encode()
         method = "GET" if call.body is None else call.method
         headers = self._headers | ({} if call.key is None else {"Idempotency-Key": call.key})
-        for retry in range(self._retries + 1):
+        for retry in itertools.count():
             request = httpx2.Request(method, self.url + call.path, content=content, headers=headers)
             if call.key is not None:
                 request.extensions = {"timeout": self._write_timeout}
-            answer = yield request
+            answer = await answering(request)
             try:
                 return _read(call, self.url, answer)
             except ApiError as error:
                 seconds = _pause(error, answer, retry)
                 if seconds is None or retry == self._retries:
                     raise
-            yield seconds
+            await pausing(seconds)
         raise AssertionError("the last try returns or raises")
 
     def search(
@@ -157,7 +159,7 @@ class _Server:
         `filter`, over the declared fields: only documents that meet it are results, from as many leaves as hold
         enough of them. `SearchOptions` has the other options. ApiError or ValueError where there is no answer.
         """
-        body = {_kind(question, "query", "vector"): _plain(question), **_asked(k, beam, filter, options)}
+        body = {**_one(question), **_asked(k, beam, filter, options)}
         return _Call(SearchResponse.model_validate_json, "/v1/search", body)
 
     def search_batch(
@@ -174,7 +176,7 @@ class _Server:
 
     def route(self, question: Question, beam: SupportsIndex | None = None) -> _Call[RouteResponse]:
         """List the leaves that a query would visit, at most `beam`, in the order of visit. ApiError as in `search`."""
-        body = {_kind(question, "query", "vector"): _plain(question), "beam": _count("beam", beam)}
+        body = {**_one(question), "beam": _count("beam", beam)}
         return _Call(RouteResponse.model_validate_json, "/v1/route", body)
 
     def index(self) -> _Call[IndexResponse]:
@@ -330,24 +332,23 @@ class Client:
     rollback = _sent(_Server.rollback)
 
     def _send(self, call: _Call[T]) -> T:
-        exchange = self._server.exchange(call)
-        step = next(exchange)
         try:
-            while True:
-                if isinstance(step, httpx2.Request):
-                    step = exchange.send(self._answer(step))
-                else:
-                    time.sleep(step)
-                    step = next(exchange)
+            self._server.send(call, self._answer, _sleep).send(None)
         except StopIteration as end:
             answer: T = end.value
             return answer
+        raise AssertionError("nothing waits but what returns at once")
 
-    def _answer(self, request: httpx2.Request) -> Answer:
+    async def _answer(self, request: httpx2.Request) -> Answer:
+        """Return the outcome of a request; nothing is awaited, so that no loop is needed."""
         try:
             return self._http.send(request)
         except httpx2.HTTPError as error:
             return error
+
+
+async def _sleep(seconds: float) -> None:
+    time.sleep(seconds)
 
 
 class AsyncClient:
@@ -384,18 +385,7 @@ class AsyncClient:
     rollback = _awaited(_Server.rollback)
 
     async def _send(self, call: _Call[T]) -> T:
-        exchange = self._server.exchange(call)
-        step = next(exchange)
-        try:
-            while True:
-                if isinstance(step, httpx2.Request):
-                    step = exchange.send(await self._answer(step))
-                else:
-                    await asyncio.sleep(step)
-                    step = next(exchange)
-        except StopIteration as end:
-            answer: T = end.value
-            return answer
+        return await self._server.send(call, self._answer, asyncio.sleep)
 
     async def _answer(self, request: httpx2.Request) -> Answer:
         try:
@@ -419,6 +409,10 @@ def _page(**parameters: Any) -> str:
     return given and f"?{given}"
 
 
+def _one(question: Question) -> dict[str, Any]:
+    return {"query" if isinstance(question, str) else "vector": _plain(question)}
+
+
 def _all(questions: Sequence[Question]) -> dict[str, Any]:
     """Return the part of a request's body that has its queries. ValueError unless all are texts, or all vectors."""
     if isinstance(questions, str | bytes):
@@ -426,7 +420,7 @@ def _all(questions: Sequence[Question]) -> dict[str, Any]:
     queries = list(questions)
     if not queries:
         raise ValueError("questions: got none; allowed: at least one")
-    kinds = {_kind(query, "queries", "vectors") for query in queries}
+    kinds = {"queries" if isinstance(query, str) else "vectors" for query in queries}
     if len(kinds) > 1:
         raise ValueError("questions: got texts and vectors; allowed: all texts, or all vectors")
     return {kinds.pop(): [_plain(query) for query in queries]}
@@ -473,10 +467,6 @@ def _texts(name: str, values: Sequence[str]) -> list[str]:
     if isinstance(values, str):
         raise ValueError(f"{name}: got text {values!r:.80}; allowed: a list of {name}")
     return [_text(name, value) for value in values]
-
-
-def _kind(question: Question, text: str, vector: str) -> str:
-    return text if isinstance(question, str) else vector
 
 
 def _numbers(value: Any) -> list[float] | None:
@@ -567,7 +557,7 @@ def _pause(error: ApiError, answer: Answer | None, retry: int) -> float | None:
     return pause * random.uniform(1, 1.5)  # noqa: S311
 
 
-def _read(call: _Call[T], url: str, answer: Answer | None) -> T:
+def _read(call: _Call[T], url: str, answer: Answer) -> T:
     """Parse the answer to a request. ApiError where there is none, or this version of the client cannot read it."""
     if isinstance(answer, httpx2.Response):
         if not answer.is_success:

@@ -38,7 +38,7 @@ class ServeConfig:
 
     @property
     def url(self) -> str:
-        return f"http://{'127.0.0.1' if self.host == '0.0.0.0' else self.host}:{self.port}"  # noqa: S104
+        return url_of("127.0.0.1" if self.host == "0.0.0.0" else self.host, self.port)  # noqa: S104
 
 
 def look(template: Path, workdir: str, token_file: str | None, port: int | None) -> ServeConfig:

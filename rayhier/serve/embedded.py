@@ -25,14 +25,15 @@ from rayhier.serve.application import Application, check_index
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.cross_encoder import LocalScorer
 from rayhier.serve.backend.follower import Follower
-from rayhier.serve.backend.groups import ShardRange
 from rayhier.serve.backend.shards import LocalShards
-from rayhier.serve.backend.version import Version
+from rayhier.serve.backend.version import ShardRange, Version
 from rayhier.serve.backend.writer import Writers
 from rayhier.serve.config import LOOPBACK
 from rayhier.serve.errors import LostError
+from rayhier.serve.http.api import api
 from rayhier.serve.http.protocol import LimitedProtocol
 from rayhier.serve.metrics import Prometheus
+from rayhier.serve.threads import begin
 from rayhier.spec import InputError
 from rayhier.spec.corpus import passages_of
 from rayhier.storage import current
@@ -136,7 +137,7 @@ class Embedded:
         if self._writers is None:
             self._served.see_tail()
         self._now = self._looked_at = version.now
-        self._draining = set[asyncio.Task[None]]()
+        self._draining: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         """Let the Writer begin before the first request. InputError if it would leave changes behind."""
@@ -153,7 +154,7 @@ class Embedded:
         return [self.watch(), self.follow(), *folds]
 
     def app(self) -> FastAPI:
-        app = self._served.app(self._writers, follows=self._now.spec.search.how != "level")
+        app = api(self._served, self._writers, follows=self._now.spec.search.how != "level")
 
         @app.get("/metrics", include_in_schema=False)
         async def metrics() -> Response:
@@ -183,7 +184,7 @@ class Embedded:
         """
         try:
             now = await asyncio.to_thread(current.read, locate(self._args.workdir))
-            if (self._writers is None or self._writers.now.is_lost) and self._now.spec.search.how != "level":
+            if (self._writers is None or self._writers.now.lease.lost) and self._now.spec.search.how != "level":
                 await self._served.follower.look()
         except (InputError, LostError, OSError) as error:
             log.warning("what is new cannot be read: %s", error)
@@ -216,7 +217,7 @@ class Embedded:
                 await asyncio.to_thread(self._served.see_tail, follower)
                 self._served.show(follower)
             elif now.artifacts["index"] == self._now.artifacts["index"]:
-                await self._served.follower.reopen(follower.engine.view, shards)
+                await self._served.follower.reopen(follower.view, shards)
                 follower.close()  # the other follower keeps what it serves
                 self._served.show(self._served.follower)
             else:
@@ -230,9 +231,7 @@ class Embedded:
             opening.pop_all()
         drained, self._shards, self._now = self._shards, shards, now
         say(f"serving {said}")
-        draining = asyncio.create_task(self._drain(drained))
-        self._draining.add(draining)
-        draining.add_done_callback(self._draining.discard)
+        self._draining = begin(self._drain(drained))
 
     def _opened(self, opening: contextlib.ExitStack, now: Current) -> tuple[Follower, list[LocalShards]]:
         _check_fits(self._now, now)

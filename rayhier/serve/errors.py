@@ -39,6 +39,12 @@ def invalid(message: str) -> ApiError:
     return ApiError(422, "invalid", message)
 
 
+def key_reused() -> ApiError:
+    return ApiError(
+        422, "key_reused", "Idempotency-Key: was used with another body; allowed: a new key for each change"
+    )
+
+
 def unanswered(message: str) -> ApiError:
     """Make error 503, for deployments that did not answer."""
     return ApiError(503, "shards_lost", message, RETRY)

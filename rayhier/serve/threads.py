@@ -1,4 +1,4 @@
-"""Runs work in threads off the event loop, and tasks that outlive the request that began them."""
+"""Runs work in threads off the event loop, and tasks that outlive the requests that begin them."""
 
 import asyncio
 import contextlib
@@ -17,6 +17,8 @@ MANY = 1_000
 """Number of results from which work runs in a thread: starting a thread takes about as long as ten results."""
 SMALL = 4_000_000
 """Most multiply-adds of a scan or a routing that runs without a thread: waking a thread takes longer."""
+_TASKS = set[asyncio.Task[Any]]()
+"""Tasks until they end, because asyncio keeps none."""
 Given = ParamSpec("Given")
 T = TypeVar("T")
 
@@ -45,19 +47,12 @@ def yield_to_others() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
-class Tasks:
-    """Keeps tasks until they end. Each has a new context, because Serve cancels calls in a request's context."""
+def begin(work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    """Run work in a task that outlives the request that begins it.
 
-    def __init__(self) -> None:
-        self._tasks = set[asyncio.Task[Any]]()
-
-    def begin(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        task = asyncio.create_task(work, context=contextvars.Context())
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # a caller that waits gets it too
+    The task has a new context, because Ray Serve cancels the calls in the context of a request whose caller has left.
+    """
+    task = asyncio.create_task(work, context=contextvars.Context())
+    _TASKS.add(task)
+    task.add_done_callback(_TASKS.discard)
+    return task

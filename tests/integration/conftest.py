@@ -2,7 +2,6 @@
 
 import functools
 import shutil
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -43,19 +42,16 @@ def work(built: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def configured(work: Path, tmp_path: Path, cluster: None) -> Iterator[Callable[..., ServeConfig]]:
+def configured(work: Path, tmp_path: Path, cluster: None, port: int) -> Iterator[Callable[..., ServeConfig]]:
     """`configured("shard_seconds: 2", …)`: the shipped config of Ray Serve for the tiny index, with more arguments."""
     from ray import serve
 
+    from rayhier.serve.app import checked
     from rayhier.serve.config import look
-    from rayhier.serve.local import checked
 
     def config(*arguments: str) -> ServeConfig:
         (tmp_path / "token").write_text(TOKEN)
         (tmp_path / "write").write_text(WRITE_TOKEN)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
         patient = "limits: {queue_seconds: 30}"  # tests of other processes make this one wait
         lines = [f"write_token_file: {tmp_path / 'write'}", patient, *arguments]
         path = tmp_path / "serve.yaml"

@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -22,14 +21,6 @@ from .conformance import TOKEN, WRITE_TOKEN, conforms, writes
 
 PATIENCE = ["--set", "limits.queue_seconds=30"]
 """Tests of other processes make this server wait."""
-
-
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        number: int = free.getsockname()[1]
-        return number
 
 
 @pytest.fixture

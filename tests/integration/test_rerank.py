@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,10 +20,10 @@ from rayhier.scores.scorer import open_scorer
 from rayhier.search import __main__ as shell
 from rayhier.search.rerank import RerankWeight
 from rayhier.search.snapshot import Snapshot
+from rayhier.serve.app import checked, deploy
 from rayhier.serve.client import Client
 from rayhier.serve.config import look
 from rayhier.serve.errors import ApiError
-from rayhier.serve.local import checked, deploy
 from rayhier.storage import columns, current, files
 from rayhier.train.cross_encoder import phase
 
@@ -59,7 +58,7 @@ def artifact(work: Path, kind: str):
 
 @pytest.mark.slow
 def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(
-    reranked: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    reranked: Callable[..., Path], tmp_path: Path, port: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     work = tmp_path / "work"
     assert run.main([str(reranked())]) == 0
@@ -114,7 +113,7 @@ def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(
     assert shown.count("~") == 4  # three estimated scores, and what the mark means
     assert shell.main([str(work), question, "--budget", "3"]) == 0
     assert "read 3 documents" in capsys.readouterr().out
-    _served(work, tmp_path)
+    _served(work, tmp_path, port)
 
 
 @pytest.mark.parametrize("head", ["cls", "emb"])
@@ -153,11 +152,8 @@ def test_a_trained_cross_encoder_loads_elsewhere(
     assert opened.base_weight == 0.5
 
 
-def _served(work: Path, tmp_path: Path) -> None:
+def _served(work: Path, tmp_path: Path, port: int) -> None:
     """Served answers are those of offline search; without the cross-encoder they are the scan's, and say so."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     config = tmp_path / "serve.yaml"
     config.write_text(SHIPPED.read_text().replace("token_file: null", "limits: {queue_seconds: 30}"))
     local = checked(look(config, str(work), None, port))

@@ -5,10 +5,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,22 +16,18 @@ from safetensors.numpy import load_file
 
 from rayhier import run
 from rayhier.index import __main__ as index
-from rayhier.index.nodes import NodeTable
 from rayhier.inspect import __main__ as inspect
 from rayhier.search import __main__ as search
 from rayhier.search.request.model import Model
-from rayhier.search.snapshot import Seen, Snapshot
-from rayhier.serve.application import check_index, describe
-from rayhier.serve.args import ServeArgs
-from rayhier.serve.backend.engine import Engine, View
-from rayhier.serve.http.api import api
-from rayhier.serve.http.tokens import Tokens
+from rayhier.search.snapshot import Snapshot
+from rayhier.serve.args import RequestLimits
+from rayhier.serve.backend.engine import Engine
 from rayhier.spec import InputError
 from rayhier.storage import current, files
 from rayhier.storage.leaf_map import LeafMap
 
 from ..conftest import leaf_map_of, write_spec
-from ..unit.serve.stand_ins import near_groups
+from ..unit.serve.stand_ins import Near, app_of, engine_of, near_groups
 from .in_process import make
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -134,20 +127,16 @@ def test_a_tree_over_tokens(attentive: Path, tiny_model: Path) -> None:
     assert all((base[name] == kept[name]).all() for name in kept)
     answers = Snapshot.open(work).search(texts(attentive, 20), k=3)
     assert sum(answer.hits[0].id == f"d{number}" for number, answer in enumerate(answers)) >= 18
+    *_, client = served(work, Snapshot.open(work))
+    one = client.post("/v1/search", json={"query": texts(attentive, 1)[0], "k": 3}).json()
+    assert [result["id"] for result in one["results"]] == [hit.id for hit in answers[0].hits]
 
 
-def served(work: Path, searcher: Snapshot) -> tuple[Engine, list[Any], TestClient]:
+def served(work: Path, searcher: Snapshot) -> tuple[Engine, list[Near], TestClient]:
     """Engine, groups and HTTP interface of an index."""
-    version, manifest, _ = check_index(args := ServeArgs(workdir=str(work), shard_groups=3))
     groups = near_groups(work, 3)
-    rules = replace(searcher.rules, groups=len(groups), limits=args.limits)
-    counts, leaf_map = np.array(manifest.counts), leaf_map_of(work)
-    seen = Seen(manifest.model, manifest.version, manifest.log)
-    engine = Engine(View(searcher.model, groups, rules, manifest.documents, counts, seen, version, leaf_map))
-    nodes = NodeTable.of(leaf_map), manifest.version
-    described = partial(describe, engine.view, args)
-    app = api(args, engine, described, lambda: nodes, Tokens(None), versions=lambda *_: [manifest])
-    return engine, groups, TestClient(app)
+    engine = engine_of(searcher, groups)
+    return engine, groups, TestClient(app_of(engine, RequestLimits(), rules=engine.view.rules))
 
 
 def test_a_level_is_served_as_the_searcher_finds(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

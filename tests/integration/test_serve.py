@@ -10,10 +10,10 @@ from ray import serve
 from ray.util import list_named_actors
 
 from rayhier.search.snapshot import Snapshot
+from rayhier.serve.app import checked, deploy
 from rayhier.serve.client import Client
 from rayhier.serve.config import ServeConfig, look
 from rayhier.serve.errors import ApiError
-from rayhier.serve.local import checked, deploy
 from rayhier.spec import InputError
 from rayhier.storage import current, pins
 

@@ -14,11 +14,11 @@ from typing import TypeVar
 import pytest
 
 from rayhier.index.verify import verify
+from rayhier.serve.app import deploy
 from rayhier.serve.client import Client
 from rayhier.serve.config import ServeConfig
 from rayhier.serve.errors import ApiError
 from rayhier.serve.http.models import WrittenResponse
-from rayhier.serve.local import deploy
 from rayhier.storage import current
 from rayhier.storage.leaf_map import LeafMap
 

@@ -10,18 +10,15 @@ import shutil
 import socket
 import sys
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from benchmarks.commands import Options, absolute, served
 from benchmarks.serve.load import error_code
-from rayhier.serve.args import RequestLimits
 from rayhier.serve.client import Client
 from rayhier.serve.http.api import DESCRIPTIONS
 from rayhier.storage import current
@@ -52,27 +49,6 @@ BODIES: Mapping[tuple[str, str], Any] = {
 PATHS = ("/v1/search", "/v1/search:batch", "/v1/route", "/v1/embeddings", "/v1/rerank")
 QUESTIONS = ('"query": "oak"', '"queries": ["oak"]')
 """A question as one path takes it, and as the other."""
-CHUNKS = 200_000
-ENDLESS = 250_000_000
-"""Bytes of a head that never ends."""
-
-
-@dataclass(frozen=True)
-class Reply:
-    """Status (0: no answer) and seconds of an answer, and the code of its error, if it says one."""
-
-    status: int
-    seconds: float
-    code: str | None
-
-    @property
-    def documented(self) -> bool:
-        return self.status == 200 or (self.status in DESCRIPTIONS and self.status != 500 and self.code is not None)
-
-    @property
-    def refused(self) -> bool:
-        """Whether it says what is wrong with the request."""
-        return self.documented and 400 <= self.status < 500
 
 
 def main() -> int:
@@ -91,7 +67,7 @@ def main() -> int:
         url = f"http://127.0.0.1:{PORT}"
         with served(["rayhier", "serve", str(work), "--port", str(PORT), *files], f"{url}/readyz", START_SECONDS):
             statuses = Counter[str]()
-            failures = [*_paths(url, statuses), *_bodies(url), *_slow()]
+            failures = [*_paths(url, statuses), *_bodies(url)]
     print(", ".join(f"{name}: {count:,}" for name, count in sorted(statuses.items())))
     print("\n".join(failures) or "no failure")
     return 1 if failures else 0
@@ -140,12 +116,12 @@ def _bodies(url: str) -> Iterator[str]:
         slowest = math.inf
         for _ in range(TRIES):
             with watched(f"{url}/healthz", HEALTH_SECONDS) as looks:
-                reply = _post(PORT, path, body, headers, method)
+                is_refused, status = _refused(method, path, body, headers)
             slowest = min(slowest, looks.slowest)
             if slowest <= SLOWEST_HEALTH:
                 break
-        if not reply.refused:
-            yield f"{name}, {method} {path}: status {reply.status}"
+        if not is_refused:
+            yield f"{name}, {method} {path}: status {status}"
         if slowest > SLOWEST_HEALTH:
             yield f"{name}, {method} {path}: /healthz took {1e3 * slowest:.0f} ms"
 
@@ -156,16 +132,6 @@ def _hostile() -> Iterator[tuple[str, str, str, bytes]]:
         yield name, "POST", path, body
     for name, method, body in _hostile_writes():
         yield name, method, "/v1/documents", body
-
-
-def _slow() -> Iterator[str]:
-    """Send a body in many chunks and a head that never ends; yields what went wrong."""
-    headers = {"Authorization": f"Bearer {TOKENS['read']}", "Content-Type": "application/json"}
-    reply, most = _post(PORT, PATHS[0], _chunks(), headers), RequestLimits().body_seconds + 1
-    if not reply.documented or reply.seconds > most:
-        yield f"a body in {CHUNKS:,} chunks: status {reply.status} after {reply.seconds:.1f} s"
-    if (status := _endless_head(PORT, ENDLESS)) != 431:
-        yield f"a head of {ENDLESS:,} bytes: status {status}"
 
 
 def _state(client: Client) -> tuple[int, int, int, list[int]]:
@@ -229,17 +195,9 @@ def _hostile_writes() -> Iterator[tuple[str, str, bytes]]:
     yield "390,000 ids", "DELETE", f'{{"ids": [{",".join(["1"] * 390_000)}]}}'.encode()
 
 
-def _chunks() -> Iterator[bytes]:
-    """A question in so many chunks of a byte."""
-    return (b"%c" % byte for byte in f"{{{QUESTIONS[0]}}}".ljust(CHUNKS).encode())
-
-
-def _post(
-    port: int, path: str, body: bytes | Iterable[bytes], headers: Mapping[str, str], method: str = "POST"
-) -> Reply:
-    """Send a body, whole or in chunks, to a server on this machine, which may answer before it has all of it."""
-    connection, began = http.client.HTTPConnection("127.0.0.1", port, timeout=60), time.perf_counter()
-    status, content = 0, b""
+def _refused(method: str, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[bool, int]:
+    """Send a body, of which the server may not take all; whether the answer says what is wrong, and its status."""
+    connection, status, content = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60), 0, b""
     try:
         with suppress(ConnectionError):
             connection.request(method, path, body, dict(headers))
@@ -249,20 +207,7 @@ def _post(
         status = 0
     finally:
         connection.close()
-    return Reply(status, time.perf_counter() - began, error_code(content))
-
-
-def _endless_head(port: int, size: int) -> int:
-    """Status of the answer to a head of `size` bytes that never ends; 0 where the connection ended without one."""
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as one:
-        one.sendall(b"GET /healthz HTTP/1.1\r\nHost: here\r\nX: ")
-        with suppress(OSError):
-            for _ in range(0, size, 100_000):
-                one.sendall(b"x" * 100_000)
-        try:
-            return int(one.makefile("rb").readline().split()[1])
-        except (OSError, IndexError):
-            return 0
+    return status in DESCRIPTIONS and 400 <= status < 500 and error_code(content) is not None, status
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ import yaml
 from ray.serve.schema import ServeDeploySchema
 
 from rayhier.run import _parser
+from rayhier.serve.app import RayInstruments
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.ingress import RayInstruments
 from rayhier.serve.metrics import NAMES, Prometheus
 from rayhier.spec import load
 

@@ -8,7 +8,6 @@ Shapes: M numbers of a vector, K results.
 """
 
 import asyncio
-import contextvars
 import logging
 import math
 import time
@@ -27,6 +26,7 @@ from rayhier.serve.args import Auditing
 from rayhier.serve.backend.engine import Engine, View
 from rayhier.serve.errors import LostError
 from rayhier.serve.metrics import Metrics
+from rayhier.serve.threads import begin
 
 DEPTH = 10
 """Most results of a query that are compared."""
@@ -77,8 +77,7 @@ class Audit:
                 continue
             work = Exact(routes.encoded.numpy[query : query + 1], k, request.where)
             audit = self._audit(work, found.near.score_QK[query, :k], view)
-            # In a separate context: Serve cancels calls in the context of a request whose caller has left.
-            self._task = asyncio.create_task(audit, context=contextvars.Context())
+            self._task = begin(audit)
 
     def _skip(self) -> None:
         self.skipped += 1

@@ -1,18 +1,22 @@
-"""The cross-encoder of a server, which scores pairs of a query and a document: a replica, or in this process."""
+"""The cross-encoder of a server, in a replica or in this process, and its calls as the engine makes them."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from rayhier.arrays import Floats
+from rayhier.scores.call_budget import ScorerError, checked
 from rayhier.scores.scorer import open_scorer
-from rayhier.search.retrieve import RERANKER
-from rayhier.serve.backend.batching import Batches
+from rayhier.search.rerank import KINDS, Reranker, open_reranker
+from rayhier.search.retrieve import RERANKER, Reply, Score, Work
+from rayhier.serve.backend.queues import Admission, Batches
 from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import LostError
 from rayhier.serve.threads import run_in
@@ -20,6 +24,8 @@ from rayhier.spec import InputError
 from rayhier.storage import current
 from rayhier.storage.paths import locate
 
+WAITING = 0.5
+"""Share of a request's time limit for calls that it may wait for other requests' calls; a longer wait is refused."""
 PING_SECONDS = 5.0
 """Seconds that `answers` waits for the cross-encoder to finish the pairs that it is reading; after these it counts as
 not answering."""
@@ -28,6 +34,65 @@ PAIRS = 128
 HUNG_SECONDS = 120.0
 """Seconds of work on a batch of pairs after which Ray Serve replaces this replica by another."""
 log = logging.getLogger("ray.serve")
+
+
+class PairScores(Protocol):
+    """Interface of a cross-encoder in this process or in a deployment."""
+
+    async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
+        """Score each query [n] with its item (document) [n]: [n]. LostError if no answer comes within `seconds`."""
+
+    async def answers(self) -> bool: ...
+
+
+class Reranking:
+    """Scores pairs of a query and a document for requests, in a limited time for each request."""
+
+    def __init__(self, scores: PairScores, seconds: float = 60.0) -> None:
+        """Limit the calls of a request, in all its rounds together, to `seconds`."""
+        self._scores, self._seconds = scores, seconds
+        self.admission = Admission(WAITING * seconds)
+        """Counter of the calls that wait. Raises ApiError 503 where further ones would wait too long."""
+
+    async def answers(self) -> bool:
+        return await self._scores.answers()
+
+    @contextmanager
+    def calls(self, count: int) -> Iterator[Callable[[Work], Awaitable[Reply]]]:
+        """Count a request's calls while the block runs. Yields a function that scores the pairs of a round.
+
+        The function's reply is empty where the cross-encoder fails or the request's seconds have passed. ApiError 503
+        where too many calls wait.
+        """
+        loop, is_lost = asyncio.get_running_loop(), False
+        until = loop.time() + self._seconds
+        with self.admission.counting(count) as answered:
+
+            async def score(work: Work) -> Reply:
+                nonlocal is_lost
+                if not isinstance(work, Score):
+                    raise TypeError(f"score: got {type(work).__name__}; allowed: pairs")
+                try:
+                    score_N = await self._scores.score(work.queries, work.documents, until - loop.time())
+                    return Reply([checked(score_N, len(work.queries))])
+                except (LostError, ScorerError) as error:
+                    log.warning("not re-ranked: %s", error)
+                    is_lost = True
+                    return Reply([])
+
+            yield score
+            if not is_lost or loop.time() >= until:  # late calls count too: they show how slow the scorer is
+                answered()
+
+
+def open_versions_reranker(version: Version) -> Reranker | None:
+    """Open a version's re-ranker without its cross-encoder. InputError if a file is not as published."""
+    workdir, now = locate(version.workdir), version.now
+    published = {kind: current.artifact(workdir, now, kind) for kind in KINDS if kind in now.artifacts}
+    for artifact in published.values():
+        artifact.verify()
+    with version.reading() as leaf_map:
+        return open_reranker(now.spec, published, leaf_map, reads=False)
 
 
 class CrossEncoderReplica:

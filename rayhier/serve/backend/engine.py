@@ -1,7 +1,8 @@
 """Answers requests over shard groups in this process or in deployments.
 
 `search.retrieve` decides which work is done, and the engine where: it encodes and routes queries of several requests
-together, and sends work to the groups that hold their leaves. Shapes: Q queries, B leaves visited.
+together, and sends work to the groups that hold their leaves. A group scans for several requests together, too.
+Shapes: Q queries, B leaves visited.
 """
 
 import asyncio
@@ -11,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from rayhier.arrays import Floats, Ints
-from rayhier.dataset.ranking import ID
+from rayhier.dataset.ranking import ID, Ranking, split
 from rayhier.search.request.answer import Answer, answers
 from rayhier.search.request.model import Model
 from rayhier.search.request.request import NO_CROSS_ENCODER, Queries, Request, Rules, SearchLimits, rules_of
@@ -38,11 +39,9 @@ from rayhier.search.retrieve import (
 )
 from rayhier.search.segment.stored import Listing, Lookup, Stored, documents
 from rayhier.search.snapshot import Seen
-from rayhier.serve.backend.admission import Admission
-from rayhier.serve.backend.batching import Batches
-from rayhier.serve.backend.groups import Group
-from rayhier.serve.backend.reranker import Reranking, open_versions_reranker
-from rayhier.serve.backend.version import Version
+from rayhier.serve.backend.cross_encoder import Reranking, open_versions_reranker
+from rayhier.serve.backend.queues import Admission, Batches
+from rayhier.serve.backend.version import ShardRange, Version
 from rayhier.serve.errors import ApiError, LostError, unanswered
 from rayhier.serve.metrics import Metrics
 from rayhier.serve.threads import MANY, SMALL, run_in, run_in_thread
@@ -54,6 +53,59 @@ QUERY = 256
 """Characters that count as one query. A longer text counts as several, as it takes longer to encode."""
 PART = 64
 """Queries, counted in this way, after which other requests get their turn while a request's texts are encoded."""
+AT_ONCE = 2
+"""Most scans that a group makes at a time, where requests are scanned together."""
+
+
+class Shards(Protocol):
+    """Interface of a group's shards, in this process or in deployments. LostError if they do not answer in time."""
+
+    async def read(self, work: Reading, seen: Seen) -> Any: ...
+
+    async def open(self, number: int) -> None:
+        """Open a version too, in all replicas of the group."""
+
+    async def answers(self) -> bool: ...
+
+
+class Group:
+    """A range of leaves and their shards; scans of several requests are gathered into batches."""
+
+    def __init__(
+        self,
+        part: ShardRange,
+        shards: Shards,
+        together: int = 64,
+        at_once: int = AT_ONCE,
+        metrics: Metrics | None = None,
+    ) -> None:
+        """Scan for at most `together` queries at once, with at most `at_once` such scans at a time."""
+        self.name, self.leaves, self._shards = part.name, part.leaves, shards
+        self._batches: Batches[tuple[Scan, Seen], Ranking] = Batches(self._scanned, together, "scan", metrics, at_once)
+
+    async def read(self, work: Reading, seen: Seen) -> Any:
+        """Do a piece of a search's work in the group's leaves. LostError if no answer comes.
+
+        Scans that arrive while others are at work are made together if their `k`, their beam and what they see are
+        equal.
+        """
+        if not isinstance(work, Scan):
+            return await self._shards.read(work, seen)
+        # A scan with a filter is made alone: two with equal filters seldom arrive together.
+        key = work.k, work.leaves_QB.shape[1], work.needs, seen, None if work.where is None else object()
+        ranking, _ = await self._batches((work, seen), len(work.query_QM), key)
+        return ranking
+
+    async def answers(self) -> bool:
+        return await self._shards.answers()
+
+    async def _scanned(self, pieces: Sequence[tuple[Scan, Seen]]) -> list[Ranking]:
+        scans, seen = [scan for scan, _ in pieces], pieces[0][1]
+        query_QM, leaves_QB = (
+            np.concatenate([getattr(scan, name) for scan in scans]) for name in ("query_QM", "leaves_QB")
+        )
+        ranking: Ranking = await self._shards.read(replace(scans[0], query_QM=query_QM, leaves_QB=leaves_QB), seen)
+        return split(ranking, [len(scan.query_QM) for scan in scans])
 
 
 @dataclass(frozen=True)
@@ -124,6 +176,12 @@ class View:
             None if reranking is None else open_versions_reranker(version),
             reranking,
         )
+
+    async def present(self, ids: Sequence[str], seen: Seen) -> Counter[str]:
+        """Count the documents, or passages, with some ids. LostError where a group does not answer."""
+        work = Lookup(tuple(ids), needs="ids")
+        tables = await asyncio.gather(*(group.read(work, seen) for group in self.groups))
+        return Counter(name for table in tables for name in table[ID].to_pylist())
 
     @property
     def has_tail(self) -> bool:
@@ -246,12 +304,6 @@ class Engine:
         size = sum(table.num_rows for table in there)
         return await run_in_thread(size, documents, there, work), lost
 
-    async def present(self, ids: Sequence[str], seen: Seen) -> Counter[str]:
-        """Count the documents, or passages, with some ids. LostError where a group does not answer."""
-        work = Lookup(tuple(ids), needs="ids")
-        tables = await asyncio.gather(*(group.read(work, seen) for group in self.view.groups))
-        return Counter(name for table in tables for name in table[ID].to_pylist())
-
     async def unavailable(self) -> list[str]:
         view = self.view
         checks = {group.name: group.answers() for group in view.groups}
@@ -278,8 +330,7 @@ class Engine:
             routes = routing()
         else:
             routes = await run_in(self._thread, routing)
-        ends = np.cumsum([len(part) for part in parts]).tolist()
-        return [routes.part(slice(end - len(part), end)) for part, end in zip(parts, ends, strict=True)]
+        return [routes.part(span) for span in _spans(parts)]
 
     async def _encoded(self, requests: Sequence[tuple[Model, Sequence[str]]]) -> list[tuple[Floats, int]]:
         (model, _), parts = requests[0], [texts for _, texts in requests]
@@ -290,9 +341,7 @@ class Engine:
             return encoder.encode_tokens(tokens), [len(ids) for ids in tokens]
 
         vector_NM, sizes = await run_in(self._thread, encode)
-        ends = np.cumsum([len(part) for part in parts]).tolist()
-        spans = [slice(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
-        return [(vector_NM[span], sum(sizes[span])) for span in spans]
+        return [(vector_NM[span], sum(sizes[span])) for span in _spans(parts)]
 
     async def _read(self, work: Work, queries: int, view: View) -> Reply:
         """Send a piece of work to the groups that it concerns; the reply names those that did not answer."""
@@ -319,6 +368,12 @@ class Engine:
             for row in np.flatnonzero(needs[number]).tolist():
                 lost[row].append(view.groups[number].name)
         return Reply(parts, lost)
+
+
+def _spans(parts: Sequence[Queries]) -> list[slice]:
+    """Return where each part lies once all are put together."""
+    ends = np.cumsum([len(part) for part in parts]).tolist()
+    return [slice(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
 
 
 def _size(queries: Queries) -> int:

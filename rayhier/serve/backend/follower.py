@@ -2,17 +2,24 @@
 
 The Writer's own engine and those of ingresses follow the index alike. The Writer reads the log where another process
 may have written; an ingress shows what the Writer tells it, or reads storage itself where the Writer is silent.
+
+A change is answered once each reader (a server that follows the Writer) sees it, or may answer requests no more. A
+reader asks the Writer again and again for what is new, and each time says what its requests see. For `SECONDS` after it
+sent such a call it answers requests at once, by what it then knows. The Writer counts the same time from the arrival of
+the call, which is later: no two clocks are compared. A reader whose time is over reads storage before each request, and
+requests that begin meanwhile share the next look.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
+import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,20 +28,35 @@ from rayhier.index.change import last_rows
 from rayhier.index.find import find
 from rayhier.search.request.model import Model
 from rayhier.search.snapshot import Seen
-from rayhier.serve.backend.engine import Engine, View
-from rayhier.serve.backend.groups import Shards
+from rayhier.serve.backend.engine import Engine, Shards, View
+from rayhier.serve.backend.queues import Batches
 from rayhier.serve.backend.version import Version
+from rayhier.serve.errors import ApiError, LostError
 from rayhier.serve.metrics import Metrics
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage.change_log import Change, ChangeLog
 from rayhier.storage.leaf_map import Manifest, versions
+from rayhier.storage.writer_lease import clock
 
+if TYPE_CHECKING:  # imports Ray
+    from rayhier.serve.backend.handles import WriterHandle
+
+SECONDS = 3.0
+"""Seconds for which a reader may answer requests after it sent a call that was answered."""
+HELD_SECONDS = 0.5
+"""Seconds after which the Writer answers a reader's call where nothing is new."""
+BEHIND_SECONDS = 0.1
+"""Seconds between two calls of a Writer that has not seen yet what was read from storage."""
+AGAIN_SECONDS = 0.2
+"""Seconds between two calls to a Writer that does not answer."""
+WRITER = "writer"
+"""Name of the Writer's deployment."""
 log = logging.getLogger("ray.serve")
 
 
 @dataclass(frozen=True)
 class Newest:
-    """The newest state of an index that requests may see."""
+    """The newest state of an index that requests may see, or the state that a rollback made."""
 
     seen: Seen
     documents: int
@@ -54,14 +76,11 @@ class Follower:
     """Replaces an engine's view whenever the index changes; whoever changes the view holds `lock`."""
 
     def __init__(
-        self,
-        engine: Engine,
-        groups: Sequence[Shards],
-        metrics: Metrics | None,
-        pins: contextlib.ExitStack,
+        self, view: View, groups: Sequence[Shards], metrics: Metrics | None, pins: contextlib.ExitStack
     ) -> None:
-        """Follow the version that an engine's view has opened; `pins` keep it from vacuum until another is served."""
-        self.root, self.engine = engine.view.leaf_map.root, engine
+        """Follow the version that a view has opened; `pins` keep it from vacuum until another is served."""
+        self.root, self.view = view.leaf_map.root, view
+        self._engine: Engine | None = None
         self.log, self.lock = ChangeLog(self.root), asyncio.Lock()
         self.damage: str | None = None
         """Message that names the first change of the log that cannot be read. None: all can be read."""
@@ -69,8 +88,6 @@ class Follower:
         """Why the newest version is not served. None: it is, as far as is known."""
         self.applied: Callable[[Change], None] = lambda _: None
         """Function that is called with each change that requests see from then on."""
-        self.changed: Callable[[], None] = lambda: None
-        """Function that is called whenever the view was replaced."""
         self._groups, self._metrics = list(groups), metrics
         self._pins, self._has_left = pins, False
         self._tail = deque[tuple[int, int, int, float]]()
@@ -82,7 +99,7 @@ class Follower:
 
     @property
     def version(self) -> Version:
-        return self.engine.view.version
+        return self.view.version
 
     @property
     def spec(self) -> JobSpec:
@@ -90,20 +107,20 @@ class Follower:
 
     @property
     def model(self) -> Model:
-        return self.engine.view.model
+        return self.view.model
 
     @property
     def manifest(self) -> Manifest:
-        return self.engine.view.leaf_map.manifest
+        return self.view.leaf_map.manifest
 
     @property
     def seen(self) -> Seen:
         """Version and change of the log that a request reads which begins now."""
-        return self.engine.view.seen
+        return self.view.seen
 
     @property
     def newest(self) -> Newest:
-        return Newest(self.seen, self.engine.view.documents)
+        return Newest(self.seen, self.view.documents)
 
     @property
     def tail(self) -> TailSize:
@@ -116,8 +133,8 @@ class Follower:
             self._tail.popleft()
         self._tail.append((made.number, made.documents, made.table.nbytes, time.monotonic()))
 
-    def begin(self) -> list[Change]:
-        """Let requests see the opened version's tail, and return its changes. InputError if it can have none."""
+    def begin(self) -> None:
+        """Let requests see the opened version's tail. InputError if it can have none."""
         manifest = self.manifest
         changes, self.damage = self._after(manifest.log)
         if changes and self.spec.search.how == "level":
@@ -125,20 +142,20 @@ class Follower:
                 f"{self.root}: its change log has a tail, which search.how level does not read; allowed: rayhier index "
                 "fold WORKDIR first"
             )
-        stored = find(self.engine.view.leaf_map, _ids(changes)) if changes else None
+        stored = find(self.view.leaf_map, _ids(changes)) if changes else None
         hidden = 0 if stored is None else int(pc.sum(pc.equal(stored["rank"], 0)).as_py() or 0)
         seen = Seen(manifest.model, manifest.version, changes[-1].number if changes else manifest.log)
         documents = manifest.documents + _written(changes) - hidden
-        self._show(replace(self.engine.view, documents=documents, seen=seen))
+        self._show(replace(self.view, documents=documents, seen=seen))
         for made in changes:
             self._count(made)
-        return changes
+            self.applied(made)
 
     def apply(self, made: Change, there: Counter[str]) -> None:
         """Let requests see the next change, of whose documents some, or their passages, were `there`."""
         documents = self.newest.documents + _written([made]) - there.total()
         seen = replace(self.seen, log=made.number)
-        self._show(replace(self.engine.view, documents=documents, seen=seen))
+        self._show(replace(self.view, documents=documents, seen=seen))
         self._count(made)
         self.applied(made)
 
@@ -146,7 +163,7 @@ class Follower:
         """Let requests see later changes, up to a damaged object. LostError if a shard group does not answer."""
         changes, self.damage = await self._in(self._after, self.seen.log)
         for made in changes:
-            self.apply(made, await self.engine.present(made.ids.to_pylist(), self.seen))
+            self.apply(made, await self.view.present(made.ids.to_pylist(), self.seen))
 
     async def open(self, number: int) -> None:
         await asyncio.gather(*(group.open(number) for group in self._groups))
@@ -154,7 +171,7 @@ class Follower:
     async def move(self, number: int) -> None:
         """Let requests see a newer version, once all groups have opened it. LostError if one does not answer."""
         while True:
-            groups, view = self._groups, self.engine.view
+            groups, view = self._groups, self.view
             await self.open(number)
             opened, pins = await self._in(self._opened, number, view)
             async with self.lock:
@@ -172,7 +189,7 @@ class Follower:
         changes, self.damage = await self._in(self._after, manifest.log)
         seen, hidden = Seen(manifest.model, manifest.version, manifest.log), 0
         if changes:
-            hidden = (await self.engine.present(_ids(changes).to_pylist(), seen)).total()
+            hidden = (await self.view.present(_ids(changes).to_pylist(), seen)).total()
         documents = manifest.documents + _written(changes) - hidden
         last, before = changes[-1].number if changes else manifest.log, self.seen.log
         self._serve(opened, pins.pop_all(), Newest(replace(seen, log=last), documents))
@@ -192,12 +209,12 @@ class Follower:
 
     def leave(self) -> None:
         """Let the engine's requests see nothing more of the index, whose place another takes; releases its version."""
-        self.engine, self._metrics, self._has_left = Engine(self.engine.view), None, True
+        self._engine, self._metrics, self._has_left = None, None, True
         self.close()
 
     def show_to(self, engine: Engine) -> None:
-        """Let requests of another engine see the index from now on."""
-        engine.view, self.engine = self.engine.view, engine
+        """Let requests of an engine see the index from now on."""
+        engine.view, self._engine = self.view, engine
 
     async def show(self, newest: Newest) -> None:
         """Let requests see what the Writer says, whose groups have opened it; the caller holds the lock."""
@@ -207,9 +224,9 @@ class Follower:
         if seen.log < self.seen.log or seen.version < self.seen.version:  # the Writer has yet to see what was read here
             return
         if seen.version == self.seen.version:
-            self._show(replace(self.engine.view, documents=newest.documents, seen=seen))
+            self._show(replace(self.view, documents=newest.documents, seen=seen))
         else:
-            opened, pins = await self._in(self._opened, seen.version, self.engine.view)
+            opened, pins = await self._in(self._opened, seen.version, self.view)
             self._serve(opened, pins, newest)
 
     async def look(self) -> None:
@@ -235,8 +252,9 @@ class Follower:
             self._metrics.serves(self.manifest.version)
 
     def _show(self, view: View) -> None:
-        self.engine.view = view
-        self.changed()
+        self.view = view
+        if self._engine is not None:
+            self._engine.view = view
 
     def _opened(self, number: int, view: View) -> tuple[View, contextlib.ExitStack]:
         """Open what an engine needs of a version, by the model and settings of a view."""
@@ -269,3 +287,76 @@ def _written(changes: Sequence[Change]) -> int:
     """Count the documents (of passages: passages) that changes, in their order, leave in the index."""
     rows = last_rows(changes)
     return 0 if rows is None else int(pc.sum(pc.equal(rows["rank"], 0)).as_py() or 0)
+
+
+class Following:
+    """Keeps what an ingress's requests see at what the Writer says, or at what storage says if the Writer is silent."""
+
+    def __init__(self, follower: Follower, writer: "WriterHandle") -> None:
+        """Follow once `run` runs; until the Writer has answered, storage counts."""
+        self._follower, self._writer, self._name = follower, writer, uuid.uuid4().hex
+        self._until = 0.0
+        self._looks: Batches[None, None] = Batches(self._look, 1_000_000)
+
+    @property
+    def lost(self) -> list[str]:
+        return [] if clock() < self._until else [WRITER]
+
+    async def __call__(self) -> None:
+        """Return once a request that begins now sees every change that was answered before."""
+        if clock() >= self._until:
+            await self._looks(None)
+
+    async def run(self) -> None:
+        while True:
+            sent = clock()
+            try:
+                newest = await self._writer.newest(self._name, self._follower.seen)
+                async with self._follower.lock:
+                    await self._follower.show(newest)
+                self._until = sent + SECONDS
+                if self._follower.seen != newest.seen:  # the Writer has yet to see what was read here from storage
+                    await asyncio.sleep(BEHIND_SECONDS)
+            except (LostError, ApiError):
+                await asyncio.sleep(AGAIN_SECONDS)
+            except Exception:
+                log.exception("what the Writer says cannot be served; storage is read instead")
+                await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _look(self, requests: Sequence[None]) -> list[None]:
+        """Look at storage, once for all requests; where that fails, they see what is known."""
+        try:
+            await self._follower.look()
+        except Exception as error:  # noqa: BLE001  searches go on
+            log.warning("storage does not say what is newest: %s: %s", type(error).__name__, error)
+        return [None] * len(requests)
+
+
+class Readers:
+    """The readers of a Writer: what the requests of each see, and until when it may answer them by that."""
+
+    def __init__(self) -> None:
+        """Begin as a Writer begins: readers of an earlier one may still answer, and see nothing of this one."""
+        self._earlier = clock() + SECONDS
+        self._readers = dict[str, tuple[Seen, float]]()
+        self._called = asyncio.Event()
+
+    def called(self, name: str, seen: Seen) -> None:
+        """Note what the requests of a reader see, which has just called."""
+        now = clock()
+        self._readers = {other: entry for other, entry in self._readers.items() if entry[1] > now}
+        self._readers[name] = seen, now + SECONDS
+        self._called.set()
+        self._called = asyncio.Event()
+
+    async def see(self, seen: Seen) -> None:
+        """Return once the requests of every reader see a state of the index, or it may answer no more."""
+        while (until := self._late(seen)) > clock():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(until - clock()):
+                    await self._called.wait()
+
+    def _late(self, state: Seen) -> float:
+        """Return until when a reader may answer whose requests do not see a state of the index."""
+        late = [until for seen, until in self._readers.values() if seen.log < state.log or seen.version < state.version]
+        return max([self._earlier, *late])

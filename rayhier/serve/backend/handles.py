@@ -4,7 +4,6 @@ Ray Serve lets requests to a deployment without a replica wait for one: only the
 """
 
 import asyncio
-import contextvars
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -19,10 +18,10 @@ from rayhier.arrays import Floats
 from rayhier.search.retrieve import Reading
 from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.changes import Written
+from rayhier.serve.backend.follower import SECONDS as READER_SECONDS
 from rayhier.serve.backend.follower import Newest
-from rayhier.serve.backend.following import SECONDS as READER_SECONDS
-from rayhier.serve.backend.publishing import RolledBack
 from rayhier.serve.errors import ApiError, LostError, overloaded
+from rayhier.serve.threads import begin
 
 AGAIN_SECONDS = 1.0
 """Seconds between two pings of a lost deployment."""
@@ -46,6 +45,8 @@ class DeploymentClient:
 
     name: str
     handle: DeploymentHandle
+    seconds: float = 5.0
+    """Most seconds for a request."""
     ping_seconds: float = 2.0
     """Most seconds for a ping, which does a small piece of a replica's work."""
     late_seconds: float = 0.5
@@ -60,8 +61,9 @@ class DeploymentClient:
     _sign: "asyncio.Task[None] | None" = field(default=None, init=False, repr=False)
     _back: "asyncio.Task[None] | None" = field(default=None, init=False, repr=False)
 
-    async def ask(self, ask: Callable[[DeploymentHandle], DeploymentResponse[T]], seconds: float) -> T:
-        """Send a request by `ask`. LostError if no answer comes in `seconds`, ApiError 503 if too many wait."""
+    async def ask(self, ask: Callable[[DeploymentHandle], DeploymentResponse[T]], seconds: float | None = None) -> T:
+        """Send a request by `ask`. LostError if no answer comes in time, ApiError 503 if too many wait."""
+        seconds = self.seconds if seconds is None else seconds
         if self.lost:
             self._look()
             raise LostError(self.name)
@@ -109,7 +111,7 @@ class DeploymentClient:
     def _listen(self) -> None:
         """Ask for a sign of life, once for all calls that are late."""
         if not self.lost and (self._sign is None or self._sign.done()):
-            self._sign = asyncio.create_task(self._gives_sign(), context=contextvars.Context())
+            self._sign = begin(self._gives_sign())
 
     async def _gives_sign(self) -> None:
         for _ in range(2):  # the first call may go to a replica that hangs while another does not
@@ -121,9 +123,9 @@ class DeploymentClient:
             self._look()
 
     def _look(self) -> None:
-        """Ping until there is an answer, in a separate context: Ray Serve cancels the calls in a request's context."""
+        """Ping until there is an answer."""
         if self._back is None or self._back.done():
-            self._back = asyncio.create_task(self._until_it_answers(), context=contextvars.Context())
+            self._back = begin(self._until_it_answers())
 
     async def _until_it_answers(self) -> None:
         while not await self.answers():
@@ -136,54 +138,43 @@ class DeploymentClient:
         self.lost = False
 
 
-@dataclass(frozen=True)
-class ShardHandle:
-    """A client of a shard group's deployment, which must answer within `seconds`: `Shards`."""
-
-    client: DeploymentClient
-    seconds: float
+class ShardHandle(DeploymentClient):
+    """A client of a shard group's deployment: `Shards`."""
 
     async def read(self, work: Reading, seen: Seen) -> Any:
-        return await self.client.ask(lambda handle: handle.read.remote(work, seen), self.seconds)
+        return await self.ask(lambda handle: handle.read.remote(work, seen))
 
     async def open(self, number: int) -> None:
         try:
-            await self.client.handle.broadcast("open", number).results_async(timeout_s=OPEN_SECONDS)
+            await self.handle.broadcast("open", number).results_async(timeout_s=OPEN_SECONDS)
         except Exception as error:  # Ray's errors, those of its transport, and those of a replica
-            log.warning("%s: version %d cannot be opened: %s", self.client.name, number, error)
-            raise LostError(self.client.name) from error
-
-    async def answers(self) -> bool:
-        return await self.client.answers()
+            log.warning("%s: version %d cannot be opened: %s", self.name, number, error)
+            raise LostError(self.name) from error
 
 
-@dataclass(frozen=True)
-class WriterHandle:
+class WriterHandle(DeploymentClient):
     """A client of the Writer's deployment. ApiError as the Writer raises it, or 503 if the Writer does not answer."""
 
-    client: DeploymentClient
-    seconds: float
-
     async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Written:
-        return await self._ask(key, lambda handle, key: handle.put.remote(documents, key, body))
+        return await self._told(key, lambda handle, key: handle.put.remote(documents, key, body))
 
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
-        return await self._ask(key, lambda handle, key: handle.delete.remote(ids, key, body))
+        return await self._told(key, lambda handle, key: handle.delete.remote(ids, key, body))
 
-    async def rollback(self, number: int, key: str | None = None) -> RolledBack:
-        return await self._ask(key, lambda handle, key: handle.rollback.remote(number, key))
+    async def rollback(self, number: int, key: str | None = None) -> Newest:
+        return await self._told(key, lambda handle, key: handle.rollback.remote(number, key))
 
     async def newest(self, reader: str, seen: Seen) -> Newest:
         """Return what requests see by the Writer; a reader says what its own see. LostError where none answers."""
-        newest: Newest = await self.client.ask(lambda handle: handle.newest.remote(reader, seen), READER_SECONDS)
+        newest: Newest = await self.ask(lambda handle: handle.newest.remote(reader, seen), READER_SECONDS)
         return newest
 
-    async def _ask(
+    async def _told(
         self, key: str | None, ask: Callable[[DeploymentHandle, str], DeploymentResponse[T | ApiError]]
     ) -> T:
         key = key or uuid.uuid4().hex  # what a dying replica was sent is sent again, and changes nothing twice
         try:
-            answer: T | ApiError = await self.client.ask(lambda handle: ask(handle, key), self.seconds)
+            answer: T | ApiError = await self.ask(lambda handle: ask(handle, key))
         except LostError:
             message = "the Writer does not answer; the change is there or not: send it again with its Idempotency-Key"
             raise ApiError(503, "writer_lost", message, {"Retry-After": str(WRITER_AGAIN)}) from None
@@ -192,17 +183,11 @@ class WriterHandle:
         return answer
 
 
-@dataclass(frozen=True)
-class ScorerHandle:
+class ScorerHandle(DeploymentClient):
     """A client of the cross-encoder's deployment: `PairScores`."""
 
-    client: DeploymentClient
-
     async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
-        return await self.client.ask(lambda handle: handle.score.remote(list(queries), list(items)), seconds)
-
-    async def answers(self) -> bool:
-        return await self.client.answers()
+        return await self.ask(lambda handle: handle.score.remote(list(queries), list(items)), seconds)
 
 
 async def _replies(method: DeploymentHandle, seconds: float) -> bool:

@@ -16,8 +16,8 @@ from rayhier.index.assign import Assigner
 from rayhier.index.incoming import GivenDocuments, given_documents
 from rayhier.model.encoded import Encoded
 from rayhier.model.precision import resolve
-from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.follower import Follower
+from rayhier.serve.backend.queues import Batches
 from rayhier.serve.metrics import Metrics
 from rayhier.serve.threads import run_in, start_pools, yield_to_others
 from rayhier.spec import InputError

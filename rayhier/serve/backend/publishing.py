@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rayhier.index import change
 from rayhier.index.compact import compact_here
@@ -17,17 +17,16 @@ from rayhier.index.vacuum import vacuum
 from rayhier.model.router import Router
 from rayhier.search.segment.memory import give_back
 from rayhier.search.snapshot import Seen
-from rayhier.serve.args import WriteLimits
-from rayhier.serve.backend.changes import REUSED, ChangeQueue
-from rayhier.serve.backend.follower import Follower
-from rayhier.serve.backend.lease import WriteLease
-from rayhier.serve.backend.placement import Placement
-from rayhier.serve.errors import RETRY, ApiError, LostError, unanswered
-from rayhier.serve.threads import Tasks, run_in, yield_to_others
+from rayhier.serve.backend.follower import Follower, Newest
+from rayhier.serve.errors import RETRY, ApiError, LostError, key_reused, unanswered
+from rayhier.serve.threads import begin, run_in, yield_to_others
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current, leaf_map
 from rayhier.storage.leaf_map import LeafMap, Manifest, Rollback
 from rayhier.storage.paths import Location, locate
+
+if TYPE_CHECKING:
+    from rayhier.serve.backend.writer import Writer
 
 VOID = 0.5
 """Share of rows of removed documents above which all files are written anew."""
@@ -41,14 +40,6 @@ MAINTAINED, BUSY = 5_000, 0.25
 """Documents that a step reads, so that the log's tail waits for seconds only, and the share of the time that
 steps may take."""
 log = logging.getLogger("ray.serve")
-
-
-@dataclass(frozen=True)
-class RolledBack:
-    """The outcome of a rollback: what a request must see to see it, and the documents of the version."""
-
-    seen: Seen
-    documents: int
 
 
 class Maintenance:
@@ -88,19 +79,8 @@ class Maintenance:
 class Publisher:
     """Publishes versions of the index that a Writer writes, one after another but for files that are packed."""
 
-    def __init__(
-        self,
-        follower: Follower,
-        limits: WriteLimits,
-        lease: WriteLease,
-        placement: Placement,
-        changes: ChangeQueue,
-        tasks: Tasks,
-    ) -> None:
-        self._follower, self._root, self._limits, self._lease = follower, follower.root, limits, lease
-        self._placement, self._changes, self._tasks = placement, changes, tasks
-        self.take_over: Callable[[], Awaitable[None]] = _nothing
-        """Function that appends what the log of the index before has beyond this one's."""
+    def __init__(self, writer: "Writer", follower: Follower) -> None:
+        self._writer, self._follower, self._root, self._lease = writer, follower, follower.root, writer.lease
         self._published, self._publishing, self._is_tidying = 0, asyncio.Lock(), False
         self._maintenance = Maintenance(follower.root)
         self._failed: Exception | None = None
@@ -148,8 +128,8 @@ class Publisher:
                         await self.serve_newest()
                 elif self._follower.damage is not None:
                     async with self._follower.lock:
-                        await self._changes.catch_up()
-                elif self._changes.is_due:
+                        await self._writer.catch_up()
+                elif self._writer.is_due:
                     await self.fold()
                 elif self._maintenance.may_be_due:
                     async with self._publishing:
@@ -167,11 +147,7 @@ class Publisher:
         async with self._publishing:
             await self.serve_newest()
         async with self._follower.lock:
-            await self._changes.catch_up()
-            if self._follower.damage is None:
-                await self._changes.remember_folded(self._follower.log)
-                await self.take_over()
-                self._lease.has_caught_up = True
+            await self._writer.go_on()
 
     async def fold(self) -> None:
         """Write the tail to leaf files as a new version, and serve it. Then split leaves that grew, and pack files."""
@@ -179,12 +155,12 @@ class Publisher:
             if self._lease.moved:
                 return
             await self.serve_newest()  # one that nobody serves yet may have another router
-            await run_in(self._fold_thread, change.fold, self._root, self._placement.assigner)
+            await run_in(self._fold_thread, change.fold, self._root, self._writer.placement.assigner)
             await self.serve_newest()
             self._maintenance.may_be_due = True
             await self._maintain()
         if not self._is_tidying:
-            self._tasks.begin(self._tidy())
+            begin(self._tidy())
 
     async def _maintain(self) -> None:
         """Split some leaves that grew, and give small ones up, where it pays; the caller holds `_publishing`."""
@@ -205,8 +181,8 @@ class Publisher:
             while not self._lease.moved and await run_in(self._tidy_thread, self._tidied) is not None:
                 async with self._publishing:
                     await self.serve_newest()
-            if self._limits.keep_versions is not None and not self._lease.moved:
-                await run_in(self._tidy_thread, self._vacuumed, self._limits.keep_versions)
+            if self._writer.limits.keep_versions is not None and not self._lease.moved:
+                await run_in(self._tidy_thread, self._vacuumed, self._writer.limits.keep_versions)
         except Exception:
             log.exception("files cannot be packed or removed; it is tried again after the next fold")
         finally:
@@ -228,15 +204,15 @@ class Publisher:
             taken = LeafMap.open(current.artifact(workdir, named, "index").root).manifest.log
         vacuum(self._root, keep, taken=taken)
 
-    async def rollback(self, number: int, key: str | None = None) -> RolledBack:
+    async def rollback(self, number: int, key: str | None = None) -> Newest:
         """Publish the content of an older version as the newest one, and serve it; the log's tail is left behind.
 
         ApiError 404 where there is no such version, 409 where it cannot be served, 422 where the key was used for
         another version, 503 where storage refuses it or a shard group does not answer.
         """
-        return await asyncio.shield(self._tasks.begin(self._roll_back(number, key)))
+        return await asyncio.shield(begin(self._roll_back(number, key)))
 
-    async def _roll_back(self, number: int, key: str | None) -> RolledBack:
+    async def _roll_back(self, number: int, key: str | None) -> Newest:
         async with self._publishing:
             self._lease.check_moved()
             done: Rollback | None = await run_in(self._fold_thread, self._rolled_back, key)
@@ -253,7 +229,7 @@ class Publisher:
             else:
                 made, documents = Seen(done.model, done.version, done.log), done.documents
                 if done.restored != number:
-                    raise ApiError(422, "key_reused", REUSED)
+                    raise key_reused()
             if made.model == self._follower.seen.model and made.version > self._follower.seen.version:
                 try:
                     await self._serve(made.version)
@@ -261,7 +237,7 @@ class Publisher:
                     message = f"{lost} did not answer; version {made.version} is served once it does"
                     raise unanswered(message) from None
         self._lease.check()
-        return RolledBack(made, documents)
+        return Newest(made, documents)
 
     async def _check_whole(self, number: int) -> None:
         """Raise ApiError where a version is not there, or the groups cannot open it."""
@@ -293,7 +269,3 @@ class Publisher:
                     if rollback.key == key:
                         return rollback
         return None
-
-
-async def _nothing() -> None:
-    pass

@@ -5,7 +5,6 @@ Shapes: Q queries, M embedding size, B leaves probed (beam).
 
 import asyncio
 import contextlib
-import contextvars
 import logging
 import time
 from collections.abc import Callable
@@ -18,10 +17,9 @@ from rayhier.search.segment.stored import Listing, Lookup
 from rayhier.search.segment.tail import Tail
 from rayhier.search.segment.threads import single_thread
 from rayhier.search.snapshot import Seen, Snapshot
-from rayhier.serve.backend.groups import ShardRange
-from rayhier.serve.backend.version import Version
+from rayhier.serve.backend.version import ShardRange, Version
 from rayhier.serve.errors import LostError
-from rayhier.serve.threads import SMALL, run_in
+from rayhier.serve.threads import SMALL, begin, run_in
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import versions
 
@@ -103,7 +101,7 @@ class ShardGroup:
             await run_in(self._thread, self._load_again)
         self._close_unnamed()
         if self._follows and (self._newer is None or self._newer.done()):
-            self._newer = asyncio.create_task(self._open_newest(), context=contextvars.Context())
+            self._newer = begin(self._open_newest())
 
     async def _at(self, seen: Seen) -> Snapshot:
         """Return what is seen, with its log. InputError if it is of another model than this group's."""

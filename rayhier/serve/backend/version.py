@@ -62,17 +62,25 @@ class Version:
         return reading_leaf_map(locate(self.workdir), self.now, self.number)
 
 
-def split(counts: Sequence[int], groups: int | None) -> list[range]:
+@dataclass(frozen=True)
+class ShardRange:
+    """The leaves of a shard group, and its name."""
+
+    name: str
+    leaves: range
+
+
+def split(counts: Sequence[int], groups: int | None) -> list[ShardRange]:
     """Divide the leaves, of `counts` rows, among shard groups: contiguous, about equal in rows; by default two groups.
 
-    InputError where there are more groups than leaves.
+    The last range has no end: leaves that are split off later belong to it. InputError where there are more groups than
+    leaves.
 
-    The last range has no end: leaves that are split off later belong to it.
-
-    >>> [part.start for part in split([5, 1, 1, 1, 4], 2)]
-    [0, 2]
+    >>> [(part.name, part.leaves.start) for part in split([5, 1, 1, 1, 4], 2)]
+    [('shards-0', 0), ('shards-1', 2)]
     """
     if groups is not None and groups > len(counts):
         raise InputError(f"shard_groups: got {groups}; allowed: 1 to {len(counts)}, the number of the index's leaves")
     begins = [first for first, _ in ranges(counts, groups or 2)]
-    return [range(*ends) for ends in pairwise([*begins, sys.maxsize])]
+    spans = pairwise([*begins, sys.maxsize])
+    return [ShardRange(f"shards-{number}", range(*ends)) for number, ends in enumerate(spans)]

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import contextvars
 import hashlib
 import json
 import logging
@@ -24,16 +23,16 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.middleware import Middleware
 
 from rayhier.index.nodes import Node, NodeTable
-from rayhier.index.stats import ServedRecall, recall_advice
 from rayhier.search.request.answer import Answer, Hit
-from rayhier.search.request.request import Queries, Request
+from rayhier.search.request.request import Queries, Request, Rules
 from rayhier.search.request.routes import Routes
 from rayhier.search.segment.stored import Listing, Lookup, Stored
 from rayhier.search.snapshot import Seen
-from rayhier.serve.args import ServeArgs, WriteLimits
+from rayhier.serve.application import Application
+from rayhier.serve.args import WriteLimits
 from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.engine import Answers, Engine
-from rayhier.serve.backend.following import Following
+from rayhier.serve.backend.follower import Following
 from rayhier.serve.backend.writer import Writers
 from rayhier.serve.errors import RETRY, ApiError, invalid, unanswered
 from rayhier.serve.http.body import json_route, most_values
@@ -61,7 +60,6 @@ from rayhier.serve.http.models import (
     NodesResponse,
     Part,
     PutRequest,
-    RecallServed,
     Result,
     RollbackRequest,
     RollbackResponse,
@@ -77,10 +75,8 @@ from rayhier.serve.http.models import (
     WrittenResponse,
 )
 from rayhier.serve.http.page import install_page
-from rayhier.serve.http.tokens import Tokens
-from rayhier.serve.metrics import Metrics
-from rayhier.serve.threads import run_in_thread
-from rayhier.storage.leaf_map import BUILT, Manifest
+from rayhier.serve.threads import begin, run_in_thread
+from rayhier.storage.leaf_map import BUILT
 
 if TYPE_CHECKING:  # imports Ray
     from rayhier.serve.backend.handles import WriterHandle
@@ -119,30 +115,21 @@ DESCRIPTIONS = {
 
 
 def api(
-    args: ServeArgs,
-    engine: Engine,
-    index: Callable[[], IndexResponse],
-    nodes: Callable[[], tuple[NodeTable, int]],
-    tokens: Tokens,
-    *,
-    versions: Callable[[int | None, int], list[Manifest]],
-    metrics: Metrics | None = None,
+    served: Application,
     writer: "Writes | None" = None,
     following: Following | None = None,
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
-    recall: Callable[[], ServedRecall | None] = lambda: None,
+    *,
     follows: bool = False,
 ) -> FastAPI:
-    """Make the HTTP application: `engine` answers, `index` describes what is served.
+    """Make the HTTP application over an index that is served; without a `writer` no request may write.
 
-    `nodes` returns the nodes of the tree and the version with their sizes, and `versions` some versions before a number
-    (None: all), the newest first; both may read storage. Requests begin once `following` says so; `lifespan` runs
-    with the application. Without a `writer` no request may write. `recall` returns recall as served. With `follows`
-    requests see changes that another server makes, without a Writer here too.
+    Requests begin once `following` says so; `lifespan` runs beside the application. With `follows` the index is
+    followed without a Writer too, so that requests may wait for changes that another server makes.
     """
-    limits, dimension = args.limits, index().dimension
-    seconds = None if writer is None else args.writes.seconds
-    guard = Middleware(Guard, tokens, limits, engine.admission, metrics, seconds, args.allowed_hosts)
+    args, tokens, limits = served.args, served.tokens, served.args.limits
+    dimension, seconds = served.index().dimension, None if writer is None else args.writes.seconds
+    guard = Middleware(Guard, tokens, limits, served.engine.admission, served.metrics, seconds, args.allowed_hosts)
     app = FastAPI(
         title="rayhier",
         version="1",
@@ -159,14 +146,14 @@ def api(
         lambda scope, path: tokens.check(authorization(scope), writes=path not in READING_POSTS),
     )
     install(app)
-    sight = _Sight(engine, index, limits.seconds, following, recall, follows=follows or writer is not None)
-    _health(app, engine, following)
-    _searches(app, engine, _Asked(engine, log_queries=args.log_queries), sight, limits.max_answer_bytes, metrics)
-    _documents(app, engine, sight, limits.max_answer_bytes)
+    sight = _Sight(served.engine, limits.seconds, following, follows=follows or writer is not None)
+    _health(app, served.engine, following)
+    _searches(app, served, sight)
+    _documents(app, served, sight)
     _writes(app, writer, args.writes, sight)
-    _versions(app, versions, sight, writer)
-    _nodes(app, nodes, sight, limits.max_answer_bytes)
-    install_models(app, engine, sight.index, limits)
+    _versions(app, served, sight, writer)
+    _nodes(app, served, sight)
+    install_models(app, served.engine, served.index, limits)
     install_page(app)
     if tokens.required:
         _say_token(app)
@@ -176,27 +163,8 @@ def api(
 class _Sight:
     """Tells what answers see, and lets requests wait until they see a change."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        index: Callable[[], IndexResponse],
-        seconds: float,
-        following: Following | None,
-        recall: Callable[[], ServedRecall | None],
-        *,
-        follows: bool,
-    ) -> None:
-        self._engine, self._index, self._seconds, self._follows = engine, index, seconds, follows
-        self._following, self._recall = following, recall
-
-    def index(self) -> IndexResponse:
-        """Describe the index as requests that begin now see it."""
-        index, served = self._index(), self._recall()
-        if served is None:
-            return index
-        advice = [*index.drift.advice, *recall_advice(served, index.recall)]
-        shown, drift = RecallServed(**asdict(served)), index.drift.model_copy(update={"advice": advice})
-        return index.model_copy(update={"recall_served": shown, "drift": drift})
+    def __init__(self, engine: Engine, seconds: float, following: Following | None, *, follows: bool) -> None:
+        self._engine, self._seconds, self._following, self._follows = engine, seconds, following, follows
 
     def now(self) -> Seen:
         return self._engine.view.seen
@@ -233,39 +201,22 @@ class _Sight:
                 await self._following()
 
 
-class _Asked:
-    """Converts bodies to requests by the rules of what is seen. InputError, answered 422, if one is not allowed."""
+def _search(rules: Rules, body: SearchRequest | BatchRequest) -> tuple[str, Request]:
+    """Convert a body to a request, by the rules of what is seen. InputError, answered 422, if it is not allowed."""
+    name, queries = _queries(rules, body)
+    return name, rules.request(queries, body.k, body.beam, body.filter, body.mode, body.rerank, body.budget, name=name)
 
-    def __init__(self, engine: Engine, *, log_queries: bool) -> None:
-        self._engine, self._log_queries = engine, log_queries
 
-    def search(self, body: SearchRequest | BatchRequest) -> Request:
-        name, queries = self._queries(body)
-        rules = self._engine.view.rules
-        request = rules.request(queries, body.k, body.beam, body.filter, body.mode, body.rerank, body.budget, name=name)
-        return self._logged(name, request)
-
-    def route(self, body: RouteRequest) -> Request:
-        name, queries = self._queries(body)
-        return self._logged(name, self._engine.view.rules.route(queries, body.beam, name))
-
-    def _logged(self, name: str, request: Request) -> Request:
-        """Return the request. Its texts are logged if the config says so. Refused requests are not logged."""
-        if self._log_queries and not isinstance(request.queries, np.ndarray):
-            for text in request.queries:
-                log.info("%s: %r", name, text)
-        return request
-
-    def _queries(self, body: SearchRequest | BatchRequest | RouteRequest) -> tuple[str, Queries]:
-        """Return the queries of a body, and the name of the body's key that has them."""
-        name = next(name for name in type(body).query_keys() if getattr(body, name) is not None)
-        given = getattr(body, name)
-        queries = given if isinstance(body, BatchRequest) else [given]
-        if name not in ("vector", "vectors"):
-            return name, queries
-        for vector in queries:
-            self._engine.view.rules.check_dimension(name, len(vector))
-        return name, np.array(queries, dtype=np.float32)
+def _queries(rules: Rules, body: SearchRequest | BatchRequest | RouteRequest) -> tuple[str, Queries]:
+    """Return the name of the body's key that has queries, and the queries."""
+    name = next(name for name in type(body).query_keys() if getattr(body, name) is not None)
+    given = getattr(body, name)
+    queries = given if isinstance(body, BatchRequest) else [given]
+    if name not in ("vector", "vectors"):
+        return name, queries
+    for vector in queries:
+        rules.check_dimension(name, len(vector))
+    return name, np.array(queries, dtype=np.float32)
 
 
 class Readiness:
@@ -277,8 +228,7 @@ class Readiness:
 
     async def __call__(self) -> list[str]:
         if self._answer is None or time.monotonic() - self._begun >= READY_SECONDS:
-            # In a separate context, since other callers wait for it even if the first caller leaves.
-            self._answer = asyncio.create_task(self._unavailable(), context=contextvars.Context())
+            self._answer = begin(self._unavailable())  # others wait for it even if the first caller leaves
             self._begun = time.monotonic()
         return await asyncio.shield(self._answer)
 
@@ -306,13 +256,20 @@ def _health(app: FastAPI, engine: Engine, following: Following | None) -> None:
         app.head(path, include_in_schema=False)(answer)  # load balancers send HEAD
 
 
-def _searches(
-    app: FastAPI, engine: Engine, converter: _Asked, sight: _Sight, most_bytes: int, metrics: Metrics | None
-) -> None:
+def _searches(app: FastAPI, served: Application, sight: _Sight) -> None:
+    engine, metrics = served.engine, served.metrics
+
+    def logged(name: str, request: Request) -> Request:
+        """Return the request. Its texts are logged if the config says so. Refused requests are not logged."""
+        if served.args.log_queries and not isinstance(request.queries, np.ndarray):
+            for text in request.queries:
+                log.info("%s: %r", name, text)
+        return request
+
     async def answered(body: SearchRequest | BatchRequest) -> tuple[Request, Answers, list[AnswerBody]]:
         await sight.reach(body.min_log)
         sight.check_model(body.model)
-        request = converter.search(body)  # by the rules of what the next line begins with
+        request = logged(*_search(engine.view.rules, body))  # by the rules of what the next line begins with
         outcome = await engine.search(request)
         if metrics is not None:
             calls = sum(answer.calls or 0 for answer in outcome.answers)
@@ -320,7 +277,7 @@ def _searches(
         names = sorted({name for lost in outcome.lost for name in lost})
         if body.strict and names:
             raise unanswered(f"strict: {', '.join(names)} did not answer; retry later")
-        writer = _AnswerWriter(outcome, body.include, most_bytes, explain=body.explain)
+        writer = _AnswerWriter(outcome, body.include, served.args.limits.max_answer_bytes, explain=body.explain)
         parts = sum(len(answer.hits) + len(answer.leaves) for answer in outcome.answers)
         return request, outcome, await run_in_thread(parts, writer.answers)
 
@@ -347,26 +304,27 @@ def _searches(
     async def route(body: RouteRequest) -> RouteResponse:
         await sight.reach()
         sight.check_model(body.model)
-        seen, request = sight.now(), converter.route(body)  # as of what the next line begins with
-        routes = await engine.route(request)
+        seen, (name, queries) = sight.now(), _queries(engine.view.rules, body)  # as of what the next line begins with
+        routes = await engine.route(logged(name, engine.view.rules.route(queries, body.beam, name)))
         order: Literal["probability", "density"] = "probability" if routes.log_density_QB is None else "density"
         return RouteResponse(leaves=_leaves(routes, 0), order=order, **asdict(seen))
 
     @app.get("/v1/index", summary="Describe the index that is served", tags=["index"])
     async def the_index() -> IndexResponse:
         await sight.reach()
-        return sight.index()
+        return served.index()
 
 
-def _documents(app: FastAPI, engine: Engine, sight: _Sight, most_bytes: int) -> None:
+def _documents(app: FastAPI, served: Application, sight: _Sight) -> None:
+    most_bytes = served.args.limits.max_answer_bytes
+
     async def read(
-        request: HttpRequest, work: Callable[[], Lookup | Listing], min_log: int | None
+        request: HttpRequest, piece: Lookup | Listing, min_log: int | None
     ) -> tuple[list[Stored], dict[str, Any]]:
         _check_utf_8(request)
-        piece = work()
         await sight.reach(min_log)
         seen = asdict(sight.now())  # what the next line begins with
-        documents, lost = await engine.documents(piece)
+        documents, lost = await served.engine.documents(piece)
         # Passages of one document may lie in several groups.
         whole = isinstance(piece, Lookup) and bool(documents) and documents[0].passages is None
         if lost and not whole:
@@ -381,7 +339,7 @@ def _documents(app: FastAPI, engine: Engine, sight: _Sight, most_bytes: int) -> 
     )
     async def listed(request: HttpRequest, page: Annotated[ListRequest, Query()]) -> Response:
         # One more says whether any follows.
-        documents, seen = await read(request, lambda: Listing(page.after, page.limit + 1), page.min_log)
+        documents, seen = await read(request, Listing(page.after, page.limit + 1), page.min_log)
         shown = await run_in_thread(len(documents), _within, documents[: page.limit], most_bytes)
         follows = shown[-1].id if len(documents) > len(shown) else None
         return _sent(ListResponse(documents=shown, next=follows, **seen))
@@ -395,7 +353,7 @@ def _documents(app: FastAPI, engine: Engine, sight: _Sight, most_bytes: int) -> 
     async def document(
         request: HttpRequest, document_id: str, min_log: Annotated[int | None, Query(ge=0, le=MOST)] = None
     ) -> Response:
-        documents, seen = await read(request, lambda: Lookup((document_id,)), min_log)
+        documents, seen = await read(request, Lookup((document_id,)), min_log)
         if not documents:
             message = f"id: got {document_id[:NAME_SHOWN]!r}; allowed: the id of a document in the index"
             raise ApiError(404, "no_document", message)
@@ -439,9 +397,7 @@ def _writing(writer: "Writes | None") -> Writes:
     return writer
 
 
-def _versions(
-    app: FastAPI, versions: Callable[[int | None, int], list[Manifest]], sight: _Sight, writer: "Writes | None"
-) -> None:
+def _versions(app: FastAPI, served: Application, sight: _Sight, writer: "Writes | None") -> None:
     @app.get(
         "/v1/versions",
         summary="List the versions of the index, the newest first",
@@ -450,10 +406,12 @@ def _versions(
     )
     async def listed(page: Annotated[VersionsRequest, Query()]) -> Response:
         await sight.reach()
-        manifests = await asyncio.to_thread(versions, page.before, page.limit + 1)  # one more says whether any follows
-        served, shown = sight.now().version, manifests[: page.limit]
+        manifests = await asyncio.to_thread(
+            served.versions, page.before, page.limit + 1
+        )  # one more says whether any follows
+        newest, shown = sight.now().version, manifests[: page.limit]
         known = set(VersionBody.model_fields) - {"served"}
-        bodies = [VersionBody(**each.model_dump(include=known), served=each.version == served) for each in shown]
+        bodies = [VersionBody(**each.model_dump(include=known), served=each.version == newest) for each in shown]
         return _sent(VersionsResponse(versions=bodies, next=shown[-1].version if len(manifests) > len(shown) else None))
 
     @app.post(
@@ -480,9 +438,11 @@ def _key(key: str | None) -> str | None:
     return key
 
 
-def _nodes(app: FastAPI, nodes: Callable[[], tuple[NodeTable, int]], sight: _Sight, most_bytes: int) -> None:
+def _nodes(app: FastAPI, served: Application, sight: _Sight) -> None:
+    most_bytes = served.args.limits.max_answer_bytes
+
     def read(wanted: NodesRequest) -> NodesResponse:
-        (table, version), seen = nodes(), sight.now()
+        (table, version), seen = served.nodes(), sight.now()
         if wanted.leaf:
             chosen, total = table.leaves(wanted.leaf), len(wanted.leaf)
         else:

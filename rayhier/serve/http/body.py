@@ -20,9 +20,10 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
 from rayhier.serve.args import RequestLimits
-from rayhier.serve.backend.admission import Shares
+from rayhier.serve.backend.queues import Shares
 from rayhier.serve.errors import ApiError, invalid
 from rayhier.serve.http.models import NAME_SHOWN
+from rayhier.serve.threads import run_in
 
 CHUNKS = 1_000
 """Chunks of a body after which other requests get their turn."""
@@ -93,29 +94,18 @@ def json_route(
 ) -> type[APIRoute]:
     """Make the class of routes whose bodies are JSON. Large bodies are parsed in a thread.
 
+    FastAPI does not parse bodies itself, since it would answer an error in another form.
+
     A body has at most `most` values and keys. A body of PUT or DELETE has at most `most_written`. A route calls `check`
     with its own path, even if the guard saw another path.
     """
     thread = ThreadPoolExecutor(1, "parse")
 
     class JsonRequest(Request):
+        parsed: Any
+
         async def json(self) -> Any:
-            if not hasattr(self, "_json"):
-                self._json = await self._parsed()
-            return self._json
-
-        async def _parsed(self) -> Any:
-            _check_type(self.headers)
-            body = await self.body()
-            if not body:
-                raise invalid("body: got none; allowed: a JSON object")
-            if len(body) < LARGE:
-                return parse(body, *self._most)
-            return await asyncio.get_running_loop().run_in_executor(thread, parse, body, *self._most)
-
-        @property
-        def _most(self) -> tuple[int, int]:
-            return most if self.method == "POST" else most_written
+            return self.parsed
 
     class JsonRoute(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -125,9 +115,16 @@ def json_route(
 
             async def handle(request: Request) -> Response:
                 check(request.scope, self.path)
-                parsed = JsonRequest(request.scope, request.receive)
-                await parsed.json()  # FastAPI, which parses it next, would answer an error in another form
-                return await plain(parsed)
+                _check_type(request.headers)
+                given = JsonRequest(request.scope, request.receive)
+                limits = most if request.method == "POST" else most_written
+                if not (body := await given.body()):
+                    raise invalid("body: got none; allowed: a JSON object")
+                if len(body) < LARGE:
+                    given.parsed = parse(body, *limits)
+                else:
+                    given.parsed = await run_in(thread, parse, body, *limits)
+                return await plain(given)
 
             return handle
 

@@ -56,8 +56,14 @@ ALLOWED = {
     "bool_type": "true or false",
     "model_attributes_type": "an object",
     "model_type": "an object",
+    "int_parsing_size": "a whole number",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than_equal": "at most {le:g}",
+    "literal_error": "{expected}",
+    "too_long": "at most {max_length}",
+    "too_short": "at least {min_length}",
 }
-"""Allowed values, in words, by pydantic's type of error."""
+"""Allowed values, in words, by pydantic's type of error, with the limits that pydantic names."""
 
 
 def _http(request: Request, error: HTTPException) -> ApiError:
@@ -83,28 +89,9 @@ def _line(problem: Mapping[str, Any]) -> str:
     place = ".".join(map(str, inside))[:NAME_SHOWN] or str(where)
     if problem["type"] == "missing":
         return f"{place}: is missing; this key is required"
-    allowed = _allowed(problem["type"], problem.get("ctx") or {})
-    if allowed is None:
+    if (allowed := ALLOWED.get(problem["type"])) is None:
         return f"{place}: {problem['msg'].removeprefix('Value error, ')}"
-    return f"{place}: got {shown(problem['input'])}; allowed: {allowed}"
-
-
-def _allowed(kind: str, limits: Mapping[str, Any]) -> str | None:
-    """Describe the values allowed, by pydantic's type of error. None where the error's message describes them."""
-    match kind:
-        case "greater_than_equal":
-            return f"at least {limits['ge']:g}"
-        case "less_than_equal":
-            return f"at most {limits['le']:g}"
-        case "literal_error":
-            return str(limits["expected"])
-        case "too_long":
-            return f"at most {limits['max_length']}"
-        case "too_short":
-            return f"at least {limits['min_length']}"
-        case "int_parsing_size":
-            return ALLOWED["int_type"]
-    return ALLOWED.get(kind)
+    return f"{place}: got {shown(problem['input'])}; allowed: {allowed.format(**problem.get('ctx') or {})}"
 
 
 def shown(value: object) -> str:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rayhier.serve.args import RequestLimits
-from rayhier.serve.backend.admission import Admission, Shares
+from rayhier.serve.backend.queues import Admission, Shares
 from rayhier.serve.errors import ApiError
 from rayhier.serve.http.body import GoneError, Receiver, peer_of
 from rayhier.serve.http.error_handlers import no_path, respond

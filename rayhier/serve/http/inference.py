@@ -25,8 +25,7 @@ from rayhier.serve.http.foreign import (
     TextBody,
     Usage,
 )
-from rayhier.serve.http.models import NAME_SHOWN, IndexResponse
-from rayhier.serve.http.packed import pack
+from rayhier.serve.http.models import NAME_SHOWN, IndexResponse, pack
 
 
 def install_models(app: FastAPI, models: Engine, index: Callable[[], IndexResponse], limits: RequestLimits) -> None:

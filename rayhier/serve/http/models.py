@@ -1,5 +1,10 @@
 """Bodies of HTTP requests and responses."""
 
+import base64
+import binascii
+import sys
+from array import array
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -17,11 +22,46 @@ from pydantic.config import JsonDict
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from rayhier.serve.http.packed import unpack
 from rayhier.spec.corpus import FieldType
 from rayhier.spec.encoder import Similarity
 from rayhier.spec.query import check_text, check_unicode
 from rayhier.spec.search import Mode
+
+BYTES = 4
+"""Bytes of a number."""
+
+
+def pack(numbers: Iterable[float]) -> str:
+    """Return numbers as a text; OverflowError where one is too large for a float32, TypeError where one is no number.
+
+    >>> pack([1, 0.5])
+    'AACAPwAAAD8='
+    """
+    return base64.b64encode(_little(array("f", numbers)).tobytes()).decode()
+
+
+def unpack(text: str) -> "array[float]":
+    """Return the numbers of a text. ValueError where it is not base64 of one number or more.
+
+    >>> unpack("AACAPwAAAD8=").tolist()
+    [1.0, 0.5]
+    """
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        data = b""
+    if not data or len(data) % BYTES:
+        raise ValueError(f"got a text of {len(text)} characters; allowed: numbers, or base64 of float32 numbers")
+    numbers = array("f")
+    numbers.frombytes(data)
+    return _little(numbers)
+
+
+def _little(numbers: "array[float]") -> "array[float]":
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
 
 BOUND = 1e6
 """Largest absolute value of a number in a vector: inner products then stay within float32."""

@@ -30,7 +30,7 @@ from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 from rayhier.index import change, pack
 from rayhier.index.shards import write_rows
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.backend import lease
+from rayhier.serve.backend import changes
 from rayhier.serve.embedded import serve
 from rayhier.storage import writer_lease
 
@@ -155,6 +155,6 @@ def _disturb(clock: "Synchronized[float]", fails: Any, slow: "Synchronized[float
         (change, "write_rows", late),
         (pack, "write_rows", late),
         (writer_lease, "now", lambda: time.time() + clock.value),
-        (lease, "leased", partial(writer_lease.leased, seconds=LEASE_SECONDS)),
+        (changes, "leased", partial(writer_lease.leased, seconds=LEASE_SECONDS)),
     ):
         setattr(place, name, function)

@@ -1,28 +1,36 @@
 """A workdir with a published model and index, made without Ray: two leaves a document, three shards."""
 
+import asyncio
+import inspect
 import shutil
+from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 import torch
 from fastapi.testclient import TestClient
 
-from rayhier.embed.encode import TextEncoder
-from rayhier.index.describe import describe
-from rayhier.index.display import DisplayTree
 from rayhier.model.ehi import EhiRouter
-from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import ResidualHead, save_encoder
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.model.router import route_all, save_router
+from rayhier.serve.http.tokens import Tokens
 from rayhier.spec import JobSpec
-from rayhier.storage import columns, current, files, schemas
-from rayhier.storage.artifact import Place
-from rayhier.storage.attempt import Attempt, Output
-from rayhier.storage.leaf_map import LEAVES, LeafMap
+from rayhier.storage import current, schemas
 
-from .stand_ins import Canned, app_of
+from ...toys import publish
+from .server import Server
+from .stand_ins import TOKEN, Canned, app_of
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run a test that is a coroutine, by its module's `RUN` if there is one."""
+    if not inspect.iscoroutinefunction(pyfuncitem.function):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.function).parameters}
+    getattr(pyfuncitem.module, "RUN", asyncio.run)(pyfuncitem.function(**given))
+    return True
+
 
 N, L = 120, 9
 WORDS = [f"{one}{two}" for one in ("oak", "elm", "fern", "moss") for two in ("", "leaf", "root", "tree", "wood")]
@@ -33,24 +41,12 @@ MODEL, INDEX = "0123456789ab", "ba9876543210"
 OTHER_MODEL, OTHER_INDEX = "abcdef012345", "543210fedcba"
 
 
-def make_published(
-    work,
-    tiny_model,
-    write_map,
-    shards=3,
-    model=MODEL,
-    index=INDEX,
-    head=None,
-    before=None,
-    router_type="ehi",
-    **corpus,
-):
+def make_published(work, tiny_model, model=MODEL, index=INDEX, head=None, before=None, router_type="ehi", **corpus):
     """Publish both artifacts below `work` and make them current; with a `head` [m, m] on the encoder's vectors.
 
     Leaves of a `router_type` learned_ivf can be split.
     """
     routers = {"ehi": {"type": "ehi", "branching": L}, "learned_ivf": {"type": "learned_ivf"}}
-    index_spec = {"vectors": "float32"} if router_type == "learned_ivf" else {}
     spec = JobSpec.model_validate(
         {
             "name": "by-hand",
@@ -58,83 +54,81 @@ def make_published(
             "corpus": {"type": "jsonl", "documents": "nowhere.jsonl", "fields": {"year": "int"}, **corpus},
             "encoder": {"model": str(tiny_model), "max_length": 32, "precision": "float32"},
             "router": routers[router_type],
-            "index": index_spec,
+            "index": {"vectors": "float32"} if router_type == "learned_ivf" else {},
             "search": {"k": 7, "beam": 2},
             "cluster": {"address": "local"},
         }
     )
-    with Attempt.start(Place(work / "model" / model)) as attempt:
-        if head is None:
-            shutil.copytree(tiny_model, attempt.root / "encoder")
-        else:
-            trained = ResidualHead(len(head))
-            trained.weight.data.copy_(torch.from_numpy(head))
-            save_encoder(tiny_model, trained, 32, attempt.root / "encoder")
-        vectors = TextEncoder(attempt.root / "encoder", spec.encoder).encode(TEXTS)
-        router = _router(router_type, torch.from_numpy(vectors[:L]))
-        save_router(router, attempt.root / "router")
-        attempt.publish("model", {}, Output({}))
-    with Attempt.start(Place(work / "index" / index)) as attempt:
-        leaves = route_all(router, Encoded.of(vectors), 2)[0].numpy()
-        _write_map(attempt.root, vectors, leaves, shards, write_map, model)
-        described = describe(LeafMap.open(attempt.root), DisplayTree.of(router))
-        files.write_parquet(attempt.root, LEAVES, [described], schemas.LEAVES)
-        attempt.publish("index", {"model": model}, Output({}))
-    named = {"model": model, "index": index}
-    current.write(work, current.Current(spec=spec, artifacts=named, before=before))
+    encoder = tiny_model
+    if head is not None:
+        trained, encoder = ResidualHead(len(head)), work / f"encoder-{model}"
+        trained.weight.data.copy_(torch.from_numpy(head))
+        save_encoder(tiny_model, trained, 32, encoder)
+    rows = [{"doc_id": f"d{n}", "title": f"title {n}", "text": TEXTS[n], "year": 1900 + n} for n in range(N)]
+    documents = pa.Table.from_pylist(rows, schemas.documents({"year": "int"}, passages=False))
+    now = publish(work, spec, encoder, ROUTERS[router_type], documents, model, index)
+    current.write(work, now.model_copy(update={"before": before}))
     return work
 
 
-def _router(router_type, centroid_LM):
-    if router_type == "ehi":
-        router = EhiRouter(centroid_LM.shape[1], L, 1, "none")
-        router.warm_start(centroid_LM)
-        return router
-    router = LearnedIvfRouter(centroid_LM.shape[1], L, 0)
-    router.begin(centroid_LM)
+def _ehi(vector_NM):
+    router = EhiRouter(vector_NM.shape[1], L, 1, "none")
+    router.warm_start(vector_NM[:L])
+    return router
+
+
+def _learned_ivf(vector_NM):
+    router = LearnedIvfRouter(vector_NM.shape[1], L, 0)
+    router.begin(vector_NM[:L])
     router.cells.border.fill_(0.2)
     return router
 
 
-def _write_map(root, vectors, leaves, shards, write_map, model):
-    schema = schemas.leaf_map(vectors.shape[1], "float32", schemas.documents({"year": "int"}, passages=False))
-    rank, row = np.repeat([0, 1], N), np.tile(np.arange(N), 2)
-    leaf = leaves[row, rank]
-    order = np.argsort(leaf, kind="stable")
-    rank, row, leaf = rank[order], row[order], leaf[order]
-    table = pa.table(
-        [
-            [f"d{n}" for n in row],
-            pa.array(leaf, pa.int32()),
-            pa.array(rank, pa.int8()),
-            pa.array(leaves[row].tolist(), pa.list_(pa.int32())),
-            pa.array([0.0] * len(row), pa.float32()),
-            columns.vector_column(vectors[row], pa.float32()),
-            [f"title {n}" for n in row],
-            [TEXTS[n] for n in row],
-            pa.array(1900 + row, pa.int64()),
-        ],
-        schema=schema,
-    )
-    write_map(root, table, L, shards, model=model, leaves_per_document=2)
+ROUTERS = {"ehi": _ehi, "learned_ivf": _learned_ivf}
 
 
 @pytest.fixture(scope="session")
-def published(tmp_path_factory, tiny_model, write_map):
+def published(tmp_path_factory, tiny_model):
     """Not to be changed by a test."""
-    return make_published(tmp_path_factory.mktemp("served"), tiny_model, write_map)
+    return make_published(tmp_path_factory.mktemp("served"), tiny_model)
 
 
 @pytest.fixture
-def damageable(published, tmp_path):
+def work(published, tmp_path):
     """A copy that a test may change."""
-    return shutil.copytree(published, tmp_path / "work")
+    return Path(shutil.copytree(published, tmp_path / "work"))
+
+
+@pytest.fixture
+def open_server(work, tmp_path):
+    """`open_server()`: a server of that copy, which writes unless its kind is `Reads`."""
+    servers = []
+
+    def opened(kind=Server, **args):
+        servers.append(kind(work, tmp_path, **args))
+        return servers[-1]
+
+    yield opened
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture(params=[1, 3], ids=["one group", "three groups"])
+def server(open_server, request):
+    return open_server(shard_groups=request.param)
 
 
 @pytest.fixture
 def engine():
     """An engine that is a list of canned answers."""
     return Canned()
+
+
+@pytest.fixture
+def held(tmp_path):
+    """The tokens of a server whose file holds `TOKEN`."""
+    (tmp_path / "token").write_text(TOKEN)
+    return Tokens(str(tmp_path / "token"))
 
 
 @pytest.fixture

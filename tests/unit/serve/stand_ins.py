@@ -3,6 +3,7 @@
 import asyncio
 import math
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,10 @@ from rayhier.search.segment.stored import Lookup, Stored
 from rayhier.search.snapshot import Seen
 from rayhier.serve.application import check_index
 from rayhier.serve.args import RequestLimits, ServeArgs
-from rayhier.serve.backend.admission import Admission
 from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.engine import Answers, Engine, View
-from rayhier.serve.backend.publishing import RolledBack
+from rayhier.serve.backend.follower import Newest
+from rayhier.serve.backend.queues import Admission
 from rayhier.serve.backend.shards import ShardGroup
 from rayhier.serve.errors import LostError
 from rayhier.serve.http.api import api
@@ -31,6 +32,7 @@ from rayhier.spec.search import SearchSpec
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import Manifest
 
+TOKEN = "sesame-1"
 LIMITS = RequestLimits(max_body_bytes=2_000, max_batch=3, max_k=50, max_beam=8, max_query=100, max_requests=2)
 INDEX = IndexResponse(
     name="canned",
@@ -144,7 +146,7 @@ class CannedWriter:
 
     async def rollback(self, number, key=None):
         self.told.append(("rollback", number, key))
-        return RolledBack(Seen("0123456789ab", 5, 2), 10)
+        return Newest(Seen("0123456789ab", 5, 2), 10)
 
 
 VERSIONS = [
@@ -183,13 +185,19 @@ NODES = NodeTable(
 """Nine leaves below three nodes, the last of which has no documents, for the index `INDEX`."""
 
 
-def app_of(engine, limits=LIMITS, tokens=None, index=INDEX, rules=RULES, nodes=NODES, **options):
-    """The HTTP application over an engine, an index and its rules, within some limits; `options` may be `ServeArgs`."""
+def app_of(engine, limits=LIMITS, tokens=None, index=INDEX, rules=RULES, writer=None, **more):
+    """The HTTP application over an engine, an index and its rules, within some limits; `more` are `ServeArgs`."""
     engine.view = replace(engine.view, rules=replace(rules, limits=limits))
-    options.setdefault("versions", lambda before, count: VERSIONS[before is not None :][:count])
-    named = {name: options.pop(name) for name in ServeArgs.model_fields if name in options}
-    args = ServeArgs(workdir="none", limits=limits, **named)
-    return api(args, engine, lambda: index, lambda: (nodes, index.version), tokens or Tokens(None), **options)
+    served = SimpleNamespace(
+        args=ServeArgs(workdir="none", limits=limits, **more),
+        engine=engine,
+        tokens=tokens or Tokens(None),
+        metrics=None,
+        index=lambda: index,
+        nodes=lambda: (NODES, index.version),
+        versions=lambda before, count: VERSIONS[before is not None :][:count],
+    )
+    return api(served, writer)
 
 
 def ruled(rules=RULES, **search):
@@ -230,16 +238,6 @@ class Near:
 
     async def answers(self):
         return not self.gone
-
-
-class Here:
-    """What a reader of this process reads, as a shard group gives it."""
-
-    def __init__(self, reader):
-        self._reader = reader
-
-    async def read(self, work, seen):
-        return self._reader.read(work)
 
 
 def near_groups(workdir, count):

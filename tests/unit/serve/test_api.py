@@ -16,22 +16,14 @@ from rayhier.search.request.answer import Answer, Hit
 from rayhier.search.request.routes import Routes
 from rayhier.search.segment.stored import Lookup
 from rayhier.serve.backend.engine import Answers
-from rayhier.serve.errors import ApiError, overloaded
+from rayhier.serve.errors import ApiError
 from rayhier.serve.http import api
 from rayhier.serve.http.error_handlers import respond
-from rayhier.serve.http.tokens import Tokens
 from rayhier.spec.filter import And, Bound, Not, OneOf
 
-from .stand_ins import HIT, LIMITS, SEEN, STORED, Canned, CannedWriter, app_of, error, refuses, ruled
+from .stand_ins import HIT, LIMITS, SEEN, STORED, TOKEN, Canned, CannedWriter, app_of, error, refuses, ruled
 
-TOKEN = "sesame-1"
 JSON = {"content-type": "application/json"}
-
-
-@pytest.fixture
-def held(tmp_path):
-    (tmp_path / "token").write_text(TOKEN)
-    return Tokens(str(tmp_path / "token"))
 
 
 @pytest.fixture
@@ -173,13 +165,6 @@ def test_a_defect_says_nothing_of_itself(client, engine):
     assert "secret" not in refuses(client.post("/v1/search", json={"query": "oak"}), "", 500, "internal")
 
 
-def test_overload_of_a_shard(client, engine):
-    engine.error = overloaded("shards-0 has too many requests waiting; retry in a second")
-    response = client.post("/v1/search", json={"query": "oak"})
-    assert error(response)[:2] == (503, "overloaded")
-    assert response.headers["retry-after"] == "1"
-
-
 BEARER = {
     "none": {},
     "wrong": {"Authorization": "Bearer sesame-2"},
@@ -273,6 +258,7 @@ NO_PAGES = {
     "documents?limit=0": "limit: got '0'; allowed: at least 1",
     "documents?limit=1001": "limit: got '1001'; allowed: at most 1000",
     "documents?limit=1.5": "limit: got '1.5'; allowed: a whole number",
+    "documents?min_log=-1": "min_log: got '-1'; allowed: at least 0",
     "documents?aftr=d1": "query: got key 'aftr'; allowed: after, limit",
     "documents?after=%FF": "after: got bytes that are not UTF-8",
     "documents/%FF": "id: got bytes that are not UTF-8",
@@ -448,7 +434,7 @@ def test_a_vector_of_another_model_is_refused_where_the_request_names_it(engine,
     assert (len(engine.asked), len(writer.told)) == told
 
 
-def test_those_who_ask_for_readiness_together_share_a_search(monkeypatch):
+async def test_those_who_ask_for_readiness_together_share_a_search(monkeypatch):
     now, asked = [0.0], []
     monkeypatch.setattr(api.time, "monotonic", lambda: now[0])
 
@@ -457,15 +443,12 @@ def test_those_who_ask_for_readiness_together_share_a_search(monkeypatch):
         await asyncio.sleep(0)
         return [f"shards-{len(asked)}"]
 
-    async def main():
-        readiness = api.Readiness(unavailable)
-        assert await asyncio.gather(*(readiness() for _ in range(50))) == [["shards-1"]] * 50
-        now[0] = 0.9
-        assert await readiness() == ["shards-1"]
-        now[0] = 1.0
-        assert await readiness() == ["shards-2"]
-
-    asyncio.run(main())
+    readiness = api.Readiness(unavailable)
+    assert await asyncio.gather(*(readiness() for _ in range(50))) == [["shards-1"]] * 50
+    now[0] = 0.9
+    assert await readiness() == ["shards-1"]
+    now[0] = 1.0
+    assert await readiness() == ["shards-2"]
     assert asked == [0.0, 1.0]
 
 

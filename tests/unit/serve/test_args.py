@@ -15,11 +15,11 @@ def test_relative_paths_are_refused(published):
         build(ServeArgs(workdir=str(published), token_file="token"))
 
 
-def test_an_index_of_another_model(damageable):
-    path = damageable / "current.json"
+def test_an_index_of_another_model(work):
+    path = work / "current.json"
     path.write_text(path.read_text().replace("0123456789ab", "0123456789aa"))
     with pytest.raises(InputError, match="was built by model 0123456789ab, not 0123456789aa"):
-        check(ServeArgs(workdir=str(damageable)))
+        check(ServeArgs(workdir=str(work)))
 
 
 @pytest.mark.parametrize("name", ["shard_seconds", "reranker_seconds"])

@@ -111,15 +111,11 @@ def taking(seconds, read):
     return of_seen
 
 
-def test_a_group_that_is_lost_ends_an_audit(engine, clock):
+async def test_a_group_that_is_lost_ends_an_audit(engine, clock):
     audit = Audit(engine, ALL)
-
-    async def search():
-        await ask(engine, TEXTS[:1], 3, 2)
-        engine.view.groups[-1].gone = True
-        await audit._task
-
-    asyncio.run(search())
+    await ask(engine, TEXTS[:1], 3, 2)
+    engine.view.groups[-1].gone = True
+    await audit._task
     assert (audit.recall, audit.skipped) == (None, 1)
 
 

@@ -1,17 +1,24 @@
-"""Bodies: what is received, for how long, and what is read as JSON."""
+"""Bodies: what is received, for how long, how much of it is counted before it is parsed, and one line about keys."""
 
 import asyncio
+import json
 
 import pytest
 from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rayhier.serve.args import RequestLimits
+from rayhier.serve.args import RequestLimits, WriteLimits
 from rayhier.serve.errors import ApiError
-from rayhier.serve.http.body import Receiver
+from rayhier.serve.http import body as reader
+from rayhier.serve.http import error_handlers
+from rayhier.serve.http.body import DEEPEST, Receiver, parse
 
 from .sockets import SCOPE, chunks
-from .stand_ins import Canned, app_of, error
+from .stand_ins import Canned, CannedWriter, app_of, error, refuses
 from .virtual_time import run
+
+RUN = run
 
 JSON = {"content-type": "application/json"}
 
@@ -43,54 +50,177 @@ def test_only_json_in_utf8_is_read(client, given, expected):
         assert "; allowed: application/json, in UTF-8" in error(response)[2]
 
 
-def test_two_hundred_thousand_chunks_leave_others_their_turn():
-    async def main():
-        turns = 0
+async def test_two_hundred_thousand_chunks_leave_others_their_turn():
+    turns = 0
 
-        async def other():
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        async def receive():
-            nonlocal left
-            left -= 1
-            return {"type": "http.request", "body": b"x", "more_body": left > 0}
-
-        left, running = 200_000, asyncio.create_task(other())
-        body = await Receiver(RequestLimits())(SCOPE, receive)
-        running.cancel()
-        assert body == b"x" * 200_000
-        assert turns >= 100
-
-    asyncio.run(main())
-
-
-def test_a_body_that_stalls():
-    async def main():
-        receiver = Receiver(RequestLimits(body_seconds=0.01))
-        with pytest.raises(ApiError, match=r"body: did not arrive within 0\.01 s, limits\.body_seconds") as caught:
-            await receiver(SCOPE, chunks(b"x")[0])
-        assert (caught.value.status, caught.value.code) == (408, "timeout")
-        assert receiver.arriving.held == 0
-
-    run(main())
-
-
-def test_bytes_that_arrive_at_once_are_limited():
-    async def main():
-        receiver = Receiver(RequestLimits(max_arriving_bytes=10))
-        slow, left = chunks(b"x" * 8)
-        waiting = asyncio.create_task(receiver(SCOPE, slow))
-        while left:
+    async def other():
+        nonlocal turns
+        while True:
+            turns += 1
             await asyncio.sleep(0)
-        with pytest.raises(ApiError, match=r"bytes of arriving bodies: 8 are held; allowed: 10") as caught:
-            await receiver(SCOPE, chunks(b"x" * 3)[0])
-        assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-        whole = {"type": "http.request", "body": b"x" * 9, "more_body": False}
-        assert await receiver(SCOPE, lambda: asyncio.sleep(0, whole)) == b"x" * 9
 
-    asyncio.run(main())
+    async def receive():
+        nonlocal left
+        left -= 1
+        return {"type": "http.request", "body": b"x", "more_body": left > 0}
+
+    left, running = 200_000, asyncio.create_task(other())
+    body = await Receiver(RequestLimits())(SCOPE, receive)
+    running.cancel()
+    assert body == b"x" * 200_000
+    assert turns >= 100
+
+
+async def test_a_body_that_stalls():
+    receiver = Receiver(RequestLimits(body_seconds=0.01))
+    with pytest.raises(ApiError, match=r"body: did not arrive within 0\.01 s, limits\.body_seconds") as caught:
+        await receiver(SCOPE, chunks(b"x")[0])
+    assert (caught.value.status, caught.value.code) == (408, "timeout")
+    assert receiver.arriving.held == 0
+
+
+async def test_bytes_that_arrive_at_once_are_limited():
+    receiver = Receiver(RequestLimits(max_arriving_bytes=10))
+    slow, left = chunks(b"x" * 8)
+    waiting = asyncio.create_task(receiver(SCOPE, slow))
+    while left:
+        await asyncio.sleep(0)
+    with pytest.raises(ApiError, match=r"bytes of arriving bodies: 8 are held; allowed: 10") as caught:
+        await receiver(SCOPE, chunks(b"x" * 3)[0])
+    assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    whole = {"type": "http.request", "body": b"x" * 9, "more_body": False}
+    assert await receiver(SCOPE, lambda: asyncio.sleep(0, whole)) == b"x" * 9
+
+
+TEXTS = st.text(alphabet=',:[]{}"\\ab\né', max_size=8)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=30,
+)
+
+
+def weight(value):
+    """Values in a value, itself included; an empty list or object counts twice."""
+    if not isinstance(value, (list, dict)):
+        return 1
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + (sum(map(weight, inner)) if value else 1)
+
+
+def depth(value):
+    if not isinstance(value, (list, dict)):
+        return 0
+    return 1 + max(map(depth, value.values() if isinstance(value, dict) else value), default=0)
+
+
+@given(VALUES, st.booleans())
+def test_values_are_counted_exactly_whatever_texts_hold(value, ascii_only):
+    body = json.dumps(value, ensure_ascii=ascii_only).encode()
+    assert parse(body, weight(value)) == value
+    if weight(value) > 1:
+        with pytest.raises(ApiError, match=f"body: got about {weight(value)} values; allowed: {weight(value) - 1}"):
+            parse(body, weight(value) - 1)
+
+
+@given(VALUES)
+def test_depth_is_counted_exactly(value):
+    for _ in range(DEEPEST - depth(value)):
+        value = [value]
+    assert parse(json.dumps(value).encode(), 10_000) == value
+    with pytest.raises(ApiError, match=f"body: JSON nested {DEEPEST + 1} deep; allowed: {DEEPEST}"):
+        parse(json.dumps([value]).encode(), 10_000)
+
+
+NOT_STRICT = {
+    "a key twice": (b'{"a": 1, "b": {}, "a": 1}', 422, "body: got key 'a' more than once"),
+    "a key twice inside": (b'[{"a": {"b": 1, "b": 2}}]', 422, "body: got key 'b' more than once"),
+    "a key twice, half a character": (rb'{"\ud800": 1, "\ud800": 1}', 422, r"got key '\\ud800'"),
+    "latin-1": ('{"a": "é"}'.encode("latin-1"), 400, "body: byte 7 is not UTF-8"),
+    "UTF-16": ('{"a": 1}'.encode("utf-16"), 400, "body: byte 0 is not UTF-8"),
+    "a number of 5000 digits": (b'{"k": 1' + b"0" * 5_000 + b"}", 422, "more than 4300 digits"),
+    "half": (b'{"a": ', 422, "body: not JSON: Expecting value at character 6"),
+    "two": (b"{} {}", 422, "body: not JSON: Extra data at character 3"),
+}
+
+
+@pytest.mark.parametrize(("body", "status", "said"), NOT_STRICT.values(), ids=NOT_STRICT)
+def test_what_is_no_strict_json(body, status, said):
+    with pytest.raises(ApiError, match=said) as caught:
+        parse(body, 100)
+    assert caught.value.status == status
+
+
+@pytest.mark.parametrize("value", ['""', "1", "[]", "{}", "[1]", r'"\""'])
+@pytest.mark.parametrize("around", ["[%s]", '{"queries": [%s]}', '{"vector": [%s'])
+def test_a_million_values_are_never_parsed(monkeypatch, value, around):
+    monkeypatch.setattr(reader.json, "loads", lambda *_, **__: pytest.fail("parsed"))
+    body = (around % ",".join([value] * (3_900_000 // (len(value) + 1)))).encode()
+    with pytest.raises(ApiError, match=r"body: got about \d{6,} values; allowed: 50000") as caught:
+        parse(body, 50_000)
+    assert caught.value.status == 413
+
+
+def test_commas_in_texts_do_not_count():
+    value = {"queries": [',"[{' * 2_500] * 64}
+    assert parse(json.dumps(value).encode(), 100) == value
+
+
+def test_keys_are_counted_but_not_those_in_texts():
+    body = json.dumps({f"k{number}": "a:b" for number in range(100)}).encode()
+    assert len(parse(body, 1_000, 100)) == 100
+    with pytest.raises(ApiError, match="body: got about 100 keys; allowed: 99") as caught:
+        parse(body, 1_000, 99)
+    assert caught.value.status == 413
+
+
+MANY = {f"k{number}": 0 for number in range(15_000)}
+BODIES = [
+    ("POST", "/v1/search", {"query": "oak", **MANY}),
+    ("POST", "/v1/search:batch", {"queries": ["oak"], **MANY}),
+    ("POST", "/v1/route", {"query": "oak", **MANY}),
+    ("POST", "/v1/embeddings", {"input": "oak", **MANY}),
+    ("POST", "/v1/rerank", {"query": "oak", "documents": ["elm"], **MANY}),
+    ("POST", "/v2/rerank", {"query": "oak", "documents": [{"text": "elm", **MANY}]}),
+    ("PUT", "/v1/documents", {"documents": [{"id": "a", "text": "oak"}], **MANY}),
+    ("PUT", "/v1/documents", {"documents": [{"id": "a", "text": "oak", **MANY}]}),
+    ("DELETE", "/v1/documents", {"ids": ["a"], **MANY}),
+    ("POST", "/v1/versions/rollback", {"version": 1, **MANY}),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), BODIES, ids=[f"{method} {path}" for method, path, _ in BODIES])
+def test_of_many_unknown_keys_one_is_an_error(monkeypatch, method, path, body):
+    found, plain = [], error_handlers.RequestValidationError.errors
+    monkeypatch.setattr(
+        error_handlers.RequestValidationError, "errors", lambda self: found.extend(plain(self)) or plain(self)
+    )
+    client = TestClient(app_of(Canned(), RequestLimits(), writer=CannedWriter()))
+    refuses(client.request(method, path, json=body), "got key 'k0'; allowed: ")
+    assert len(found) <= 2
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "writer", "status"),
+    [
+        ("POST", "/v1/search", CannedWriter(), 413),
+        ("PUT", "/v1/documents", CannedWriter(), 422),
+        ("PUT", "/v1/documents", None, 413),
+    ],
+)
+def test_a_body_that_does_not_write_has_fewer_values(method, path, writer, status):
+    client = TestClient(app_of(Canned(), RequestLimits(), writer=writer, writes=WriteLimits()))
+    assert client.request(method, path, json={"query": "oak", "documents": [1] * 21_000}).status_code == status
+
+
+@pytest.mark.parametrize("ids", [r'["\ud800"]', r'["a", "b\udfff"]'])
+def test_an_id_to_delete_is_unicode(ids):
+    writer = CannedWriter()
+    client = TestClient(app_of(Canned(), RequestLimits(), writer=writer))
+    answer = client.request(
+        "DELETE", "/v1/documents", content=f'{{"ids": {ids}}}', headers={"Content-Type": "application/json"}
+    )
+    refuses(answer, "got an unpaired surrogate at character")
+    assert writer.told == []

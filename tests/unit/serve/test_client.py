@@ -278,7 +278,11 @@ def test_a_connection_that_is_cut_is_made_again_and_one_that_is_late_is_not(monk
     outcomes = [module.httpx2.ConnectError("refused"), module.httpx2.ReadError("cut")]
     answer = module.httpx2.Response(200, json=FULL)
     client = Client("http://here", retries=2)
-    monkeypatch.setattr(Client, "_answer", lambda _, request: outcomes.pop(0) if outcomes else answer)
+
+    async def answered(*_):
+        return outcomes.pop(0) if outcomes else answer
+
+    monkeypatch.setattr(Client, "_answer", answered)
     assert client.search("oak").version == 1
     assert len(pauses) == 2
     outcomes.append(module.httpx2.ReadTimeout("late"))
@@ -287,21 +291,17 @@ def test_a_connection_that_is_cut_is_made_again_and_one_that_is_late_is_not(monk
     assert len(pauses) == 2
 
 
-def test_from_a_coroutine(server):
+async def test_from_a_coroutine(server):
     url = f"http://127.0.0.1:{server.server_port}"
     server.answer = (200, {}, json.dumps(FULL).encode())
-
-    async def main():
-        async with AsyncClient(url, "sesame-1", retries=0) as client:
-            answers = await asyncio.gather(*(client.search("oak", k, include=["text"]) for k in range(1, 5)))
-            assert [answer.version for answer in answers] == [1] * 4
-            with pytest.raises(ValueError, match="questions: got none"):
-                await client.search_batch([])
-            server.answer = FULL_UP
-            with pytest.raises(ApiError, match="full"):
-                await client.route([1, 2], 3)
-
-    asyncio.run(main())
+    async with AsyncClient(url, "sesame-1", retries=0) as client:
+        answers = await asyncio.gather(*(client.search("oak", k, include=["text"]) for k in range(1, 5)))
+        assert [answer.version for answer in answers] == [1] * 4
+        with pytest.raises(ValueError, match="questions: got none"):
+            await client.search_batch([])
+        server.answer = FULL_UP
+        with pytest.raises(ApiError, match="full"):
+            await client.route([1, 2], 3)
     assert sorted(body["k"] for _, _, body in server.asked[:4]) == [1, 2, 3, 4]
 
 

@@ -52,7 +52,7 @@ def sent(monkeypatch):
     """Requests that clients sent to a server in this process: method, path and body."""
     noted, server = [], TestClient(app_of(Canned(), writer=CannedWriter()))
 
-    def answered(_, request):
+    async def answered(_, request):
         method, path = request.method, str(request.url).removeprefix("http://here")
         answer = server.request(method, path, content=request.content, headers=dict(request.headers))
         assert answer.status_code == 200, answer.text

@@ -1,20 +1,12 @@
 """Pages of other origins: none may ask unless the config names their origin."""
 
-import pytest
 from fastapi.testclient import TestClient
 
 from rayhier.serve.args import RequestLimits
-from rayhier.serve.http.tokens import Tokens
 
 from .stand_ins import Canned, app_of, error
 
 HERE, OTHER = "https://search.example.org", "https://evil.example.org"
-
-
-@pytest.fixture
-def tokens(tmp_path):
-    (tmp_path / "token").write_text("sesame-1")
-    return Tokens(str(tmp_path / "token"))
 
 
 def ask(client, origin, **headers):
@@ -24,15 +16,15 @@ def ask(client, origin, **headers):
     return before, client.post("/v1/search", json={"query": "oak"}, headers={"Origin": origin, **headers})
 
 
-def test_off_unless_named(tokens):
+def test_off_unless_named(held):
     for answer in ask(TestClient(app_of(Canned(), RequestLimits())), HERE):
         assert "access-control-allow-origin" not in answer.headers
-    before, _ = ask(TestClient(app_of(Canned(), RequestLimits(), tokens)), HERE)
+    before, _ = ask(TestClient(app_of(Canned(), RequestLimits(), held)), HERE)
     assert error(before)[:2] == (401, "unauthorized")
 
 
-def test_a_named_origin(tokens):
-    client = TestClient(app_of(Canned(), RequestLimits(), tokens, cors_origins=[HERE]))
+def test_a_named_origin(held):
+    client = TestClient(app_of(Canned(), RequestLimits(), held, cors_origins=[HERE]))
     before, answer = ask(client, HERE, Authorization="Bearer sesame-1")
     assert (before.status_code, answer.status_code) == (200, 200)
     assert before.headers["access-control-allow-origin"] == answer.headers["access-control-allow-origin"] == HERE
@@ -41,8 +33,8 @@ def test_a_named_origin(tokens):
     assert refused.headers["access-control-allow-origin"] == HERE
 
 
-def test_another_origin_is_refused_in_the_form_of_every_error(tokens):
-    client = TestClient(app_of(Canned(), RequestLimits(), tokens, cors_origins=[HERE]))
+def test_another_origin_is_refused_in_the_form_of_every_error(held):
+    client = TestClient(app_of(Canned(), RequestLimits(), held, cors_origins=[HERE]))
     before, answer = ask(client, OTHER, Authorization="Bearer sesame-1")
     assert error(before) == (
         400,

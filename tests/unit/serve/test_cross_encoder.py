@@ -1,4 +1,4 @@
-"""A replica that scores pairs: in slices, in their order, told apart from one that hangs."""
+"""The cross-encoder: a replica that scores pairs, and served re-ranking, equal to offline, and lost without harm."""
 
 import asyncio
 import threading
@@ -7,8 +7,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from rayhier.search.rerank import Reranker
+from rayhier.search.retrieve import RERANKER
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve.backend import cross_encoder as module
-from rayhier.serve.backend.cross_encoder import CrossEncoderReplica
+from rayhier.serve.backend.cross_encoder import CrossEncoderReplica, Reranking
+from rayhier.serve.backend.queues import Admission
+from rayhier.serve.errors import ApiError, LostError
+from rayhier.spec.search import Rerank
+
+from .stand_ins import Scores, ask, engine_of, near_groups, ruled
+from .test_queues import Clock
 
 
 class Scorer:
@@ -46,54 +55,210 @@ def replica():
     return CrossEncoderReplica(version, threads=2)
 
 
-def test_pairs_are_scored_in_slices_and_in_order(scorer):
-    async def main():
-        own = replica()
-        items = ["x" * n for n in range(25)]
-        one, other = await asyncio.gather(own.score(["a"] * 25, items), own.score(["b"] * 3, items[:3]))
-        assert one.tolist() == list(range(25))
-        assert other.tolist() == [0, 1, 2]
-        assert (await own.score([], [])).shape == (0,)
-
-    asyncio.run(main())
+async def test_pairs_are_scored_in_slices_and_in_order(scorer):
+    own = replica()
+    items = ["x" * n for n in range(25)]
+    one, other = await asyncio.gather(own.score(["a"] * 25, items), own.score(["b"] * 3, items[:3]))
+    assert one.tolist() == list(range(25))
+    assert other.tolist() == [0, 1, 2]
+    assert (await own.score([], [])).shape == (0,)
     assert max(scorer.sizes) <= 10
     assert sum(scorer.sizes) == 28
     assert len(scorer.sizes) == 3  # the rest of the one goes with the other
 
 
-def test_a_ping_waits_for_the_slice_at_work_alone(scorer):
-    async def main():
-        own, scorer.go = replica(), threading.Event()
-        asked = asyncio.create_task(own.score(["a"] * 100, ["x"] * 100))
-        await asyncio.to_thread(scorer.began.wait, 60)
-        ping = asyncio.create_task(own.ping())
-        await turns()
-        assert not ping.done()
+async def test_a_ping_waits_for_the_slice_at_work_alone(scorer):
+    own, scorer.go = replica(), threading.Event()
+    asked = asyncio.create_task(own.score(["a"] * 100, ["x"] * 100))
+    await asyncio.to_thread(scorer.began.wait, 60)
+    ping = asyncio.create_task(own.ping())
+    await turns()
+    assert not ping.done()
+    await own.check_health()
+    own._since -= module.HUNG_SECONDS + 1  # it has hung for long
+    with pytest.raises(RuntimeError, match="not scored within"):
         await own.check_health()
-        own._since -= module.HUNG_SECONDS + 1  # it has hung for long
-        with pytest.raises(RuntimeError, match="not scored within"):
-            await own.check_health()
-        scorer.go.set()
-        await ping
-        assert not asked.done()
-        assert len(await asked) == 100
-        await own.check_health()
-
-    asyncio.run(main())
+    scorer.go.set()
+    await ping
+    assert not asked.done()
+    assert len(await asked) == 100
+    await own.check_health()
 
 
-def test_a_request_that_leaves_is_not_scored(scorer):
-    async def main():
-        own, scorer.go = replica(), threading.Event()
-        first = asyncio.create_task(own.score(["a"] * 10, ["x"] * 10))
-        await asyncio.to_thread(scorer.began.wait, 60)
-        second = asyncio.create_task(own.score(["b"] * 30, ["x"] * 30))
-        await turns()
-        second.cancel()
-        await asyncio.gather(second, return_exceptions=True)
-        scorer.go.set()
-        await first
-        assert len(await own.score(["c"], ["x"])) == 1
-
-    asyncio.run(main())
+async def test_a_request_that_leaves_is_not_scored(scorer):
+    own, scorer.go = replica(), threading.Event()
+    first = asyncio.create_task(own.score(["a"] * 10, ["x"] * 10))
+    await asyncio.to_thread(scorer.began.wait, 60)
+    second = asyncio.create_task(own.score(["b"] * 30, ["x"] * 30))
+    await turns()
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    scorer.go.set()
+    await first
+    assert len(await own.score(["c"], ["x"])) == 1
     assert {query for query, _ in scorer.pairs} == {"a", "c"}
+
+
+SPECS = [Rerank(type="axn", budget=6, rounds=3), Rerank(type="rnr", budget=5, pool=20), Rerank(type="rnr", pool="all")]
+
+
+def scores(queries, items):
+    """A black box: how often a document's text has the letters of the query's first word."""
+    return np.array(
+        [sum(map(item.count, query.split()[0])) + len(item) / 1e3 for query, item in zip(queries, items, strict=True)]
+    )
+
+
+@pytest.fixture(scope="module")
+def opened(published):
+    """The tiny index, open."""
+    return Snapshot.open(published)
+
+
+@pytest.fixture(scope="module")
+def groups(published):
+    return near_groups(published, 2)
+
+
+@pytest.fixture
+def engine_by(opened, groups):
+    """`engine_by(spec, score)`: an engine that re-ranks as a spec says, by scores of a coroutine function."""
+
+    def make(spec, score, seconds=60.0):
+        rules = ruled(opened.rules, rerank=spec.model_dump())
+        return engine_of(
+            opened, groups, Reranker(spec, None, base_weight=0.5), Reranking(Scores(score), seconds), rules
+        )
+
+    return make
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=["axn", "rnr", "all"])
+async def test_served_is_offline(opened, engine_by, spec):
+    async def score(queries, items):
+        await asyncio.sleep(0)
+        return scores(queries, items)
+
+    texts = ["leaf root branch", "stone cloud", "wolf bear deer hare"]
+    offline = Snapshot(opened.spec, opened.leaf_map, opened.model)
+    offline.reranker = Reranker(spec, scores, base_weight=0.5)
+    offline.rules = ruled(opened.rules, rerank=spec.model_dump())
+    beam = None if spec.pool == "all" else 3  # all leaves are visited
+    expected = offline.search(texts, k=9, beam=beam, budget=spec.budget)
+    given = await ask(engine_by(spec, score), texts, 9, beam, budget=spec.budget)
+    assert given.lost == [[]] * 3
+    assert given.ms["rerank"] > 0
+    for answer, wanted in zip(given.answers, expected, strict=True):
+        assert [hit.id for hit in answer.hits] == [hit.id for hit in wanted.hits]
+        np.testing.assert_allclose([hit.score for hit in answer.hits], [hit.score for hit in wanted.hits], atol=1e-5)
+        assert [hit.estimated for hit in answer.hits] == [hit.estimated for hit in wanted.hits]
+        assert answer.calls == wanted.calls
+
+
+async def test_without_the_cross_encoder_answers_are_those_of_the_scan(engine_by):
+    async def gone(*_):
+        raise LostError(RERANKER)
+
+    engine = engine_by(SPECS[0], gone)
+    texts = ["leaf root branch", "stone cloud"]
+    given = await ask(engine, texts, 7, 3, budget=6)
+    plain = await ask(engine, texts, 7, 3)
+    assert given.lost == [[RERANKER]] * 2
+    assert plain.lost == [[], []]
+    for answer, wanted in zip(given.answers, plain.answers, strict=True):
+        assert (answer.hits, answer.calls) == (wanted.hits, None)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of admission to re-ranking, and of the loop of `run`."""
+    clock = Clock()
+    monkeypatch.setattr(module, "Admission", lambda most: Admission(most, clock))
+    return clock
+
+
+def run_by(main, clock):
+    """Run a coroutine function in a loop whose time is the clock's."""
+
+    async def with_clock():
+        asyncio.get_running_loop().time = clock
+        return await main()
+
+    return asyncio.run(with_clock())
+
+
+def together(count, clock, seconds):
+    """A coroutine function that scores once so many requests wait for scores at one time, which takes so long."""
+    barrier, asked = asyncio.Barrier(count), []
+
+    async def score(queries, items):
+        asked.append(len(items))
+        if barrier.n_waiting == count - 1:
+            clock.now += seconds
+        await barrier.wait()
+        for _ in range(5):  # a limit that has passed ends it here
+            await asyncio.sleep(0)
+        return scores(queries, items)
+
+    return score, asked
+
+
+def test_one_time_limit_holds_for_all_rounds(engine_by, clock):
+    """Of three rounds that take 50 s each, the limit of 80 s passes in the second; no thread is held meanwhile."""
+    asked = []
+
+    async def main():
+        score, noted = together(40, clock, 50.0)
+        engine = engine_by(SPECS[0], score, seconds=80.0)
+        given = await asyncio.gather(*(ask(engine, ["leaf root branch"], 7, 3, budget=6) for _ in range(40)))
+        asked.extend(noted)
+        return given
+
+    for given in run_by(main, clock):
+        assert (given.lost, given.answers[0].calls) == ([[RERANKER]], None)
+    assert len(asked) == 80
+
+
+async def test_scores_that_are_none_lose_the_cross_encoder(engine_by):
+    async def wrong(queries, items):
+        return np.full(len(items), np.nan)
+
+    given = await ask(engine_by(SPECS[0], wrong), ["leaf root"], 7, 3, budget=6)
+    assert (given.lost, given.answers[0].calls) == ([[RERANKER]], None)
+
+
+async def test_calls_that_would_wait_too_long_are_refused_before_the_scan(engine_by, clock):
+    go, arrived = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def slow(queries, items):
+        arrived.release()
+        await go.wait()
+        clock.now += 60.0
+        return scores(queries, items)
+
+    engine = engine_by(Rerank(type="rnr", budget=5), slow, seconds=600.0)
+    first = asyncio.create_task(ask(engine, ["leaf root"] * 8, 7, 3, budget=5))
+    await arrived.acquire()
+    go.set()
+    await first  # 40 calls took a minute
+    go.clear()
+    waiting = [asyncio.create_task(ask(engine, ["leaf root"] * 8, 7, 3, budget=5)) for _ in range(9)]
+    for _ in waiting:
+        await arrived.acquire()
+    clock.now += 1.0  # a line has stood for a second
+    with pytest.raises(ApiError, match=r"wait for longer than 300 s") as caught:
+        await ask(engine, ["leaf root"], 7, 3, budget=5)
+    assert (caught.value.status, caught.value.code) == (503, "overloaded")
+    assert (await ask(engine, ["leaf root"], 7, 3)).lost == [[]]  # without calls it is answered
+    go.set()
+    assert {tuple(given.lost[0]) for given in await asyncio.gather(*waiting)} == {()}
+
+
+async def test_readiness_names_the_cross_encoder(engine_by):
+    async def never(*_):
+        raise AssertionError
+
+    engine = engine_by(SPECS[0], never)
+    assert await engine.unavailable() == []
+    engine.view.reranking._scores.there = False
+    assert await engine.unavailable() == [RERANKER]

@@ -1,6 +1,5 @@
 """An embedded server: the whole application in one process, without Ray, as offline search answers."""
 
-import asyncio
 import subprocess
 import sys
 
@@ -31,23 +30,20 @@ def test_metrics_are_shown(embedded):
     assert "rayhier_version 1.0" in lines
 
 
-def test_shards_that_fail_are_lost_until_they_answer(published, monkeypatch):
+async def test_shards_that_fail_are_lost_until_they_answer(published, monkeypatch):
     async def fails(*_):
         raise OSError("gone")
 
-    async def main():
-        opened = Embedded(ServeArgs(workdir=str(published)))
-        (shards,) = opened._shards
-        with monkeypatch.context() as patch:
-            patch.setattr(ShardGroup, "read", fails)
-            patch.setattr(ShardGroup, "ping", fails)
-            with pytest.raises(LostError, match="shards-0"):
-                await shards.read(None, None)
-            assert not await shards.answers()
-        assert await shards.answers()
-        opened.close()
-
-    asyncio.run(main())
+    opened = Embedded(ServeArgs(workdir=str(published)))
+    (shards,) = opened._shards
+    with monkeypatch.context() as patch:
+        patch.setattr(ShardGroup, "read", fails)
+        patch.setattr(ShardGroup, "ping", fails)
+        with pytest.raises(LostError, match="shards-0"):
+            await shards.read(None, None)
+        assert not await shards.answers()
+    assert await shards.answers()
+    opened.close()
 
 
 def test_it_imports_no_ray():

@@ -103,7 +103,7 @@ def test_a_question_that_lacks_a_group_visits_no_further_leaves(engine, groups):
     [([7], None, [1]), ([2] * 6, None, [3, 3]), ([1] * 5, 5, [1] * 5), ([9, 1, 1], 2, [1, 2])],
 )
 def test_split(counts, groups, sizes):
-    made = split(counts, groups)
+    made = [part.leaves for part in split(counts, groups)]
     begins, ends = [part.start for part in made], [part.stop for part in made]
     assert np.diff([*begins, len(counts)]).tolist() == sizes
     assert (begins[0], begins[1:]) == (0, ends[:-1])

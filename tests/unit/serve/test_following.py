@@ -2,23 +2,19 @@
 
 import asyncio
 import contextlib
-import shutil
 import time
-from pathlib import Path
 
 import pytest
 
 from rayhier.search.segment.stored import Lookup
-from rayhier.serve import ingress as ingress_module
-from rayhier.serve import writer as writer_module
+from rayhier.serve import app
+from rayhier.serve.app import Ingress, WriterReplica
 from rayhier.serve.application import check_index
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.backend import following as following_module
+from rayhier.serve.backend import follower as following_module
 from rayhier.serve.backend import handles as handles_module
 from rayhier.serve.backend.shards import LocalShards
 from rayhier.serve.errors import ApiError
-from rayhier.serve.ingress import Ingress
-from rayhier.serve.writer import WriterReplica
 
 LEAVE = 1.0
 """Seconds for which an ingress may answer without the Writer, in these tests."""
@@ -116,24 +112,18 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(published, tmp_path, monkeypatch):
+def cluster(work, tmp_path, monkeypatch):
     """`cluster()`: an asynchronous block with a running `Cluster`, whose ingresses lose their leave soon."""
-    work = Path(shutil.copytree(published, tmp_path / "work"))
 
     def near(args, parts, _):
         version, _, _ = check_index(args)
         return [LocalShards(part, version) for part in parts]
 
-    for module in (ingress_module, writer_module):
-        monkeypatch.setattr(module, "shard_handles", near)
-    for module, name in (
-        (following_module, "SECONDS"),
-        (handles_module, "READER_SECONDS"),
-    ):
-        monkeypatch.setattr(module, name, LEAVE)
-    monkeypatch.setattr(writer_module, "HELD_SECONDS", LEAVE / 5)
-    monkeypatch.setattr(ingress_module, "RayInstruments", Silent)
-    monkeypatch.setattr(writer_module, "RayInstruments", Silent)
+    monkeypatch.setattr(app, "shard_handles", near)
+    monkeypatch.setattr(following_module, "SECONDS", LEAVE)
+    monkeypatch.setattr(handles_module, "READER_SECONDS", LEAVE)
+    monkeypatch.setattr(app, "HELD_SECONDS", LEAVE / 5)
+    monkeypatch.setattr(app, "RayInstruments", Silent)
 
     @contextlib.asynccontextmanager
     async def running():
@@ -152,87 +142,73 @@ class Silent:
     count = set = observe
 
 
-def test_an_ingress_that_does_not_follow_reads_storage(cluster):
+async def test_an_ingress_that_does_not_follow_reads_storage(cluster):
     """The change is answered once the ingress may not answer by what it knows any more."""
-
-    async def main():
-        async with cluster() as now:
-            now.stop_following(1)
-            began = time.monotonic()
-            told = await now.put("a")
-            assert 0.2 * LEAVE < time.monotonic() - began < 10 * LEAVE
-            assert await now.shows(1, "a") == (True, told.seen)
-            assert now.ingresses[1]._following.lost == ["writer"]
-            began = time.monotonic()
-            again = await now.put("b")  # nobody waits for it any more
-            assert time.monotonic() - began < LEAVE
-            assert await now.shows(1, "b") == (True, again.seen)
-
-    asyncio.run(main())
+    async with cluster() as now:
+        now.stop_following(1)
+        began = time.monotonic()
+        told = await now.put("a")
+        assert 0.2 * LEAVE < time.monotonic() - began < 10 * LEAVE
+        assert await now.shows(1, "a") == (True, told.seen)
+        assert now.ingresses[1]._following.lost == ["writer"]
+        began = time.monotonic()
+        again = await now.put("b")  # nobody waits for it any more
+        assert time.monotonic() - began < LEAVE
+        assert await now.shows(1, "b") == (True, again.seen)
 
 
-def test_without_a_writer_requests_go_on_and_see_what_was_answered(cluster):
-    async def main():
-        async with cluster() as now:
-            told = await now.put("a")
-            now.handle.silent = True
-            while not all(one._following.lost for one in now.ingresses):
-                await asyncio.sleep(0.01)
-            assert [await now.shows(by, "a") for by in (0, 1)] == [(True, told.seen)] * 2
-            for one in now.ingresses:
-                one._writer.client.alive_seconds = one._writer.client.late_seconds = 0.05
-            with pytest.raises(ApiError) as caught:
-                await now.put("b", key="k-b")
-            assert (caught.value.status, caught.value.code) == (503, "writer_lost")
-            now.handle.silent = False
-            await now.begin()
-            for one in now.ingresses:
-                await one._writer.client._back
-            later = await now.put("b", by=1, key="k-b")
-            assert [await now.shows(by, "b") for by in (0, 1)] == [(True, later.seen)] * 2
-
-    asyncio.run(main())
+async def test_without_a_writer_requests_go_on_and_see_what_was_answered(cluster):
+    async with cluster() as now:
+        told = await now.put("a")
+        now.handle.silent = True
+        while not all(one._following.lost for one in now.ingresses):
+            await asyncio.sleep(0.01)
+        assert [await now.shows(by, "a") for by in (0, 1)] == [(True, told.seen)] * 2
+        for one in now.ingresses:
+            one._writer.alive_seconds = one._writer.late_seconds = 0.05
+        with pytest.raises(ApiError) as caught:
+            await now.put("b", key="k-b")
+        assert (caught.value.status, caught.value.code) == (503, "writer_lost")
+        now.handle.silent = False
+        await now.begin()
+        for one in now.ingresses:
+            await one._writer._back
+        later = await now.put("b", by=1, key="k-b")
+        assert [await now.shows(by, "b") for by in (0, 1)] == [(True, later.seen)] * 2
 
 
-def test_another_writer_goes_on_and_knows_the_keys(cluster):
-    async def main():
-        async with cluster() as now:
-            told = await now.put("a", key="k-1")
-            before, later = now.handle.replica, now.replica()
-            writer, _ = before._begun
-            await writer.publisher.fold()  # after the next replica looked for the newest version
-            before._work.cancel()
-            before.__del__()
-            now.handle.replica = later
-            began = time.monotonic()
-            await now.begin()
-            again = await now.put("a", by=1, key="k-1")
-            assert (again.seen.log, again.documents) == (told.seen.log, 1)
-            assert (await now.shows(0, "a"))[1].version == 2
-            assert time.monotonic() - began > 0.5 * LEAVE  # readers of the Writer before may answer till then
-            assert (await now.put("b")).seen.log == 2
-            assert [(await now.shows(by, "b"))[0] for by in (0, 1)] == [True, True]
-
-    asyncio.run(main())
+async def test_another_writer_goes_on_and_knows_the_keys(cluster):
+    async with cluster() as now:
+        told = await now.put("a", key="k-1")
+        before, later = now.handle.replica, now.replica()
+        writer, _ = before._begun
+        await writer.publisher.fold()  # after the next replica looked for the newest version
+        before._work.cancel()
+        before.__del__()
+        now.handle.replica = later
+        began = time.monotonic()
+        await now.begin()
+        again = await now.put("a", by=1, key="k-1")
+        assert (again.seen.log, again.documents) == (told.seen.log, 1)
+        assert (await now.shows(0, "a"))[1].version == 2
+        assert time.monotonic() - began > 0.5 * LEAVE  # readers of the Writer before may answer till then
+        assert (await now.put("b")).seen.log == 2
+        assert [(await now.shows(by, "b"))[0] for by in (0, 1)] == [True, True]
 
 
-def test_a_version_that_nobody_serves_yet_is_seen_without_a_writer(cluster, monkeypatch):
+async def test_a_version_that_nobody_serves_yet_is_seen_without_a_writer(cluster, monkeypatch):
     """A Writer published a rollback and died before it was served: an ingress serves it by itself."""
+    async with cluster() as now:
+        await now.put("a")
+        writer, _ = now.handle.replica._begun
 
-    async def main():
-        async with cluster() as now:
-            await now.put("a")
-            writer, _ = now.handle.replica._begun
+        async def dies(number):
+            raise OSError(f"version {number}")
 
-            async def dies(number):
-                raise OSError(f"version {number}")
-
-            monkeypatch.setattr(writer.publisher, "_serve", dies)
-            with pytest.raises(OSError, match="version 2"):
-                await writer.publisher.rollback(1)
-            now.handle.silent = True
-            while not all(one._following.lost for one in now.ingresses):
-                await asyncio.sleep(0.01)
-            assert [(await now.shows(by, "a"))[0] for by in (0, 1)] == [False, False]
-
-    asyncio.run(main())
+        monkeypatch.setattr(writer.publisher, "_serve", dies)
+        with pytest.raises(OSError, match="version 2"):
+            await writer.publisher.rollback(1)
+        now.handle.silent = True
+        while not all(one._following.lost for one in now.ingresses):
+            await asyncio.sleep(0.01)
+        assert [(await now.shows(by, "a"))[0] for by in (0, 1)] == [False, False]

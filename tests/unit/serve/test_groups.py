@@ -8,7 +8,8 @@ import pytest
 
 from rayhier.dataset.ranking import Ranking
 from rayhier.search.retrieve import Scan
-from rayhier.serve.backend.groups import Group, ShardRange
+from rayhier.serve.backend.engine import Group
+from rayhier.serve.backend.version import ShardRange
 from rayhier.spec.filter import Bound
 
 from .stand_ins import SEEN

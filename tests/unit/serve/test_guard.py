@@ -8,7 +8,7 @@ import pytest
 
 from rayhier.search.snapshot import Seen
 from rayhier.serve.args import RequestLimits
-from rayhier.serve.backend.admission import Admission
+from rayhier.serve.backend.queues import Admission
 from rayhier.serve.errors import overloaded
 from rayhier.serve.http.guard import Guard
 from rayhier.serve.http.tokens import Tokens
@@ -16,6 +16,8 @@ from rayhier.serve.http.tokens import Tokens
 from .sockets import HEAD, SCOPE, chunks, connected, listening, status
 from .stand_ins import Canned, CannedWriter, app_of
 from .virtual_time import run
+
+RUN = run
 
 WHOLE = {"type": "http.request", "body": b"{}", "more_body": False}
 
@@ -50,41 +52,32 @@ def test_sockets_that_stall_after_a_byte():
             each.close()
 
 
-def test_a_request_has_a_deadline_and_leaves_its_slot():
-    async def main():
-        async def hang(scope, receive, send):
-            await asyncio.Event().wait()
+async def test_a_request_has_a_deadline_and_leaves_its_slot():
+    async def hang(scope, receive, send):
+        await asyncio.Event().wait()
 
-        guard, sent = Guard(hang, Tokens(None), RequestLimits(max_requests=1, seconds=0.01)), Sent()
-        await guard(SCOPE, whole, sent)
-        assert sent.statuses == [504]
-        assert b'"code":"timeout"' in sent[1]["body"]
-        assert b"no answer within 0.01 s, limits.seconds" in sent[1]["body"]
-        guard.app = answer
-        await guard(SCOPE, whole, sent)
-        assert sent.statuses == [504, 200]
-
-    run(main())
+    guard, sent = Guard(hang, Tokens(None), RequestLimits(max_requests=1, seconds=0.01)), Sent()
+    await guard(SCOPE, whole, sent)
+    assert sent.statuses == [504]
+    assert b'"code":"timeout"' in sent[1]["body"]
+    assert b"no answer within 0.01 s, limits.seconds" in sent[1]["body"]
+    guard.app = answer
+    await guard(SCOPE, whole, sent)
+    assert sent.statuses == [504, 200]
 
 
-def test_the_deadline_counts_from_the_first_byte():
-    async def main():
-        sent = Sent()
-        await Guard(answer, Tokens(None), RequestLimits(seconds=0.01))(SCOPE, chunks(b"{")[0], sent)
-        assert sent.statuses == [504]
-
-    run(main())
+async def test_the_deadline_counts_from_the_first_byte():
+    sent = Sent()
+    await Guard(answer, Tokens(None), RequestLimits(seconds=0.01))(SCOPE, chunks(b"{")[0], sent)
+    assert sent.statuses == [504]
 
 
-def test_a_client_that_leaves_gets_no_answer():
-    async def main():
-        receive, messages = chunks(b"{")
-        messages.append({"type": "http.disconnect"})
-        sent = Sent()
-        await Guard(lambda *_: pytest.fail("passed on"), Tokens(None), RequestLimits())(SCOPE, receive, sent)
-        assert sent == []
-
-    run(main())
+async def test_a_client_that_leaves_gets_no_answer():
+    receive, messages = chunks(b"{")
+    messages.append({"type": "http.disconnect"})
+    sent = Sent()
+    await Guard(lambda *_: pytest.fail("passed on"), Tokens(None), RequestLimits())(SCOPE, receive, sent)
+    assert sent == []
 
 
 def test_what_is_not_admitted_is_refused_before_its_body_is_parsed():
@@ -102,97 +95,88 @@ def test_what_is_not_admitted_is_refused_before_its_body_is_parsed():
     assert (sent.statuses, asked) == ([503], [])
 
 
-def test_work_for_a_client_that_left_is_cancelled():
-    async def main():
-        async def hang(scope, receive, send):
-            begun.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.set()
+async def test_work_for_a_client_that_left_is_cancelled():
+    async def hang(scope, receive, send):
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
 
-        async def receive():
-            if received.is_set():
-                await leave.wait()
-                return {"type": "http.disconnect"}
-            received.set()
-            return WHOLE
+    async def receive():
+        if received.is_set():
+            await leave.wait()
+            return {"type": "http.disconnect"}
+        received.set()
+        return WHOLE
 
-        begun, ended, received, leave = (asyncio.Event() for _ in range(4))
-        guard, sent = Guard(hang, Tokens(None), RequestLimits(max_requests=1)), Sent()
-        asked = asyncio.create_task(guard(SCOPE, receive, sent))
-        await begun.wait()
-        leave.set()
-        await ended.wait()
-        await asked
-        guard.app = answer
-        await guard(SCOPE, whole, sent)
-        assert sent.statuses == [200]
-
-    run(main())
+    begun, ended, received, leave = (asyncio.Event() for _ in range(4))
+    guard, sent = Guard(hang, Tokens(None), RequestLimits(max_requests=1)), Sent()
+    asked = asyncio.create_task(guard(SCOPE, receive, sent))
+    await begun.wait()
+    leave.set()
+    await ended.wait()
+    await asked
+    guard.app = answer
+    await guard(SCOPE, whole, sent)
+    assert sent.statuses == [200]
 
 
 def peer(name, **others):
     return {**SCOPE, "client": (name, 1), **others}
 
 
-def test_one_peer_takes_no_more_than_its_share_of_the_slots():
-    async def main():
-        async def hang(scope, receive, send):
-            if scope["path"] != "/healthz":
-                await leave.wait()
-            await answer(scope, receive, send)
+async def test_one_peer_takes_no_more_than_its_share_of_the_slots():
+    async def hang(scope, receive, send):
+        if scope["path"] != "/healthz":
+            await leave.wait()
+        await answer(scope, receive, send)
 
-        leave = asyncio.Event()
-        guard, sent = Guard(hang, Tokens(None), RequestLimits(max_requests=4, peer_share=0.5)), Sent()
-        working = [asyncio.create_task(guard(peer("a"), whole, sent)) for _ in range(3)]
-        await asyncio.sleep(0.01)
-        assert sent.statuses == [503]
-        working += [asyncio.create_task(guard(peer("b"), whole, sent)) for _ in range(2)]
-        await asyncio.sleep(0.01)
-        assert sent.statuses == [503]
-        await guard(peer("c"), whole, sent)
-        assert sent.statuses == [503, 503]
-        assert (b"retry-after", b"1") in sent[0]["headers"]
-        await guard(peer("c", path="/healthz"), whole, healthy := Sent())
-        assert healthy.statuses == [200]
-        leave.set()
-        await asyncio.gather(*working)
-        assert sorted(sent.statuses) == [200] * 4 + [503] * 2
-        assert guard._working.held == 0
-
-    run(main())
+    leave = asyncio.Event()
+    guard, sent = Guard(hang, Tokens(None), RequestLimits(max_requests=4, peer_share=0.5)), Sent()
+    working = [asyncio.create_task(guard(peer("a"), whole, sent)) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    assert sent.statuses == [503]
+    working += [asyncio.create_task(guard(peer("b"), whole, sent)) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    assert sent.statuses == [503]
+    await guard(peer("c"), whole, sent)
+    assert sent.statuses == [503, 503]
+    assert (b"retry-after", b"1") in sent[0]["headers"]
+    await guard(peer("c", path="/healthz"), whole, healthy := Sent())
+    assert healthy.statuses == [200]
+    leave.set()
+    await asyncio.gather(*working)
+    assert sorted(sent.statuses) == [200] * 4 + [503] * 2
+    assert guard._working.held == 0
 
 
-def test_large_answers_that_nobody_reads_are_limited():
+async def test_large_answers_that_nobody_reads_are_limited():
     """A request keeps its slot until its answer is read; large answers together have a limit, small ones have none."""
 
-    async def main():
-        async def sized(scope, receive, send):
-            size = scope["size"]
-            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % size)]})
-            await send({"type": "http.response.body", "body": b"x" * size})
+    async def sized(scope, receive, send):
+        size = scope["size"]
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % size)]})
+        await send({"type": "http.response.body", "body": b"x" * size})
 
-        class Slow(Sent):
-            async def __call__(self, message):
-                self.append(message)
-                if message["type"] == "http.response.body":
-                    await read.wait()
+    class Slow(Sent):
+        async def __call__(self, message):
+            self.append(message)
+            if message["type"] == "http.response.body":
+                await read.wait()
 
-        read, slow = asyncio.Event(), Slow()
-        guard, sent = Guard(sized, Tokens(None), RequestLimits(max_unsent_bytes=300_000, peer_share=1)), Sent()
-        waiting = [asyncio.create_task(guard(peer("a", size=100_000), whole, slow)) for _ in range(3)]
-        await asyncio.sleep(0.01)
-        assert (slow.statuses, guard._working.held, guard._unsent.held) == ([200] * 3, 3, 300_000)
-        await guard(peer("b", size=100_000), whole, sent)
-        await guard(peer("b", size=1_000), whole, sent)
-        assert sent.statuses == [503, 200]
-        read.set()
-        await asyncio.gather(*waiting)
-        await guard(peer("b", size=100_000), whole, sent)
-        assert (sent.statuses, guard._working.held, guard._unsent.held) == ([503, 200, 200], 0, 0)
-
-    run(main())
+    read, slow = asyncio.Event(), Slow()
+    guard, sent = Guard(sized, Tokens(None), RequestLimits(max_unsent_bytes=300_000, peer_share=1)), Sent()
+    waiting = [asyncio.create_task(guard(peer("a", size=100_000), whole, slow)) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    assert (slow.statuses, guard._working.held, guard._unsent.held) == ([200] * 3, 3, 300_000)
+    await guard(peer("b", size=100_000), whole, sent)
+    await guard(peer("b", size=1_000), whole, sent)
+    assert sent.statuses == [503, 200]
+    read.set()
+    await asyncio.gather(*waiting)
+    await guard(peer("b", size=100_000), whole, sent)
+    assert (sent.statuses, guard._working.held, guard._unsent.held) == ([503, 200, 200], 0, 0)
 
 
 def test_who_waits_for_a_change_holds_no_slot_and_is_woken_by_it():
@@ -235,31 +219,22 @@ def test_a_body_to_a_path_without_a_token_is_not_received(path):
             each.close()
 
 
-def test_answers_are_neither_kept_nor_guessed():
-    async def main():
-        sent = Sent()
-        await Guard(answer, Tokens(None), RequestLimits())(SCOPE, whole, sent)
-        assert dict(sent[0]["headers"]) == {b"x-content-type-options": b"nosniff", b"cache-control": b"no-store"}
-
-    run(main())
+async def test_answers_are_neither_kept_nor_guessed():
+    sent = Sent()
+    await Guard(answer, Tokens(None), RequestLimits())(SCOPE, whole, sent)
+    assert dict(sent[0]["headers"]) == {b"x-content-type-options": b"nosniff", b"cache-control": b"no-store"}
 
 
-def test_nothing_is_a_web_socket():
-    async def main():
-        sent = Sent()
-        await Guard(answer, Tokens(None), RequestLimits())({**SCOPE, "type": "websocket"}, whole, sent)
-        assert [message["type"] for message in sent] == ["websocket.close"]
-
-    run(main())
+async def test_nothing_is_a_web_socket():
+    sent = Sent()
+    await Guard(answer, Tokens(None), RequestLimits())({**SCOPE, "type": "websocket"}, whole, sent)
+    assert [message["type"] for message in sent] == ["websocket.close"]
 
 
 @pytest.mark.parametrize("coding", ["gzip, chunked", "identity", "deflate", "chunked, chunked"])
-def test_a_body_with_another_transfer_coding_is_refused(coding):
-    async def main():
-        sent = Sent()
-        scope = {**SCOPE, "headers": [(b"transfer-encoding", coding.encode())]}
-        await Guard(answer, Tokens(None), RequestLimits())(scope, whole, sent)
-        assert sent.statuses == [415]
-        assert (b"connection", b"close") in sent[0]["headers"]
-
-    run(main())
+async def test_a_body_with_another_transfer_coding_is_refused(coding):
+    sent = Sent()
+    scope = {**SCOPE, "headers": [(b"transfer-encoding", coding.encode())]}
+    await Guard(answer, Tokens(None), RequestLimits())(scope, whole, sent)
+    assert sent.statuses == [415]
+    assert (b"connection", b"close") in sent[0]["headers"]

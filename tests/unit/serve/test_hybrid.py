@@ -8,7 +8,7 @@ import pytest
 
 from rayhier.search.rerank import Reranker
 from rayhier.search.snapshot import Snapshot
-from rayhier.serve.backend.reranker import Reranking
+from rayhier.serve.backend.cross_encoder import Reranking
 from rayhier.spec.filter import parse
 from rayhier.spec.search import Rerank
 
@@ -19,13 +19,13 @@ ASKED = [*TEXTS[::9], "oakleaf unheard", "unheard"]
 
 
 @pytest.fixture
-def worded(damageable):
+def worded(work):
     """A copy of the published index whose spec has BM25."""
-    path = damageable / "current.json"
+    path = work / "current.json"
     now = json.loads(path.read_text())
     now["spec"]["search"] = {"k": 7, "beam": 2, "hybrid": {"weight": 0.3}}
     path.write_text(json.dumps(now))
-    return damageable
+    return work
 
 
 def same(given, expected):

@@ -12,20 +12,13 @@ import ray
 from ray.serve.schema import ServeDeploySchema
 
 from rayhier.serve import __main__ as command
-from rayhier.serve import local as local_module
+from rayhier.serve import app as local_module
 from rayhier.serve.__main__ import hint, main
+from rayhier.serve.app import checked
 from rayhier.serve.config import look
-from rayhier.serve.local import checked
 from rayhier.spec import InputError
 
 SHIPPED = Path(__file__).parents[3] / "jobs" / "serve.yaml"
-
-
-@pytest.fixture
-def port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 @pytest.fixture

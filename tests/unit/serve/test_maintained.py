@@ -9,21 +9,14 @@ from rayhier.storage import current
 from rayhier.storage.leaf_map import LeafMap
 
 from .conftest import TEXTS, L, make_published
-from .test_writer import OPEN, Server, doc, root_of
+from .server import OPEN, doc, root_of
 
 MORE = [f"{TEXTS[n % 40]} {n}" for n in range(400)]
 
 
 @pytest.fixture
-def work(tmp_path, tiny_model, write_map):
-    return make_published(tmp_path / "work", tiny_model, write_map, router_type="learned_ivf")
-
-
-@pytest.fixture(params=[1, 3], ids=["one group", "three groups"])
-def server(work, tmp_path, request):
-    made = Server(work, tmp_path, shard_groups=request.param)
-    yield made
-    made.close()
+def work(tmp_path, tiny_model):
+    return make_published(tmp_path / "work", tiny_model, router_type="learned_ivf")
 
 
 def newest(work):

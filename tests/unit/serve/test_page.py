@@ -9,17 +9,13 @@ from fastapi.testclient import TestClient
 
 import rayhier
 from rayhier.serve.http.page import FILES, FOLDER, PAGE
-from rayhier.serve.http.tokens import Tokens
 
-from .stand_ins import Canned, app_of, error
-
-TOKEN = "sesame-1"
+from .stand_ins import TOKEN, Canned, app_of, error
 
 
 @pytest.fixture
-def client(tmp_path):
-    (tmp_path / "token").write_text(TOKEN)
-    return TestClient(app_of(Canned(), tokens=Tokens(str(tmp_path / "token"))))
+def client(held):
+    return TestClient(app_of(Canned(), tokens=held))
 
 
 @pytest.mark.parametrize("path", FILES)

@@ -13,15 +13,13 @@ from rayhier.search.segment.stored import Stored
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.embedded import Embedded
 from rayhier.serve.errors import RETRY, ApiError
-from rayhier.serve.http.tokens import Tokens
 
 from .sockets import listening
-from .stand_ins import INDEX, LIMITS, Canned, app_of, ruled
+from .stand_ins import INDEX, LIMITS, TOKEN, Canned, app_of, ruled
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
 MARKUP = "<img src=x onerror=\"document.title='taken'\"><script>alert(1)</script>&lt;b&gt;"
-TOKEN = "sesame-1"
 ROOMY = LIMITS.model_copy(update={"max_requests": 64})
 
 
@@ -81,9 +79,8 @@ def canned(engine):
 
 
 @pytest.fixture
-def locked(engine, tmp_path):
-    (tmp_path / "token").write_text(TOKEN)
-    with listening(app_of(engine, ROOMY, Tokens(str(tmp_path / "token")))) as port:
+def locked(engine, held):
+    with listening(app_of(engine, ROOMY, held)) as port:
         yield port
 
 

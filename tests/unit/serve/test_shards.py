@@ -1,7 +1,6 @@
 """A group of shards: its ping is a search, and what fails twice, or was changed below it, is loaded anew."""
 
 import asyncio
-import shutil
 
 import numpy as np
 import pytest
@@ -87,73 +86,65 @@ def test_a_mapped_file_that_is_overwritten(group, home):
     assert path.read_bytes() == good
 
 
-def copied(published, tmp_path):
+@pytest.fixture
+def copied(home, work):
     """A copy of a published index that a test may change: its version, manifest, leaves and root."""
-    work = shutil.copytree(published, tmp_path / "work")
     version, manifest, (part,) = check_index(ServeArgs(workdir=str(work), shard_groups=1))
     return version, manifest, part.leaves, open_leaf_map(work, version.now).root
 
 
-def test_versions_are_opened_ahead_and_closed_once_none_names_them(home, published, tmp_path):
+async def test_versions_are_opened_ahead_and_closed_once_none_names_them(copied):
     """A replica that the Writer does not reach opens the newest version by itself, and keeps the older one a while."""
-    version, manifest, leaves, root = copied(published, tmp_path)
+    version, manifest, leaves, root = copied
 
     def pinned():
         return list((root / pins.PINS).glob("v000001-*"))
 
     before = len(pinned())  # by other tests' groups, whose pins were copied
-
-    async def main():
-        group = ShardGroup(version, leaves, 60.0, follows=True)
-        assert len(pinned()) == before + 1
-        scan = Scan(QUERY, LEAVES, 5)
-        await group.read(scan, Seen(manifest.model, 1, 0))
-        delete(root, ["d1"])
-        await group.check_health()
-        await group._newer
-        assert set(group._versions) == {1, 2}
-        await group.read(scan, Seen(manifest.model, 2, 0))
-        await group.check_health()
-        assert set(group._versions) == {1, 2}
-        group._seconds = 0.0
-        await group.check_health()
-        assert set(group._versions) == {2}
-        group._opening.submit(lambda: None).result()
-        assert len(pinned()) == before
-        await group.read(scan, Seen(manifest.model, 1, 0))  # an ingress that knows no newer one
-        assert set(group._versions) == {1, 2}
-        restarted = ShardGroup(version, leaves, follows=True)
-        assert set(restarted._versions) == {2}
-        with pytest.raises(InputError, match="holds no version 7"):
-            await group.read(scan, Seen(manifest.model, 7, 0))
-        with pytest.raises(InputError, match="got model fedcba987654; allowed: "):
-            await group.read(scan, Seen("fedcba987654", 2, 0))  # of an application that another replaces
-
-    asyncio.run(main())
+    group = ShardGroup(version, leaves, 60.0, follows=True)
+    assert len(pinned()) == before + 1
+    scan = Scan(QUERY, LEAVES, 5)
+    await group.read(scan, Seen(manifest.model, 1, 0))
+    delete(root, ["d1"])
+    await group.check_health()
+    await group._newer
+    assert set(group._versions) == {1, 2}
+    await group.read(scan, Seen(manifest.model, 2, 0))
+    await group.check_health()
+    assert set(group._versions) == {1, 2}
+    group._seconds = 0.0
+    await group.check_health()
+    assert set(group._versions) == {2}
+    group._opening.submit(lambda: None).result()
+    assert len(pinned()) == before
+    await group.read(scan, Seen(manifest.model, 1, 0))  # an ingress that knows no newer one
+    assert set(group._versions) == {1, 2}
+    restarted = ShardGroup(version, leaves, follows=True)
+    assert set(restarted._versions) == {2}
+    with pytest.raises(InputError, match="holds no version 7"):
+        await group.read(scan, Seen(manifest.model, 7, 0))
+    with pytest.raises(InputError, match="got model fedcba987654; allowed: "):
+        await group.read(scan, Seen("fedcba987654", 2, 0))  # of an application that another replaces
 
 
-def test_an_older_version_is_closed_while_newer_ones_follow_without_a_pause(home, published, tmp_path, monkeypatch):
+async def test_an_older_version_is_closed_while_newer_ones_follow_without_a_pause(copied, monkeypatch):
     """Its seconds count from the next version, not from the newest: else a stream of versions keeps all of them."""
-    version, manifest, leaves, root = copied(published, tmp_path)
+    version, manifest, leaves, root = copied
     scan, now = Scan(QUERY, LEAVES, 5), [1000.0]
     monkeypatch.setattr("rayhier.serve.backend.shards.time.monotonic", lambda: now[0])
-
-    async def main():
-        group = ShardGroup(version, leaves, 3.0)
-        for number in range(1, 9):
-            if number > 1:
-                delete(root, [f"d{number}"])
-            await group.read(scan, Seen(manifest.model, number, 0))
-            assert min(group._versions) >= number - 4
-            now[0] += 1.0
-        assert set(group._versions) == {4, 5, 6, 7, 8}
-
-    asyncio.run(main())
+    group = ShardGroup(version, leaves, 3.0)
+    for number in range(1, 9):
+        if number > 1:
+            delete(root, [f"d{number}"])
+        await group.read(scan, Seen(manifest.model, number, 0))
+        assert min(group._versions) >= number - 4
+        now[0] += 1.0
+    assert set(group._versions) == {4, 5, 6, 7, 8}
 
 
-def test_a_version_that_is_closed_as_soon_as_it_was_opened_is_opened_again(home, published, monkeypatch):
-    version, manifest, (part,) = check_index(ServeArgs(workdir=str(published), shard_groups=1))
-    group, opened = ShardGroup(version, part.leaves), list[int]()
+def test_a_version_that_is_closed_as_soon_as_it_was_opened_is_opened_again(copied, monkeypatch):
+    version, manifest, leaves, _ = copied
+    group, opened = ShardGroup(version, leaves), list[int]()
     open_ = group.open
 
     async def opens(number):

@@ -11,7 +11,7 @@ from rayhier.index import change, vacuum
 from rayhier.search.request.model import Model
 from rayhier.search.snapshot import Snapshot
 from rayhier.serve import embedded
-from rayhier.serve.backend.lease import MovedError
+from rayhier.serve.backend.changes import MovedError
 from rayhier.serve.backend.version import Version
 from rayhier.serve.backend.writer import Writers
 from rayhier.spec import InputError
@@ -22,48 +22,24 @@ from rayhier.storage.writer_lease import LeaseRecord
 
 from ...draws import unit
 from .conftest import INDEX, MODEL, OTHER_INDEX, OTHER_MODEL, TEXTS, N, make_published
+from .server import OPEN, READ, Reads, Server, doc
 from .stand_ins import ask, engine_of, near_groups
-from .test_writer import OPEN, READ, Server, doc
 
 M = 32
 SHORT = {"limits": {"seconds": 1.0}, "shard_seconds": 0.5, "reranker_seconds": 0.5}
 
 
 @pytest.fixture
-def work(tmp_path, tiny_model, write_map):
-    return make_published(tmp_path / "work", tiny_model, write_map)
-
-
-@pytest.fixture
-def train_again(work, tiny_model, write_map):
+def train_again(work, tiny_model):
     """Publish another model, a rotation of the first one's vectors and more, and its index, and make them current."""
 
     def trained(**more):
         head = np.linalg.qr(unit(3, M, M))[0] + 0.5 * unit(4, M, M) - np.eye(M)
         named = {"model": OTHER_MODEL, "index": OTHER_INDEX, "before": INDEX}
-        make_published(work, tiny_model, write_map, head=head.astype(np.float32), **named | more)
+        make_published(work, tiny_model, head=head.astype(np.float32), **named | more)
         return current.read(work)
 
     return trained
-
-
-@pytest.fixture
-def open_server(work, tmp_path):
-    servers = []
-
-    def opened(kind=Server, **args):
-        servers.append(kind(work, tmp_path, **args))
-        return servers[-1]
-
-    yield opened
-    for server in servers:
-        server.close()
-
-
-class Reads(Server):
-    """A server that does not write."""
-
-    writes = False
 
 
 def look(server):
@@ -82,10 +58,7 @@ def ids(answer):
 
 
 def drained(server):
-    async def wait():
-        await asyncio.gather(*server.embedded._draining)
-
-    server.client.portal.call(wait)
+    server.client.portal.call(asyncio.wait_for, server.embedded._draining, None)
 
 
 @pytest.mark.parametrize("kind", [Server, Reads], ids=["writes", "reads"])
@@ -402,7 +375,7 @@ def holder_and_standby(open_server, monkeypatch):
         patch.setattr(LeaseRecord, "holds", property(lambda _: False))
         holder = open_server()
     holder.put(doc("b"))
-    standby.writer._lease.lose()
+    standby.writer.lease.lose()
     return holder, standby
 
 
@@ -445,7 +418,7 @@ def test_a_server_takes_no_index_while_another_writes_to_the_one_in_between(open
     standby = open_server()
     standby.put(doc("a"))
     standby.writer.close()  # as if it slept
-    standby.writer._lease.lose()
+    standby.writer.lease.lose()
     train_again()
     holder = open_server()
     train_again(model="444444444444", index=third, before=OTHER_INDEX)

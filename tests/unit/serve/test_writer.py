@@ -4,9 +4,7 @@ import asyncio
 import errno
 import json
 import os
-import shutil
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -21,14 +19,13 @@ from rayhier.index import change
 from rayhier.index.__main__ import main
 from rayhier.index.vacuum import vacuum
 from rayhier.index.verify import verify
-from rayhier.search.index import open_leaf_map
 from rayhier.search.snapshot import Snapshot
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.shards import LocalShards
 from rayhier.serve.embedded import Embedded
 from rayhier.serve.errors import LostError
-from rayhier.serve.http.packed import pack
+from rayhier.serve.http.models import pack
 from rayhier.spec import InputError
 from rayhier.storage import columns, current, files
 from rayhier.storage.change_log import LOG, Change, ChangeLog
@@ -36,119 +33,10 @@ from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.writer_lease import LeaseRecord, leased
 
 from .conftest import N
-
-READ, WRITE = {"Authorization": "Bearer sesame"}, {"Authorization": "Bearer poppy"}
-OPEN = "open sesame quagga"
+from .server import OPEN, READ, WRITE, doc, fold_until, root_of
 
 
-class Server:
-    """An embedded server that writes, asked in this process."""
-
-    writes = True
-
-    def __init__(self, work, folder, **args):
-        (folder / "read").write_text("sesame")
-        (folder / "write").write_text("poppy")
-        named = {"token_file": str(folder / "read")}
-        named |= {"write_token_file": str(folder / "write")} if self.writes else {}
-        limits = {"limits": {"queue_seconds": 30, **args.pop("limits", {})}}
-        self.embedded = Embedded(ServeArgs(workdir=str(work), **named, **limits, **args))
-        self.client = TestClient(self.embedded.app())
-        self.client.__enter__()
-        self.client.portal.call(self.embedded.begin)
-
-    @property
-    def writer(self):
-        return self.embedded._writers.now
-
-    def close(self):
-        self.client.__exit__(None, None, None)
-        self.embedded.close()
-
-    def asked(self, method, path, body, headers, status=200):
-        answer = self.client.request(method, path, json=body, headers=headers)
-        assert answer.status_code == status, answer.text
-        return answer.json()
-
-    def put(self, *documents, status=200, **headers):
-        return self.asked("PUT", "/v1/documents", {"documents": list(documents)}, WRITE | headers, status)
-
-    def delete(self, *ids, status=200, **headers):
-        return self.asked("DELETE", "/v1/documents", {"ids": list(ids)}, WRITE | headers, status)
-
-    def roll_back(self, number, status=200, **headers):
-        return self.asked("POST", "/v1/versions/rollback", {"version": number}, WRITE | headers, status)
-
-    def search(self, text, k=5, **more):
-        return self.asked("POST", "/v1/search", {"query": text, "k": k, **more}, READ)
-
-    def ids(self, text, k=5, **more):
-        return [result["id"] for result in self.search(text, k, **more)["results"]]
-
-    def document(self, name):
-        answer = self.client.get(f"/v1/documents/{name}", headers=READ)
-        return answer.json() if answer.status_code == 200 else None
-
-    def all_ids(self):
-        seen, after = [], ""
-        while True:
-            page = self.client.get("/v1/documents", params={"after": after, "limit": 50}, headers=READ).json()
-            seen += [document["id"] for document in page["documents"]]
-            if page["next"] is None:
-                return seen
-            after = page["next"]
-
-    def index(self):
-        return self.client.get("/v1/index", headers=READ).json()
-
-    def fold(self):
-        self.client.portal.call(self.writer.publisher.fold)
-
-
-@pytest.fixture
-def published(published, tmp_path):
-    """A copy that the test may change."""
-    return Path(shutil.copytree(published, tmp_path / "work"))
-
-
-@pytest.fixture
-def open_server(published, tmp_path):
-    servers = []
-
-    def opened(**args):
-        servers.append(Server(published, tmp_path, **args))
-        return servers[-1]
-
-    yield opened
-    for server in servers:
-        server.close()
-
-
-@pytest.fixture(params=[1, 3], ids=["one group", "three groups"])
-def server(open_server, request):
-    return open_server(shard_groups=request.param)
-
-
-def doc(name, text=OPEN, **more):
-    return {"id": name, "title": "", "text": text, **more}
-
-
-def fold_until(server, holds):
-    """Let the server fold by itself until a condition holds."""
-    task = server.client.portal.start_task_soon(server.writer.publisher.fold_forever)
-    for _ in range(200):
-        if holds():
-            break
-        threading.Event().wait(0.05)
-    task.cancel()
-    assert holds()
-
-
-def root_of(work):
-    return open_leaf_map(work, current.read(work)).root
-
-
-def test_a_document_is_found_as_soon_as_it_is_answered(server, published):
+def test_a_document_is_found_as_soon_as_it_is_answered(server, work):
     before = server.index()
     told = server.put(doc("new", fields={"year": 1850}))
     assert told == {"documents": 1, "replaced": 0, "model": before["model"], "version": 1, "log": 1}
@@ -168,20 +56,20 @@ def test_a_document_is_found_as_soon_as_it_is_answered(server, published):
     assert server.index()["documents"] == N - 1
 
 
-def test_offline_search_sees_the_tail_and_any_earlier_change(server, published):
+def test_offline_search_sees_the_tail_and_any_earlier_change(server, work):
     server.put(doc("a"))
     server.put(doc("b", OPEN + " quagga"))
     server.delete("a")
-    with_tail = Snapshot.open(published)
+    with_tail = Snapshot.open(work)
     (answer,) = with_tail.search([OPEN], 50)
     assert [hit.id for hit in answer.hits] == server.ids(OPEN, 50)
     assert len(with_tail) == N + 1
-    with rayhier.open(str(published)) as index:
+    with rayhier.open(str(work)) as index:
         assert len(index) == N + 1
         assert index.document("b").text == OPEN + " quagga"
-    now = current.read(published)
+    now = current.read(work)
     for log, there in ((0, set()), (1, {"a"}), (2, {"a", "b"}), (3, {"b"})):
-        searcher = Snapshot.of_version(published, now, 1, log=log)
+        searcher = Snapshot.of_version(work, now, 1, log=log)
         (answer,) = searcher.search([OPEN], 50)
         assert {hit.id for hit in answer.hits} & {"a", "b"} == there
 
@@ -199,7 +87,7 @@ def test_an_index_whose_documents_all_went_answers_with_nothing(server):
     assert [server.ids(OPEN, mode=mode) for mode in modes] == [["new"]] * 3
 
 
-def test_folding_changes_no_answer(server, published):
+def test_folding_changes_no_answer(server, work):
     rng = np.random.default_rng(0)
     for n in range(12):
         server.put(*(doc(f"n{n}{m}", f"oak{n} elm fern{m} mossleaf {OPEN[: n + 4]}") for m in range(3)))
@@ -217,7 +105,7 @@ def test_folding_changes_no_answer(server, published):
         scores = [[result["score"] for result in answer["results"]] for answer in (old, new)]
         np.testing.assert_allclose(*scores, atol=1e-6)
     assert server.all_ids() == names
-    root = root_of(published)
+    root = root_of(work)
     verify(root)
     manifest = LeafMap.open(root).manifest
     assert (manifest.version, manifest.change, manifest.log, manifest.documents) == (2, "fold", 24, len(names))
@@ -241,14 +129,6 @@ def test_a_request_that_began_before_a_fold_ends_as_it_began(server):
     assert (old["version"], old["log"]) == (1, 1)
     assert {"a", "b"} & {result["id"] for result in old["results"]} == {"a"}
     assert {"a", "b"} <= set(server.ids(OPEN, 50))
-
-
-def test_a_tail_is_folded_by_itself(open_server, published):
-    server = open_server(writes={"fold_documents": 3})
-    server.put(doc("a"), doc("b"))
-    server.put(doc("c"))
-    fold_until(server, lambda: server.index()["version"] == 2)
-    assert {"a", "b", "c"} <= set(server.ids(OPEN, 50))
 
 
 def test_a_key_changes_nothing_twice(server, open_server):
@@ -331,41 +211,26 @@ def test_a_vector_may_be_base64_of_its_numbers(server):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_documents_are_encoded_in_the_format_of_a_build_and_queries_in_that_of_the_server(
-    open_server, published, precision
-):
-    now = current.read(published)
+def test_documents_are_encoded_in_the_format_of_a_build_and_queries_in_that_of_the_server(open_server, work, precision):
+    now = current.read(work)
     encoder = now.spec.encoder.model_copy(update={"precision": precision})
     spec = now.spec.model_copy(update={"encoder": encoder})
-    current.write(published, current.Current(spec=spec, artifacts=now.artifacts))
+    current.write(work, current.Current(spec=spec, artifacts=now.artifacts))
     server = open_server()
     server.put(doc("a"))
-    (made,) = ChangeLog(root_of(published)).after(0)
+    (made,) = ChangeLog(root_of(work)).after(0)
     stored, queries = TextEncoder(Path(encoder.model), encoder), server.embedded._served.engine.view.model.text_encoder
     vector_NM = columns.matrix(made.table["vector"])
     rounded = [encoder.encode([OPEN])[0].astype(np.float16) for encoder in (stored, queries)]
     np.testing.assert_array_equal(vector_NM[0], rounded[0])
     assert queries.dtype == torch.float32
     assert (vector_NM[0] == rounded[1]).all() == (precision == "float32")
-    assert (server.writer._placement.encoder is queries) == (precision == "float32")
+    assert (server.writer.placement.encoder is queries) == (precision == "float32")
     assert "a" in server.ids(OPEN)
 
 
-def test_min_log_waits(open_server):
-    server = open_server(limits={"seconds": 6.0}, shard_seconds=2, reranker_seconds=2)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(server.ids, OPEN, 50, min_log=1)
-        threading.Event().wait(0.2)
-        assert not waiting.done()
-        server.put(doc("late"))
-        assert "late" in waiting.result()
-    page = server.client.get("/v1/documents/late", params={"min_log": 1}, headers=READ)
-    assert page.json()["log"] == 1
-    assert server.client.get("/v1/documents", params={"min_log": -1}, headers=READ).status_code == 422
-
-
-def test_a_server_without_a_token_for_it_does_not_write(published):
-    other = Embedded(ServeArgs(workdir=str(published)))
+def test_a_server_without_a_token_for_it_does_not_write(work):
+    other = Embedded(ServeArgs(workdir=str(work)))
     client = TestClient(other.app())
     refused = client.put("/v1/documents", json={"documents": [doc("a")]})
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
@@ -374,9 +239,9 @@ def test_a_server_without_a_token_for_it_does_not_write(published):
     other.close()
 
 
-def test_a_server_that_only_reads_serves_the_tail(server, published):
+def test_a_server_that_only_reads_serves_the_tail(server, work):
     server.put(doc("a"))
-    other = Embedded(ServeArgs(workdir=str(published)))
+    other = Embedded(ServeArgs(workdir=str(work)))
     with TestClient(other.app()) as client:
         client.portal.call(other.begin)
         found = client.post("/v1/search", json={"query": OPEN}).json()
@@ -385,24 +250,24 @@ def test_a_server_that_only_reads_serves_the_tail(server, published):
     other.close()
 
 
-def test_one_writer_at_a_time(server, open_server, published):
+def test_one_writer_at_a_time(server, open_server, work):
     with pytest.raises(InputError, match=rf"a server writes to this index \(process {os.getpid()} of"):
         open_server()
     with pytest.raises(InputError, match="a server writes to this index"):
-        change.delete(root_of(published), ["d1"])
+        change.delete(root_of(work), ["d1"])
     with pytest.raises(InputError, match="a server writes to this index"):
-        change.rollback(root_of(published), 1)
+        change.rollback(root_of(work), 1)
     server.put(doc("a"))
     server.close()
-    after = change.delete(root_of(published), ["d1", "a"])
+    after = change.delete(root_of(work), ["d1", "a"])
     assert [after.manifest.version, after.manifest.documents, after.manifest.log] == [3, N - 1, 1]  # folded before
     assert open_server().index()["documents"] == N - 1
 
 
-def test_a_rollback_leaves_the_tail_behind(server, open_server, published):
+def test_a_rollback_leaves_the_tail_behind(server, open_server, work):
     server.put(doc("a"))
     server.close()
-    assert change.rollback(root_of(published), 1).manifest.log == 1
+    assert change.rollback(root_of(work), 1).manifest.log == 1
     again = open_server()
     assert again.document("a") is None
     assert again.index()["documents"] == N
@@ -442,14 +307,14 @@ def at_once(server, *changes):
             for kind, *arguments in [("delete", ["d0"]), *changes]:
                 tasks.append(asyncio.create_task(getattr(writer, kind)(*arguments)))
                 async with asyncio.timeout(20):
-                    while len(writer._changes._waiting) < len(tasks):
+                    while len(writer._waiting) < len(tasks):
                         await asyncio.sleep(0.001)
         return (await asyncio.gather(*tasks, return_exceptions=True))[1:]
 
     return server.client.portal.call(gathered)
 
 
-def test_changes_that_wait_are_made_together_each_as_if_alone(server, published):
+def test_changes_that_wait_are_made_together_each_as_if_alone(server, work):
     (first, *others) = at_once(
         server,
         ("put", [doc("a")]),
@@ -471,28 +336,28 @@ def test_changes_that_wait_are_made_together_each_as_if_alone(server, published)
     assert {"a", "b"} <= set(server.all_ids())
     assert not {"c", "d0", "d1"} & set(server.all_ids())
     assert server.index()["documents"] == N
-    assert [made.number for made in ChangeLog(root_of(published)).after(0)] == [1, 2, 3, 4, 5, 6, 7]
+    assert [made.number for made in ChangeLog(root_of(work)).after(0)] == [1, 2, 3, 4, 5, 6, 7]
     server.fold()
     assert server.index()["documents"] == N
 
 
-def test_changes_made_together_are_refused_from_the_one_on_at_which_the_lease_is_over(server, published):
-    may_write, log = server.writer._lease.holds, ChangeLog(root_of(published))
-    server.writer._lease.holds = lambda: log.last() < 2
+def test_changes_made_together_are_refused_from_the_one_on_at_which_the_lease_is_over(server, work):
+    may_write, log = server.writer.lease.holds, ChangeLog(root_of(work))
+    server.writer.lease.holds = lambda: log.last() < 2
     a, b, c = at_once(server, *(("put", [doc(name)]) for name in "abc"))
     assert {each.code for each in (a, b, c)} == {"not_the_writer"}
     assert log.last() == 2, "a was appended before, and b after it was not"
-    server.writer._lease.holds = may_write
+    server.writer.lease.holds = may_write
     assert server.put(doc("b"))["log"] == 3
 
 
-def test_changes_made_together_go_on_after_a_number_that_another_process_took(server, published, monkeypatch):
+def test_changes_made_together_go_on_after_a_number_that_another_process_took(server, work, monkeypatch):
     plain = ChangeLog.append
 
     def taken(log, made):
         if made.number == 3 and made.kind == "put":
             monkeypatch.setattr(ChangeLog, "append", plain)
-            append(published, "delete", pa.table({"doc_id": ["d5"]}))
+            append(work, "delete", pa.table({"doc_id": ["d5"]}))
         return plain(log, made)
 
     monkeypatch.setattr(ChangeLog, "append", taken)
@@ -503,11 +368,11 @@ def test_changes_made_together_go_on_after_a_number_that_another_process_took(se
     assert server.index()["documents"] == N
 
 
-def test_a_damaged_change_is_named_and_what_came_before_is_served(server, open_server, published):
+def test_a_damaged_change_is_named_and_what_came_before_is_served(server, open_server, work):
     for name in "abc":
         server.put(doc(name))
     server.close()
-    path = root_of(published) / LOG / "000000000002.change"
+    path = root_of(work) / LOG / "000000000002.change"
     data = path.read_bytes()
     path.unlink()
     path.write_bytes(data[:-9])
@@ -534,22 +399,22 @@ def test_a_full_tail_refuses_further_changes(open_server):
     assert server.put(doc("c"))["log"] == 2
 
 
-def test_the_shell_sees_the_tail_and_folds_it(server, published, capsys):
+def test_the_shell_sees_the_tail_and_folds_it(server, work, capsys):
     server.put(doc("a"), doc("d5", "changed"))
     server.delete("d1")
-    assert main(["get", str(published), "a", "d5"]) == 0
+    assert main(["get", str(work), "a", "d5"]) == 0
     assert [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()] == [OPEN, "changed"]
-    assert main(["get", str(published), "d1"]) == 2
-    assert main(["list", str(published), "--limit", "2"]) == 0
+    assert main(["get", str(work), "d1"]) == 2
+    assert main(["list", str(work), "--limit", "2"]) == 0
     assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == ["a", "d0"]
-    assert main(["fold", str(published)]) == 2
+    assert main(["fold", str(work)]) == 2
     assert "a server writes to this index" in capsys.readouterr().err
     server.close()
-    assert main(["fold", str(published)]) == 0
+    assert main(["fold", str(work)]) == 0
     assert capsys.readouterr().out.startswith(f"version 2 (fold): {N} documents (+0)")
-    assert main(["fold", str(published)]) == 0
+    assert main(["fold", str(work)]) == 0
     assert capsys.readouterr().out == "version 2: the change log has no tail\n"
-    verify(root_of(published))
+    verify(root_of(work))
 
 
 def test_a_request_to_write_has_a_time_of_its_own(open_server, monkeypatch):
@@ -578,9 +443,9 @@ def append(work, kind, table, **more):
     return made.number
 
 
-def test_a_change_that_the_server_has_not_seen_is_folded_too(server, published):
+def test_a_change_that_the_server_has_not_seen_is_folded_too(server, work):
     server.put(doc("a"))
-    append(published, "delete", pa.table({"doc_id": ["d5"]}))
+    append(work, "delete", pa.table({"doc_id": ["d5"]}))
     server.fold()
     index = server.index()
     assert (index["version"], index["log"], index["documents"]) == (2, 2, N)
@@ -589,7 +454,7 @@ def test_a_change_that_the_server_has_not_seen_is_folded_too(server, published):
     assert server.put(doc("b"))["log"] == 3
 
 
-def test_what_became_durable_although_storage_said_no_counts_once(server, published, monkeypatch):
+def test_what_became_durable_although_storage_said_no_counts_once(server, work, monkeypatch):
     plain = ChangeLog.append
 
     def late(log, made):
@@ -649,14 +514,14 @@ def test_equal_scores_are_in_the_order_of_ids(server):
     assert [first(2), first(3)] == [["t1", "t3"], ["t1", "t3", "t5"]]
 
 
-def test_a_writer_whose_lease_is_over_answers_no_change(open_server, published):
+def test_a_writer_whose_lease_is_over_answers_no_change(open_server, work):
     """Another may have read the log before the change: what was appended is there, and is answered by that one."""
     server = open_server()
     told = server.put(doc("a"), **{"Idempotency-Key": "k-1"})
-    server.writer._lease.holds = lambda: False
+    server.writer.lease.holds = lambda: False
     assert server.put(doc("a"), status=503, **{"Idempotency-Key": "k-1"})["error"]["code"] == "not_the_writer"
     over = iter([True, True, False])
-    server.writer._lease.holds = lambda: next(over)
+    server.writer.lease.holds = lambda: next(over)
     assert server.put(doc("b"), status=503, **{"Idempotency-Key": "k-2"})["error"]["code"] == "not_the_writer"
     server.close()
     again = open_server()
@@ -665,8 +530,8 @@ def test_a_writer_whose_lease_is_over_answers_no_change(open_server, published):
     assert again.index()["log"] == 2
 
 
-def test_a_lease_that_is_not_renewed_in_time_is_over(published, monkeypatch):
-    with leased(root_of(published), 1.0) as may_write:
+def test_a_lease_that_is_not_renewed_in_time_is_over(work, monkeypatch):
+    with leased(root_of(work), 1.0) as may_write:
         assert may_write()
         monkeypatch.setattr(files, "rewrite", unwritable)
         while may_write():
@@ -680,7 +545,7 @@ def unwritable(path, data):
     raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
 
-def test_versions_are_published_again_unless_a_file_is_missing(server, published):
+def test_versions_are_published_again_unless_a_file_is_missing(server, work):
     server.put(doc("a"))
     server.fold()
     server.put(doc("b"))
@@ -689,7 +554,7 @@ def test_versions_are_published_again_unless_a_file_is_missing(server, published
     assert {"a", "b"} & set(server.ids(OPEN, 50)) == {"a"}
     assert server.roll_back(1)["version"] == 4
     assert {"a", "b"} & set(server.ids(OPEN, 50)) == set()
-    root = root_of(published)
+    root = root_of(work)
     folded = next(shard for shard in LeafMap.open(root, 2).manifest.shards if "folded" in shard.file.name)
     (root / folded.file.name).unlink()
     assert "is missing; nothing was published" in server.roll_back(2, 409)["error"]["message"]
@@ -699,9 +564,9 @@ def test_versions_are_published_again_unless_a_file_is_missing(server, published
     assert (newest.version, newest.change, newest.restored, newest.documents) == (5, "fold", None, N + 1)
 
 
-def test_a_rollback_past_a_damaged_change_lets_writing_go_on(server, published):
+def test_a_rollback_past_a_damaged_change_lets_writing_go_on(server, work):
     server.put(doc("a"))
-    (root_of(published) / LOG / "000000000002.change").write_bytes(b"torn")
+    (root_of(work) / LOG / "000000000002.change").write_bytes(b"torn")
     assert server.put(doc("b"), status=503)["error"]["code"] == "log_damaged"
     assert server.roll_back(1)["log"] == 2
     assert server.put(doc("b"))["log"] == 3
@@ -744,7 +609,7 @@ def test_a_rollback_that_a_lost_group_does_not_serve_is_served_later(server, mon
     assert "a" not in server.ids(OPEN, 50)
 
 
-def test_two_servers_that_take_the_lease_from_each_other_lose_nothing(open_server, published, monkeypatch):
+def test_two_servers_that_take_the_lease_from_each_other_lose_nothing(open_server, work, monkeypatch):
     monkeypatch.setattr(LeaseRecord, "holds", property(lambda _: False))  # as if the holder had slept for long
     limits = {"writes": {"max_tail_documents": 6}}
     first = open_server(**limits)
@@ -755,7 +620,7 @@ def test_two_servers_that_take_the_lease_from_each_other_lose_nothing(open_serve
         second.fold()
     key = {"Idempotency-Key": "k-c"}
     assert first.put(doc("c"), status=503, **key)["error"]["code"] == "not_the_writer"
-    assert first.writer.is_lost
+    assert first.writer.lease.lost
     with monkeypatch.context() as patch:  # it takes the lease again, but cannot read what the other wrote
         patch.setattr(ChangeLog, "after", unreadable)
         with pytest.raises(OSError, match="Input"):
@@ -767,17 +632,17 @@ def test_two_servers_that_take_the_lease_from_each_other_lose_nothing(open_serve
     assert second.put(doc("e"), status=503)["error"]["code"] == "not_the_writer"
     second.client.portal.call(second.writer.publisher._go_on)
     assert {"a", "c", "d", *(f"b{n}" for n in range(9))} <= set(second.all_ids())
-    logged = [made.key for made in ChangeLog(root_of(published)).there()]
+    logged = [made.key for made in ChangeLog(root_of(work)).there()]
     assert logged.count("k-c") == 1
     assert second.put(doc("c"), **key)["log"] == logged.index("k-c") + 1
 
 
-def test_a_rollback_sent_again_when_its_version_is_gone_is_not_made_again(server, published):
+def test_a_rollback_sent_again_when_its_version_is_gone_is_not_made_again(server, work):
     told = server.roll_back(1, **{"Idempotency-Key": "r-1"})
     for name in "abc":
         server.put(doc(name))
         server.fold()
-    vacuum(root_of(published), 1, 0)
+    vacuum(root_of(work), 1, 0)
     assert server.roll_back(1, **{"Idempotency-Key": "r-1"}) == told
     assert {"a", "b", "c"} <= set(server.all_ids())
 
@@ -786,20 +651,20 @@ def unreadable(*_):
     raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
-def test_a_fold_that_cannot_go_on_writes_nothing(server, published, monkeypatch):
+def test_a_fold_that_cannot_go_on_writes_nothing(server, work, monkeypatch):
     def damaged(*_):
         raise InputError("removed/0.parquet: damaged")
 
     server.put(doc("a"))
-    before = set((root_of(published) / "data").iterdir())
+    before = set((root_of(work) / "data").iterdir())
     monkeypatch.setattr(change, "find", damaged)
     with pytest.raises(InputError, match="damaged"):
         server.client.portal.call(server.writer.publisher.fold)
-    assert set((root_of(published) / "data").iterdir()) == before
+    assert set((root_of(work) / "data").iterdir()) == before
 
 
-def test_a_lease_that_cannot_be_read_is_over_in_time(published):
-    root = root_of(published)
+def test_a_lease_that_cannot_be_read_is_over_in_time(work):
+    root = root_of(work)
     with leased(root):
         pass
     (path,) = (root / LOG).glob("writer-*.json")

@@ -1,0 +1,213 @@
+"""How requests wait: some are refused, and those that wait are answered in batches.
+
+`Admission` refuses queries that would wait too long, by the number that wait and the rate of answers (Little's law). A
+burst of queries is accepted: only a queue that does not end for a while shows that a server gets more queries than it
+can answer (CoDel's good queues and bad ones; Nichols and Jacobson, 2012).
+
+`Batches` has no timer: an idle server answers at once, and a busy one makes its batches larger by itself. Questions,
+such as the queries of a request, share a batch where their keys are equal, for instance the same k and as many leaves.
+"""
+
+import asyncio
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from rayhier.serve.errors import overloaded
+from rayhier.serve.metrics import Metrics
+from rayhier.serve.threads import begin
+
+STANDING = 0.05
+"""Seconds for which a queue may be too long before queries are refused."""
+CALM = 1.0
+"""Seconds without a refusal after which a burst is accepted again."""
+QUEUED = 8
+"""Number of queries that may always wait, whatever each takes: a limit in seconds alone would refuse slow queries of a
+few clients."""
+FORGETS = 0.05
+"""Weight of the latest query in the moving mean of the seconds between two answers."""
+CANCELLED = "what was asked together with others was cancelled; retry in a second"
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+class Shares:
+    """Counts what requests hold of something that is limited. One peer may hold a share of it."""
+
+    def __init__(self, what: str, most: int, share: float) -> None:
+        self._what, self._most, self._own = what, most, math.ceil(share * most)
+        self._held = Counter[str]()
+        self.held = 0
+
+    def take(self, peer: str, amount: int = 1) -> None:
+        """Count what a request takes. ApiError 503 if all, or its peer, hold too much. "" is no peer."""
+        own, held = self._own if peer else self._most, self._held[peer] + amount
+        if held > own or self.held + amount > self._most:
+            raise overloaded(f"{self._what}: {self.held} are held; allowed: {self._most}, and {own} for one address")
+        self.give(peer, -amount)
+
+    def give(self, peer: str, amount: int = 1) -> None:
+        self.held -= amount
+        self._held[peer] -= amount
+        if not self._held[peer]:
+            del self._held[peer]
+
+    @contextmanager
+    def holding(self, peer: str, amount: int = 1) -> Iterator[None]:
+        self.take(peer, amount)
+        try:
+            yield
+        finally:
+            self.give(peer, amount)
+
+
+class Admission:
+    """Counts queries that wait, and refuses queries that would wait too long behind them."""
+
+    def __init__(self, most: float, clock: Callable[[], float] = time.perf_counter) -> None:
+        """Refuse a query that would wait for more than `most` seconds, and behind 8 others, once the queue is long."""
+        self._most, self._clock = most, clock
+        self._there: list[int] = []
+        self._each = 0.0
+        self._left = self._short = clock()
+        self._refused = -CALM
+
+    @property
+    def wait(self) -> float:
+        """Seconds that a further query would wait. The largest request does not count, as it is being worked on."""
+        return self._each * (sum(self._there) - max(self._there, default=0))
+
+    @contextmanager
+    def __call__(self, size: int) -> Iterator[None]:
+        """Count a request of `size` queries as waiting, and as answered at the end. ApiError 503 if it is refused."""
+        with self.counting(size) as answered:
+            yield
+            answered()
+
+    @contextmanager
+    def counting(self, size: int) -> Iterator[Callable[[], None]]:
+        """Count a request of `size` queries. Yields a function to call at its answer. ApiError 503 if refused."""
+        self.check()
+        if not self._there:
+            self._left = self._clock()
+        self._there.append(size)
+        try:
+            yield lambda: self._answered(size)
+        finally:
+            self._there.remove(size)
+
+    def check(self) -> None:
+        """Raise ApiError 503 where a further request would be refused, whatever its queries."""
+        now = self._clock()
+        if len(self._there) <= 1:
+            self._short = now
+        stands = now - self._short > STANDING or now - self._refused < CALM
+        limit = max(self._most, QUEUED * self._each)
+        if stands and self.wait > limit:
+            self._refused = now
+            raise overloaded(f"questions wait for longer than {round(limit, 2):g} s; retry in a second")
+
+    def _answered(self, size: int) -> None:
+        now = self._clock()
+        self._each += (1 - (1 - FORGETS) ** size) * ((now - self._left) / size - self._each)
+        self._left = now
+
+
+@dataclass(eq=False)  # queries may be arrays, of which == makes an array
+class _Waiting(Generic[Q, A]):
+    key: Hashable
+    size: int
+    question: Q
+    answer: "asyncio.Future[A]"
+    since: float = field(default_factory=lambda: time.perf_counter())
+
+
+class Batches(Generic[Q, A]):
+    """Gathers questions to an asynchronous function into batches: one waits only while an earlier batch is at work."""
+
+    def __init__(
+        self,
+        ask: Callable[[Sequence[Q]], Awaitable[Sequence[A]]],
+        most: int,
+        stage: str = "",
+        metrics: Metrics | None = None,
+        at_once: int = 1,
+    ) -> None:
+        """Answer by `ask`, which takes a batch of questions of equal keys and returns their answers in order.
+
+        The sizes of a batch's questions add up to at most `most`, and `at_once` batches are at work at a time. Sizes of
+        batches are recorded in the metrics of `stage`.
+        """
+        self._ask, self._most, self._at_once, self._stage, self._metrics = ask, most, at_once, stage, metrics
+        self._waiting: deque[_Waiting[Q, A]] = deque()
+        self._working: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, question: Q, size: int = 1, key: Hashable = None) -> tuple[A, float]:
+        loop = asyncio.get_running_loop()
+        waiting: _Waiting[Q, A] = _Waiting(key, size, question, loop.create_future())
+        self._waiting.append(waiting)
+        self._start()
+        try:
+            answer = await waiting.answer
+        finally:
+            # A query whose caller has left is dropped, unless its batch has begun.
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+        return answer, waiting.since
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def _start(self) -> None:
+        if self._waiting and len(self._working) < self._at_once:
+            task = begin(self._work())
+            self._working.add(task)
+            task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._working.discard(task)
+        self._start()
+
+    def _taken(self) -> list[_Waiting[Q, A]]:
+        """Take the oldest question, and further ones with the same key that fit into its batch, oldest first."""
+        first = self._waiting.popleft()
+        taken, size, left = [first], first.size, deque[_Waiting[Q, A]]()
+        while self._waiting:
+            call = self._waiting.popleft()
+            if call.key == first.key and size + call.size <= self._most:
+                taken.append(call)
+                size += call.size
+            else:
+                left.append(call)
+        self._waiting = left
+        self._start()  # calls of another key may be made at the same time
+        return taken
+
+    async def _work(self) -> None:
+        # By now every call of this round of the event loop waits, too.
+        taken, now = self._taken() if self._waiting else [], time.perf_counter()
+        if not taken:
+            return
+        for call in taken:
+            call.since = now - call.since
+        try:
+            if self._metrics is not None:
+                self._metrics.batched(self._stage, sum(call.size for call in taken))
+            answers = await self._ask([call.question for call in taken])
+            if len(answers) != len(taken):
+                raise ValueError(f"got {len(answers)} answers to {len(taken)} calls")
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  every caller gets it
+            # A caller whose future were cancelled would be taken for one that has left.
+            failure = overloaded(CANCELLED) if isinstance(error, asyncio.CancelledError) else error
+            for call in taken:
+                if not call.answer.done():
+                    call.answer.set_exception(failure)
+            return
+        for call, answer in zip(taken, answers, strict=True):
+            if not call.answer.done():
+                call.answer.set_result(answer)
