@@ -15,8 +15,7 @@ from rayhier.evaluate.curve import System, beams
 from rayhier.evaluate.workers import HeldObjects
 from rayhier.model.encoded import Encoded
 from rayhier.search.request.calibration import Calibration
-from rayhier.search.request.model import Model
-from rayhier.search.request.routes import find_routes
+from rayhier.search.request.model import Model, find_routes
 from rayhier.search.retrieve import Scan
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import JobSpec

@@ -19,9 +19,8 @@ import numpy as np
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import ID, Ranking, split
 from rayhier.search.request.answer import Answer, answers
-from rayhier.search.request.model import Model
+from rayhier.search.request.model import Model, Routes, find_routes
 from rayhier.search.request.request import NO_CROSS_ENCODER, Queries, Request, Rules, SearchLimits, rules_of
-from rayhier.search.request.routes import Routes, find_routes
 from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import (
     RERANKER,

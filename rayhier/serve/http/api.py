@@ -24,8 +24,8 @@ from starlette.middleware import Middleware
 
 from rayhier.index.nodes import Node, NodeTable
 from rayhier.search.request.answer import Answer, Hit
+from rayhier.search.request.model import Routes
 from rayhier.search.request.request import Queries, Request, Rules
-from rayhier.search.request.routes import Routes
 from rayhier.search.segment.stored import Listing, Lookup, Stored
 from rayhier.search.snapshot import Seen
 from rayhier.serve.application import Application

@@ -6,8 +6,8 @@ import pytest
 
 from rayhier.dataset.ranking import Ranking
 from rayhier.model.encoded import Encoded
+from rayhier.search.request.model import Routes
 from rayhier.search.request.request import Rules, SearchLimits
-from rayhier.search.request.routes import Routes
 from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import RERANKER, Reply, Retriever, Scan
 from rayhier.search.segment.level_similarity import FlatQuery

@@ -12,8 +12,8 @@ import pyarrow as pa
 from rayhier.index.nodes import NodeTable
 from rayhier.model.encoded import Encoded
 from rayhier.search.request.answer import Answer, Hit
+from rayhier.search.request.model import Routes
 from rayhier.search.request.request import Rules
-from rayhier.search.request.routes import Routes
 from rayhier.search.retrieve import RERANKER
 from rayhier.search.segment.stored import Lookup, Stored
 from rayhier.search.snapshot import Seen
