@@ -150,10 +150,8 @@ def stacked(parts: Sequence[Ranking]) -> Ranking:
     width = max((part.row_QK.shape[1] for part in parts), default=0)
     rows, scores = [], []
     for part, first in zip(parts, begin, strict=False):
-        missing = ((0, 0), (0, width - part.row_QK.shape[1]))
-        row_QK = np.where(part.row_QK >= 0, part.row_QK + first, -1)
-        rows.append(np.pad(row_QK, missing, constant_values=-1))
-        scores.append(np.pad(part.score_QK, missing, constant_values=-np.inf))
+        rows.append(padded(np.where(part.row_QK >= 0, part.row_QK + first, -1), width, -1))
+        scores.append(padded(part.score_QK, width, -np.inf))
     visited_Q, scanned_Q, leaves_Q = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("visited_Q", "scanned_Q", "leaves_Q")
     )

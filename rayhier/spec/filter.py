@@ -192,7 +192,7 @@ class _Reader:
         for name in json_value:
             if name not in allowed:
                 raise _refused(
-                    place, f"key {_show(name)}", f"{', '.join(allowed)}, on a field of type {self.kind(field)}"
+                    place, f"key {_show(name)}", f"{', '.join(allowed)}, on a field of type {self.fields[field]}"
                 )
         return _all(self.condition(field, name, value, f"{place}.{name}") for name, value in json_value.items())
 
@@ -206,7 +206,7 @@ class _Reader:
         if name == "in":
             if not isinstance(json_value, list) or not json_value:
                 raise _refused(
-                    place, _show(json_value), f"a list of one or more values, each {VALUES[self.kind(field)]}"
+                    place, _show(json_value), f"a list of one or more values, each {VALUES[self.fields[field]]}"
                 )
             self.count(len(json_value), place)
             return OneOf(field, tuple(self.typed(field, value, f"{place}[{n}]") for n, value in enumerate(json_value)))
@@ -220,7 +220,7 @@ class _Reader:
     def typed(self, field: str, value: Any, place: str) -> Value:
         """Return a value of the field's type. InputError where `value` has another type."""
         try:
-            match self.kind(field):
+            match self.fields[field]:
                 case "int" if type(value) is int and -(2**63) <= value < 2**63:
                     return value
                 case "float" if type(value) in (int, float) and math.isfinite(value):
@@ -232,14 +232,11 @@ class _Reader:
         except (OverflowError, UnicodeEncodeError):
             pass  # a whole number that no float can hold, or half a character (a surrogate)
         missing = ", or {exists: false} for a missing value" if value is None else ""
-        raise _refused(place, _show(value), f"{VALUES[self.kind(field)]}{missing}")
+        raise _refused(place, _show(value), f"{VALUES[self.fields[field]]}{missing}")
 
     def truth(self, value: Any) -> bool | None:
         """Return True or False. None for any other value."""
         return value if isinstance(value, bool) else self.words.get(value) if isinstance(value, str) else None
-
-    def kind(self, field: str) -> FieldType:
-        return self.fields[field]
 
     def count(self, more: int, place: str) -> None:
         self.values += more
