@@ -11,9 +11,9 @@ import rayhier
 from rayhier.index import pack
 from rayhier.search.snapshot import Snapshot
 
-from .serve.conftest import TEXTS, N, damageable, published
+from .serve.conftest import TEXTS, N, published, work
 
-__all__ = ["damageable", "published"]  # fixtures
+__all__ = ["published", "work"]  # fixtures
 
 
 @pytest.fixture
@@ -103,9 +103,9 @@ def test_results_print_and_make_a_table(index):
     assert list(index.search(TEXTS[0], filter={"year": 1}).to_pandas().columns) == list(table.columns)[:5]
 
 
-def test_documents_come_and_go(damageable, tmp_path):
+def test_documents_come_and_go(work, tmp_path):
     new = [{"id": "new-1", "title": "t", "text": "a comet of ice", "year": 7}]
-    with rayhier.open(damageable) as index:
+    with rayhier.open(work) as index:
         assert (index.version, len(index)) == (1, N)
         assert index.add(new) == index.version == 2
         assert index.search("a comet of ice", k=1)[0].id == "new-1"
@@ -119,12 +119,12 @@ def test_documents_come_and_go(damageable, tmp_path):
         assert len(index) == N
         with pytest.raises(rayhier.InputError, match="new-1"):
             index.delete(["new-1"])
-        assert repr(index) == f"Index({str(damageable)!r}, version=4, documents={N})"
+        assert repr(index) == f"Index({str(work)!r}, version=4, documents={N})"
 
 
-def test_an_addition_opens_the_model_no_second_time(damageable, monkeypatch):
+def test_an_addition_opens_the_model_no_second_time(work, monkeypatch):
     monkeypatch.setattr(pack, "WIDTH", 4)
-    with rayhier.open(damageable) as index:
+    with rayhier.open(work) as index:
         before = index._searcher.model
         for n in range(9):
             index.add({"id": f"new{n}", "text": f"zebra {n}"})
@@ -133,8 +133,8 @@ def test_an_addition_opens_the_model_no_second_time(damageable, monkeypatch):
         assert {hit.id for hit in index.search("zebra", 9, mode="bm25")} == {f"new{n}" for n in range(9)}
 
 
-def test_many_deletes_leave_few_files(damageable):
-    with rayhier.open(damageable) as index:
+def test_many_deletes_leave_few_files(work):
+    with rayhier.open(work) as index:
         for n in range(40):
             index.delete(f"d{n}")
         assert len(index._searcher.manifest.removed) < 20

@@ -11,9 +11,9 @@ from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Columns
 
-from ..serve.conftest import TEXTS, damageable, published
+from ..serve.conftest import TEXTS, published, work
 
-__all__ = ["damageable", "published"]  # fixtures
+__all__ = ["published", "work"]  # fixtures
 NUMBERS = range(0, 100, 9)
 
 

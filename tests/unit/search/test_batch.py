@@ -22,9 +22,9 @@ from rayhier.storage import leaf_map
 from rayhier.storage.leaf_map import versions
 
 from ...conftest import leaf_map_of
-from ..serve.conftest import TEXTS, damageable, published
+from ..serve.conftest import TEXTS, published, work
 
-__all__ = ["damageable", "published"]  # fixtures
+__all__ = ["published", "work"]  # fixtures
 ASKED = {"k": 3, "beam": 4, "mode": None, "budget": None, "filter": None}
 
 
@@ -250,11 +250,11 @@ def test_a_passage_is_no_neighbour_of_its_own_document():
     np.testing.assert_allclose(table["scores"].to_pylist()[0], [0.8, 0.7])
 
 
-def test_a_version_stays_while_a_job_reads_it(damageable, tmp_path, monkeypatch):
+def test_a_version_stays_while_a_job_reads_it(work, tmp_path, monkeypatch):
     """A vacuum in the middle, after a version without any of its files, removes them only once the job is over."""
-    root, swept = leaf_map_of(damageable).root, []
+    root, swept = leaf_map_of(work).root, []
     shutil.rmtree(root / "pins", ignore_errors=True)  # copies of other searchers'
-    before = neighbours_of(damageable, tmp_path)
+    before = neighbours_of(work, tmp_path)
     (tmp_path / "graph.parquet").unlink()
     retrieve = Snapshot.retrieve
 
@@ -266,7 +266,7 @@ def test_a_version_stays_while_a_job_reads_it(damageable, tmp_path, monkeypatch)
         return retrieve(self, request, encoded)
 
     monkeypatch.setattr(Snapshot, "retrieve", sweeping)
-    assert neighbours_of(damageable, tmp_path) == before
+    assert neighbours_of(work, tmp_path) == before
     assert (swept[0].versions, swept[0].held) == ([], [1])
     assert vacuum(root, hours=0).versions == [1]
     assert versions(root) == [2]
