@@ -17,7 +17,7 @@ from benchmarks import leaf_maps
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss, ivf_tools
 from rayhier.model.router import load_router, save_router
-from rayhier.search.request.coded_router import CodedRouter, first_pass_before
+from rayhier.search.routing.coded_router import CodedRouter, first_pass_before
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.scan import RankedRows
 from rayhier.spec.index import IndexSpec

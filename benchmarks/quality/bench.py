@@ -19,8 +19,8 @@ from benchmarks.statistics import Curve, mean_curve
 from rayhier.arrays import Bools
 from rayhier.dataset.balance import balance
 from rayhier.dataset.queries import Queries, new_answers
+from rayhier.evaluate.baselines.ivf import list_choices
 from rayhier.evaluate.curve import Point, reach
-from rayhier.evaluate.systems.ivf import list_choices
 from rayhier.spec import load
 from rayhier.storage import files
 

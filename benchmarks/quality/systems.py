@@ -11,14 +11,14 @@ import pyarrow as pa
 from benchmarks.quality.view import DEPTH, Index, Places, Questions, Relevance, Row, View
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
+from rayhier.evaluate.baselines.documents import BaselineDocuments
+from rayhier.evaluate.baselines.hnsw import Hnsw, efforts
+from rayhier.evaluate.baselines.scann import ScannTree
 from rayhier.evaluate.curve import beams
-from rayhier.evaluate.systems.documents import BaselineDocuments
-from rayhier.evaluate.systems.hnsw import Hnsw, efforts
-from rayhier.evaluate.systems.scann import ScannTree
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
 from rayhier.model.spill import CANDIDATES, second_leaves
-from rayhier.search.request.coded_router import first_pass_before
+from rayhier.search.routing.coded_router import first_pass_before
 
 LISTS = {"faiss_ivf": 1, "faiss_ivf_same_encoder": 1, "faiss_ivf_spill": 2}
 """Lists of a document, by name of the system."""

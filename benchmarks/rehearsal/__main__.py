@@ -26,7 +26,7 @@ from benchmarks.rehearsal.nodes import cluster
 from benchmarks.serve.load import TOKEN, at_a_time
 from benchmarks.tables import Goal, goal_table, table, verdict
 from rayhier.evaluate.report import Report
-from rayhier.job.estimate import stage_cost
+from rayhier.job.hours import stage_cost
 from rayhier.job.plan import make_plan
 from rayhier.spec import load
 

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from rayhier.arrays import Values
-from rayhier.serve.http.models import ErrorBody
+from rayhier.serve.http.bodies import ErrorBody
 
 TOKEN = "of-the-benchmark"
 """What every request carries."""

@@ -19,7 +19,7 @@ from rayhier.search.segment.filter import matching as matches
 from rayhier.search.segment.stored import Stored
 from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError
-from rayhier.serve.http.models import DocumentBody
+from rayhier.serve.http.bodies import DocumentBody
 from rayhier.spec import InputError
 from rayhier.spec.corpus import FieldType
 from rayhier.spec.filter import parse

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rayhier.corpus import check, lines, parquet
-from rayhier.corpus.check import Entry, Rejection, RowSchema
-from rayhier.corpus.rows import checked
+from rayhier.corpus import lines, parquet, row_checks
+from rayhier.corpus.reader import checked
+from rayhier.corpus.row_checks import Entry, Rejection, RowSchema
 from rayhier.spec import InputError
 from rayhier.storage.source import PARQUET, parquet_tables
 
@@ -30,7 +30,7 @@ def read(path: Path, schema: RowSchema, size: int, *, vectors: bool = True) -> I
         raise InputError(f"{path}: no such file")
     if path.suffix != PARQUET:
         raw = lines.rows(lines.lines(path, 0, path.stat().st_size))
-        rows = checked(raw, lambda line: schema.document(check.json_row(line)))
+        rows = checked(raw, lambda line: schema.document(row_checks.json_row(line)))
         while part := list(islice(rows, size)):
             yield Read(part, None)
         return

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rayhier.corpus import check, ids, lines, tables
-from rayhier.corpus.check import Pair, ParsedRows, Reason, Rejection, beginning, digest
+from rayhier.corpus import ids, lines, row_checks, tables
 from rayhier.corpus.parts import groups
-from rayhier.corpus.rows import Rows, collect
+from rayhier.corpus.reader import Rows, collect
+from rayhier.corpus.row_checks import Pair, ParsedRows, Reason, Rejection, beginning, digest
 from rayhier.progress import here, say
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Limits
@@ -36,7 +36,7 @@ def build(path: Path, corpus: Artifact, limits: Limits, attempt: Attempt) -> Out
 
 def read(path: Path, corpus: Artifact, limits: Limits) -> ParsedRows[Pair]:
     """Read accepted and rejected pairs of a file. InputError where no pair names a document of the corpus."""
-    form = lines.Format(lambda line: check.pair(check.json_row(line), limits), ALLOWED)
+    form = lines.Format(lambda line: row_checks.pair(row_checks.json_row(line), limits), ALLOWED)
     documents = ids.IdSet(ids.of(ids.of_documents(corpus)))
     parsed = collect(distinct(known(lines.whole(NamedFile(path.name, path), form).rows, documents)))
     unknown = [rejection.value for _, rejection in parsed.rejected if rejection.reason == Reason.UNKNOWN_DOCUMENT]

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rayhier.corpus.check import DIGEST_BYTES, digest
+from rayhier.corpus.row_checks import DIGEST_BYTES, digest
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from rayhier.corpus import check
-from rayhier.corpus.check import LONGEST_LINE, Entry, Judgement, RowError, RowSchema
-from rayhier.corpus.rows import Range, Rows, Stream, checked
+from rayhier.corpus import row_checks
+from rayhier.corpus.reader import Range, Rows, Stream, checked
+from rayhier.corpus.row_checks import LONGEST_LINE, Entry, Judgement, RowError, RowSchema
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Columns, Limits
 from rayhier.storage.listing import CorpusFiles, NamedFile
@@ -62,18 +62,20 @@ def whole(file: NamedFile, form: Format[T]) -> Stream[T]:
 
 
 def table(columns: int, allowed: str, parse: Callable[[list[str]], T], header: tuple[str, ...] = ()) -> Format[T]:
-    return Format(lambda line: parse(check.split(line, columns)), f"{columns} columns split by tabs: {allowed}", header)
+    return Format(
+        lambda line: parse(row_checks.split(line, columns)), f"{columns} columns split by tabs: {allowed}", header
+    )
 
 
-JUDGEMENTS = table(3, ", ".join(check.HEADER), lambda row: check.judgement(*row), check.HEADER)
+JUDGEMENTS = table(3, ", ".join(row_checks.HEADER), lambda row: row_checks.judgement(*row), row_checks.HEADER)
 
 
 def json_lines(listing: CorpusFiles, schema: RowSchema) -> LinesReader:
     def keys(columns: Columns) -> str:
         return f"a JSON object with {columns.id} and {columns.text}"
 
-    document = Format(lambda line: schema.document(check.json_row(line)), keys(schema.columns))
-    query = Format(lambda line: schema.query(check.json_row(line)), keys(schema.of_queries))
+    document = Format(lambda line: schema.document(row_checks.json_row(line)), keys(schema.columns))
+    query = Format(lambda line: schema.query(row_checks.json_row(line)), keys(schema.of_queries))
     return LinesReader(listing, document, query, JUDGEMENTS)
 
 
@@ -136,7 +138,7 @@ def ms_marco(listing: CorpusFiles, limits: Limits) -> LinesReader:
 
 
 def trec_judgement(line: bytes) -> Judgement:
-    columns = check.decode(line).split()
+    columns = row_checks.decode(line).split()
     if len(columns) != 4:
-        raise RowError(check.Reason.WRONG_COLUMNS)
-    return check.judgement(columns[0], columns[2], columns[3])
+        raise RowError(row_checks.Reason.WRONG_COLUMNS)
+    return row_checks.judgement(columns[0], columns[2], columns[3])

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rayhier.corpus import check, lines
-from rayhier.corpus.check import HEADER, Entry, Judgement, RowSchema
-from rayhier.corpus.rows import Range, Rows, Stream, checked
+from rayhier.corpus import lines, row_checks
+from rayhier.corpus.reader import Range, Rows, Stream, checked
+from rayhier.corpus.row_checks import HEADER, Entry, Judgement, RowSchema
 from rayhier.spec import InputError
 from rayhier.spec.corpus import OwnFiles
 from rayhier.storage import listing
@@ -55,7 +55,7 @@ class ParquetReader:
             yield lines.whole(file, lines.JUDGEMENTS)
             return
         check_columns(f"corpus.judgements.{split}", file.path, HEADER)
-        yield Stream(file.name, checked(read(file.path, HEADER), check.judgement_row))
+        yield Stream(file.name, checked(read(file.path, HEADER), row_checks.judgement_row))
 
     def _check(self, file: NamedFile, fields: Iterable[str]) -> None:
         wanted = ["id", "text", *(["title"] if self.schema.columns.title != "title" else [])]

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.corpus import ids
-from rayhier.corpus.check import Entry, Reason, Rejection, beginning, count, digest
 from rayhier.corpus.passages import DocumentLayout
-from rayhier.corpus.rows import Range, Rows, distinct
+from rayhier.corpus.reader import Range, Rows, distinct
+from rayhier.corpus.row_checks import Entry, Reason, Rejection, beginning, count, digest
 from rayhier.storage import columns, files, ledger, schemas
 from rayhier.storage.attempt import SCRATCH
 from rayhier.storage.files import File

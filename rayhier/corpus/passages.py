@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from rayhier.corpus.check import Entry
+from rayhier.corpus.row_checks import Entry
 from rayhier.spec import InputError
 from rayhier.spec.corpus import CorpusSpec, FieldType, Passages, passages_of
 from rayhier.storage import schemas

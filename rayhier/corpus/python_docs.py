@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rayhier.corpus.check import Entry, Judgement, Reason, Rejection, RowError, beginning, digest, entry
-from rayhier.corpus.rows import Stream
+from rayhier.corpus.reader import Stream
+from rayhier.corpus.row_checks import Entry, Judgement, Reason, Rejection, RowError, beginning, digest, entry
 from rayhier.corpus.split import assign
 from rayhier.spec.corpus import Limits, PythonDocs
 

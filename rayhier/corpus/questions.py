@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from rayhier.corpus import tables
-from rayhier.corpus.check import Entry, Judgement, ParsedRows, Reason
 from rayhier.corpus.lines import refusal
-from rayhier.corpus.rows import Reader, Rows, Stream, collect, distinct, known
+from rayhier.corpus.reader import Reader, Rows, Stream, collect, distinct, known
+from rayhier.corpus.row_checks import Entry, Judgement, ParsedRows, Reason
 from rayhier.corpus.split import Counts, cut_dev
 from rayhier.dataset.families import asked_before
 from rayhier.storage.listing import SPLITS

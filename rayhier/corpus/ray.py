@@ -12,7 +12,7 @@ from rayhier.corpus import ids, lines, parts, python_docs, questions, requiremen
 from rayhier.corpus.parts import CheckedParts, PartFile
 from rayhier.corpus.passages import DocumentLayout
 from rayhier.corpus.questions import Questions
-from rayhier.corpus.rows import Range, RangeReader, Reader
+from rayhier.corpus.reader import Range, RangeReader, Reader
 from rayhier.progress import Bar, here, say
 from rayhier.ray import stream
 from rayhier.spec import JobSpec

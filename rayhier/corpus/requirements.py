@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rayhier.corpus.check import Reason
+from rayhier.corpus.row_checks import Reason
 from rayhier.dataset.families import told_before
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.corpus import Beir, CorpusSpec, IrDatasets, MsMarco, OwnFiles, PythonDocs, TextFiles

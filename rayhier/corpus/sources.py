@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rayhier.corpus import check, parquet, python_docs
-from rayhier.corpus.check import Entry, Judgement, Reason, RowError, RowSchema
+from rayhier.corpus import parquet, python_docs, row_checks
 from rayhier.corpus.lines import json_lines, ms_marco
-from rayhier.corpus.rows import RangeReader, Reader, Stream, StreamReader, checked
+from rayhier.corpus.reader import RangeReader, Reader, Stream, StreamReader, checked
+from rayhier.corpus.row_checks import Entry, Judgement, Reason, RowError, RowSchema
 from rayhier.spec import InputError
 from rayhier.spec.corpus import (
     Beir,
@@ -96,10 +96,10 @@ class TextReader:
             raise RowError(Reason.LINK)
         try:
             with file.path.open("rb") as opened:
-                content = opened.read(check.LONGEST_LINE + 1)
+                content = opened.read(row_checks.LONGEST_LINE + 1)
         except OSError as error:
             raise InputError(f"corpus.path: {file.path} cannot be read: {error.strerror}") from None
-        title, text = titled(check.decode(content), file.path)
+        title, text = titled(row_checks.decode(content), file.path)
         if not text:
             raise RowError(Reason.EMPTY_TEXT)
         return RowSchema(self.limits, Columns(), {}).document({"id": file.name, "title": title, "text": text})
@@ -145,7 +145,7 @@ class IrReader:
             rows = _guarded(name, opened.qrels_iter())
             yield Stream(
                 f"{name} qrels",
-                checked(rows, lambda entry: check.judgement(entry.query_id, entry.doc_id, str(entry.relevance))),
+                checked(rows, lambda entry: row_checks.judgement(entry.query_id, entry.doc_id, str(entry.relevance))),
             )
 
 
@@ -275,7 +275,7 @@ class HubReader:
         loaded = self.qrels.load(None)
         for name in HUB_SPLITS[split]:
             if name in loaded:
-                yield Stream(f"qrels {name}", checked(self.qrels.rows(None, loaded[name]), check.judgement_row))
+                yield Stream(f"qrels {name}", checked(self.qrels.rows(None, loaded[name]), row_checks.judgement_row))
                 return
 
     def _rows(self, config: str) -> Iterator[dict[str, Any]]:

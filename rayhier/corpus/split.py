@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from rayhier.corpus.check import Judgement
+from rayhier.corpus.row_checks import Judgement
 from rayhier.dataset.families import alike, normal, some
 from rayhier.dataset.holdout import hash_ids
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from rayhier.corpus import check
-from rayhier.corpus.check import Entry, Judgement, Reason, Rejection
+from rayhier.corpus import row_checks
 from rayhier.corpus.parts import groups
+from rayhier.corpus.row_checks import Entry, Judgement, Reason, Rejection
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.families import told_before, told_cut
 from rayhier.dataset.words import SOME, language_of
@@ -52,7 +52,7 @@ def rejected(rows: Iterable[tuple[str, int, Rejection]]) -> pa.Table:
 
 
 def count(read: int, accepted: Sequence[object], reasons: Iterable[Reason]) -> dict[str, Any]:
-    return check.count(read, len(accepted), Counter(map(str, reasons)))
+    return row_checks.count(read, len(accepted), Counter(map(str, reasons)))
 
 
 def queries_table(queries: Sequence[Entry]) -> pa.Table:

@@ -23,9 +23,9 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.router import FLOATS_AT_ONCE
 from rayhier.progress import Bar
 from rayhier.scores.scorer import open_scorer
-from rayhier.search.request.calibration import Calibration
-from rayhier.search.request.model import Model
 from rayhier.search.rerank import RerankWeight
+from rayhier.search.routing.beam import Calibration
+from rayhier.search.routing.model import Model
 from rayhier.search.segment.exact import exact_rows
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.segment import VECTOR

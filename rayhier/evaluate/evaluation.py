@@ -18,20 +18,20 @@ from rayhier.dataset.queries import Queries, load_answers, load_split, load_text
 from rayhier.dataset.ranking import Ranking, stacked
 from rayhier.dataset.words import words
 from rayhier.evaluate.alone import timed_rows
+from rayhier.evaluate.baselines.bm25 import Bm25
+from rayhier.evaluate.baselines.documents import BaselineDocuments
+from rayhier.evaluate.baselines.hnsw import Hnsw, efforts
+from rayhier.evaluate.baselines.ivf import KmeansIvf, tuned_lists
+from rayhier.evaluate.baselines.scann import ScannTree
 from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve
-from rayhier.evaluate.systems.bm25 import Bm25
-from rayhier.evaluate.systems.documents import BaselineDocuments
-from rayhier.evaluate.systems.hnsw import Hnsw, efforts
-from rayhier.evaluate.systems.index import IndexSearch, as_searched, index_system, level_system
-from rayhier.evaluate.systems.ivf import KmeansIvf, tuned_lists
-from rayhier.evaluate.systems.scann import ScannTree
+from rayhier.evaluate.index_search import IndexSearch, as_searched, index_system, level_system
 from rayhier.evaluate.workers import HeldObjects, Holders
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
 from rayhier.progress import Bar, say
-from rayhier.search.request.calibration import Calibration, ChosenBeam
-from rayhier.search.request.model import Model
 from rayhier.search.rerank import RerankWeight
+from rayhier.search.routing.beam import Calibration, ChosenBeam
+from rayhier.search.routing.model import Model
 from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import files

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from rayhier.corpus import check
-from rayhier.corpus.check import HEADER, Entry, Judgement, Reason, RowError, RowSchema
+from rayhier.corpus import row_checks
 from rayhier.corpus.lines import lines, rows
-from rayhier.corpus.rows import Rows, checked, collect, distinct
+from rayhier.corpus.reader import Rows, checked, collect, distinct
+from rayhier.corpus.row_checks import HEADER, Entry, Judgement, Reason, RowError, RowSchema
 from rayhier.dataset.queries import Queries
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Columns, Limits
@@ -61,23 +61,23 @@ def judged(texts: dict[str, str], grades: dict[str, dict[str, int]]) -> Queries:
 
 def _query(line: bytes, ids: Sequence[str], texts: Sequence[str]) -> Entry:
     if line.lstrip().startswith(b"{"):
-        row = check.json_row(line)
+        row = row_checks.json_row(line)
         name, text = (next((name for name in names if name in row), names[0]) for names in (ids, texts))
         return RowSchema(Limits(), Columns(id=name, text=text), {}).query(row)
-    key, text = check.split(line, 2)
-    return check.entry(key, "", text, Limits())
+    key, text = row_checks.split(line, 2)
+    return row_checks.entry(key, "", text, Limits())
 
 
 def _judgement(line: bytes) -> Judgement:
     if b"\t" in line:
-        values = check.split(line, 4 if line.count(b"\t") == TREC_COLUMNS - 1 else 3)
+        values = row_checks.split(line, 4 if line.count(b"\t") == TREC_COLUMNS - 1 else 3)
     else:
-        values = check.decode(line).split()
+        values = row_checks.decode(line).split()
     if len(values) == TREC_COLUMNS:
         values = [values[0], *values[2:]]
     if len(values) != len(HEADER):
         raise RowError(Reason.WRONG_COLUMNS)
-    return check.judgement(*values)
+    return row_checks.judgement(*values)
 
 
 def _rows(path: Path, parse: Callable[[bytes], T], header: tuple[str, ...] = ()) -> Rows[T]:

@@ -12,8 +12,8 @@ from rayhier.evaluate.curve import Point
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
 from rayhier.evaluate.significance import Difference, QueryGroup, differences, groups
 from rayhier.model.adoption import Adoption
-from rayhier.search.request.calibration import ChosenBeam
 from rayhier.search.rerank import RerankWeight
+from rayhier.search.routing.beam import ChosenBeam
 from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import as_json

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from rayhier.corpus.check import encodes
+from rayhier.corpus.row_checks import encodes
 from rayhier.spec import InputError
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.arrays import Floats
-from rayhier.corpus.check import Entry, RowError, RowSchema, beginning
 from rayhier.corpus.document_file import VECTOR, check_rows, read
 from rayhier.corpus.passages import DocumentLayout
+from rayhier.corpus.row_checks import Entry, RowError, RowSchema, beginning
 from rayhier.dataset.documents import document_texts
 from rayhier.index.change import Batch
 from rayhier.model.encoded import Encoded

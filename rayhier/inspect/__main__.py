@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _show(options: argparse.Namespace) -> None:
-    from rayhier.corpus.check import encodes
+    from rayhier.corpus.row_checks import encodes
     from rayhier.inspect.nodes import Inspection
 
     for name in ("query", "document"):

@@ -5,9 +5,9 @@ from collections.abc import Collection
 
 from rayhier.corpus import questions, sources, tables
 from rayhier.job import rates
-from rayhier.job.estimate import Cost, reranking_seconds, stage_cost
+from rayhier.job.hours import Cost, reranking_seconds, stage_cost
+from rayhier.job.memory import BUSY, RATE, deployments, stage_memory
 from rayhier.job.plan import ASSUMED_DOCUMENTS, STAGES, Plan, Step, beside_rows, size_of
-from rayhier.job.sizes import BUSY, RATE, deployments, stage_memory
 from rayhier.spec import JobSpec
 from rayhier.spec.corpus import FileCorpus, passages_of
 from rayhier.storage.model_folder import weight_files

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from rayhier.job.estimate import Work
-from rayhier.job.sizes import drawn_rows
+from rayhier.job.hours import Work
+from rayhier.job.memory import drawn_rows
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import TrainWorkers, Workers
 from rayhier.spec.corpus import passages_of

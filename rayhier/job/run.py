@@ -8,10 +8,10 @@ from typing import Any
 
 from rayhier import track
 from rayhier.corpus import requirements, sources
-from rayhier.corpus.check import Entry
+from rayhier.corpus.row_checks import Entry
 from rayhier.dataset.documents import document_text, document_texts
 from rayhier.job import rates
-from rayhier.job.estimate import stage_cost, tokens
+from rayhier.job.hours import stage_cost, tokens
 from rayhier.job.outline import NOT_EVALUATED, is_here
 from rayhier.job.plan import HOLDS, STAGES, Plan, Step
 from rayhier.progress import here, say
@@ -274,7 +274,7 @@ def carry_changes(plan: Plan, spec: JobSpec, artifacts: dict[str, str]) -> str |
     if old is None or new is None:
         return None
     from rayhier.index import carry_changes as index_changes
-    from rayhier.search.request.model import Model
+    from rayhier.search.routing.model import Model
 
     model = Model.of_workdir(plan.workdir, current.Current(spec=spec, artifacts=artifacts))
     is_written = first is not None and writer_lease.newest(first.root) and not writer_lease.newest(old.root)

@@ -101,8 +101,8 @@ def _batch(parsed: argparse.Namespace, request: "Request") -> None:
     from rayhier.search.batch.job import Job, plan
     from rayhier.search.batch.query_files import IndexDocuments, QueryFile
     from rayhier.search.index import reading_leaf_map
-    from rayhier.search.request.calibration import calibration_of
     from rayhier.search.request.request import rules_of
+    from rayhier.search.routing.beam import calibration_of
     from rayhier.storage import current
 
     arguments = {"k": parsed.k, "beam": parsed.beam, "mode": parsed.mode, "budget": parsed.budget}
@@ -183,8 +183,8 @@ def published_rules(place: str) -> "Rules":
 
     InputError where no index is published.
     """
-    from rayhier.search.request.calibration import calibration_of
     from rayhier.search.request.request import rules_of
+    from rayhier.search.routing.beam import calibration_of
     from rayhier.storage import current
     from rayhier.storage.leaf_map import LeafMap
 

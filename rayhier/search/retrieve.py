@@ -23,9 +23,9 @@ import pyarrow as pa
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import Needs, Ranking, compact, merge, padded, repeated, take
 from rayhier.model.encoded import Encoded
-from rayhier.search.request.model import Routes
 from rayhier.search.request.request import Request, Rules
 from rayhier.search.rerank import Reranker
+from rayhier.search.routing.model import Routes
 from rayhier.search.segment.level_similarity import FlatQuery, ranked_again
 from rayhier.search.segment.segment import DOC_ID, VECTOR
 from rayhier.search.segment.stored import Listing, Lookup

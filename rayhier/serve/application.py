@@ -9,8 +9,8 @@ import torch
 from rayhier.index.nodes import NodeTable
 from rayhier.index.stats import Stats, recall_advice
 from rayhier.progress import say
-from rayhier.search.request.calibration import calibration_of
 from rayhier.search.request.request import SearchLimits, rules_of
+from rayhier.search.routing.beam import calibration_of
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.audit import Audit
 from rayhier.serve.backend.cross_encoder import PairScores, Reranking
@@ -19,7 +19,7 @@ from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.version import ShardRange, Version, split
 from rayhier.serve.backend.writer import Writer
 from rayhier.serve.errors import without_folders
-from rayhier.serve.http.models import Drift, IndexResponse, RecallServed
+from rayhier.serve.http.bodies import Drift, IndexResponse, RecallServed
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Instruments, Metrics
 from rayhier.spec import InputError

@@ -41,8 +41,7 @@ import httpx2
 from pydantic import ValidationError
 
 from rayhier.serve.errors import ApiError
-from rayhier.serve.http.foreign import EmbeddingsResponse, RerankResponse
-from rayhier.serve.http.models import (
+from rayhier.serve.http.bodies import (
     BatchResponse,
     DocumentResponse,
     ErrorBody,
@@ -58,6 +57,7 @@ from rayhier.serve.http.models import (
     pack,
     unpack,
 )
+from rayhier.serve.http.foreign import EmbeddingsResponse, RerankResponse
 from rayhier.spec.search import Mode
 
 ANSWER_SHOWN = 200

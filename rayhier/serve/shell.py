@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from rayhier.command import run_command
-from rayhier.corpus.check import Entry, RowSchema
 from rayhier.corpus.document_file import Read, check_rows, read
+from rayhier.corpus.row_checks import Entry, RowSchema
 from rayhier.index.arguments import documents_by_id, ids, text_of
 from rayhier.progress import Bar, say
 from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError
-from rayhier.serve.http.models import DocumentBody
+from rayhier.serve.http.bodies import DocumentBody
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Columns, FieldType, Limits
 

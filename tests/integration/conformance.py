@@ -16,7 +16,7 @@ from rayhier.search.request.answer import Answer
 from rayhier.search.snapshot import Snapshot
 from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError
-from rayhier.serve.http.models import AnswerBody, SearchResponse
+from rayhier.serve.http.bodies import AnswerBody, SearchResponse
 
 TOKEN, WRITE_TOKEN = "sesame-1", "poppy-1"
 TRIES = 5

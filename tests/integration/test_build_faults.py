@@ -16,7 +16,7 @@ from rayhier.index.__main__ import main as index
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
 from rayhier.run import main as run
-from rayhier.search.request import model
+from rayhier.search.routing import model
 from rayhier.storage import current, files
 from rayhier.storage.ledger import Ledger
 

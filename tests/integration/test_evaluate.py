@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from rayhier.evaluate.baselines.documents import BaselineDocuments
 from rayhier.evaluate.ray import actors
-from rayhier.evaluate.systems.documents import BaselineDocuments
 from rayhier.spec import InputError
 from rayhier.spec.cluster import Workers
 from rayhier.storage.artifact import Artifact

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rayhier.evaluate.systems.documents import BaselineDocuments
+from rayhier.evaluate.baselines.documents import BaselineDocuments
 from rayhier.index.__main__ import main
 from rayhier.inspect.__main__ import main as inspect
 from rayhier.run import main as run

@@ -18,7 +18,7 @@ from rayhier.serve.app import deploy
 from rayhier.serve.client import Client
 from rayhier.serve.config import ServeConfig
 from rayhier.serve.errors import ApiError
-from rayhier.serve.http.models import WrittenResponse
+from rayhier.serve.http.bodies import WrittenResponse
 from rayhier.storage import current
 from rayhier.storage.leaf_map import LeafMap
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
+from rayhier.evaluate.baselines.bm25 import Bm25
+from rayhier.evaluate.baselines.documents import BaselineDocuments
+from rayhier.evaluate.baselines.hnsw import Hnsw
+from rayhier.evaluate.baselines.scann import ScannTree
 from rayhier.evaluate.significance import RESAMPLES, bootstrap
-from rayhier.evaluate.systems.bm25 import Bm25
-from rayhier.evaluate.systems.documents import BaselineDocuments
-from rayhier.evaluate.systems.hnsw import Hnsw
-from rayhier.evaluate.systems.scann import ScannTree
 from rayhier.search.words.bm25 import Bm25Index
 
 from ..draws import unit

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
-from rayhier.evaluate.systems.documents import BaselineDocuments
-from rayhier.evaluate.systems.ivf import KmeansIvf
+from rayhier.evaluate.baselines.documents import BaselineDocuments
+from rayhier.evaluate.baselines.ivf import KmeansIvf
 
 from ..draws import unit
 

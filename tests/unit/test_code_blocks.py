@@ -16,7 +16,7 @@ from starlette.routing import Match
 
 import rayhier
 from rayhier import __main__ as door
-from rayhier.serve.http import models
+from rayhier.serve.http import bodies
 from rayhier.spec import InputError, JobSpec, load
 from rayhier.spec.filter import parse
 
@@ -199,7 +199,7 @@ def test_bodies_are_those_of_the_server(block):
     """What stands for further entries, `, …`, is left out."""
     body = re.sub(r", …(?=[\]}])", "", block.text)
     fits = []
-    for name, model in vars(models).items():
+    for name, model in vars(bodies).items():
         if name.endswith(("Request", "Response", "Body")) and isinstance(model, type):
             with contextlib.suppress(ValidationError):
                 fits.append(model.model_validate_json(body))

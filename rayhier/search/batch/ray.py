@@ -26,9 +26,9 @@ from rayhier.model.precision import resolve
 from rayhier.ray import check_cpus, get, join
 from rayhier.search.batch.job import Answers, Numbered, answered
 from rayhier.search.batch.query_files import Chunk
-from rayhier.search.request.model import find_routes
 from rayhier.search.request.request import Request
 from rayhier.search.retrieve import Found, Reading, Reply, Scan, Score, Work
+from rayhier.search.routing.model import find_routes
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current

@@ -24,8 +24,8 @@ from starlette.middleware import Middleware
 
 from rayhier.index.nodes import Node, NodeTable
 from rayhier.search.request.answer import Answer, Hit
-from rayhier.search.request.model import Routes
 from rayhier.search.request.request import Queries, Request, Rules
+from rayhier.search.routing.model import Routes
 from rayhier.search.segment.stored import Listing, Lookup, Stored
 from rayhier.search.snapshot import Seen
 from rayhier.serve.application import Application
@@ -35,11 +35,7 @@ from rayhier.serve.backend.engine import Answers, Engine
 from rayhier.serve.backend.follower import Following
 from rayhier.serve.backend.writer import Writers
 from rayhier.serve.errors import RETRY, ApiError, invalid, unanswered
-from rayhier.serve.http.body import json_route, most_values
-from rayhier.serve.http.error_handlers import install
-from rayhier.serve.http.guard import READING_POSTS, ROLLBACK, WITHOUT_SLOT, Guard, authorization, cross_origin
-from rayhier.serve.http.inference import install_models
-from rayhier.serve.http.models import (
+from rayhier.serve.http.bodies import (
     MOST,
     NAME_SHOWN,
     PARTS,
@@ -74,7 +70,11 @@ from rayhier.serve.http.models import (
     Visits,
     WrittenResponse,
 )
+from rayhier.serve.http.error_handlers import install
+from rayhier.serve.http.guard import READING_POSTS, ROLLBACK, WITHOUT_SLOT, Guard, authorization, cross_origin
+from rayhier.serve.http.inference import install_models
 from rayhier.serve.http.page import install_page
+from rayhier.serve.http.receive import json_route, most_values
 from rayhier.serve.threads import begin, run_in_thread
 from rayhier.storage.leaf_map import BUILT
 

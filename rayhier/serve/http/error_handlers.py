@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from rayhier.serve.errors import ApiError, invalid, without_folders
-from rayhier.serve.http.models import NAME_SHOWN
+from rayhier.serve.http.bodies import NAME_SHOWN
 from rayhier.spec import InputError
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator
 
-from rayhier.serve.http.models import Body, Count, Query, RequestBody
+from rayhier.serve.http.bodies import Body, Count, Query, RequestBody
 from rayhier.spec.query import check_text
 
 

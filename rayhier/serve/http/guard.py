@@ -17,10 +17,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.backend.queues import Admission, Shares
 from rayhier.serve.errors import ApiError
-from rayhier.serve.http.body import GoneError, Receiver, peer_of
+from rayhier.serve.http.bodies import NAME_SHOWN
 from rayhier.serve.http.error_handlers import no_path, respond
-from rayhier.serve.http.models import NAME_SHOWN
 from rayhier.serve.http.page import PAGE
+from rayhier.serve.http.receive import GoneError, Receiver, peer_of
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Metrics
 

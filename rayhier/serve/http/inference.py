@@ -13,6 +13,7 @@ from rayhier.search.rerank import by_relevance
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.backend.engine import Engine
 from rayhier.serve.errors import ApiError, invalid
+from rayhier.serve.http.bodies import NAME_SHOWN, IndexResponse, pack
 from rayhier.serve.http.foreign import (
     Embedding,
     EmbeddingsRequest,
@@ -25,7 +26,6 @@ from rayhier.serve.http.foreign import (
     TextBody,
     Usage,
 )
-from rayhier.serve.http.models import NAME_SHOWN, IndexResponse, pack
 
 
 def install_models(app: FastAPI, models: Engine, index: Callable[[], IndexResponse], limits: RequestLimits) -> None:

@@ -5,9 +5,9 @@ import json
 import pyarrow as pa
 import pytest
 
-from rayhier.corpus import check
-from rayhier.corpus.check import Reason
+from rayhier.corpus import row_checks
 from rayhier.corpus.generated import read, write
+from rayhier.corpus.row_checks import Reason
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Limits
 from rayhier.storage import files, schemas
@@ -66,7 +66,7 @@ def table(root, name):
 
 
 def test_every_reason_is_counted_and_listed(make_corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(check, "LONGEST_LINE", 100)
+    monkeypatch.setattr(row_checks, "LONGEST_LINE", 100)
     bad = BAD | {line("x" * 120, "d1"): Reason.LINE_TOO_LONG}
     found = parsed(tmp_path, make_corpus(), line(" a pine? ", "d1"), b"", *bad, line("an oak", "d0"))
     made = write(tmp_path / "made", "pairs.jsonl", found)

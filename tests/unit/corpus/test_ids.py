@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayhier.corpus import ids
-from rayhier.corpus.check import digest
+from rayhier.corpus.row_checks import digest
 
 
 def test_a_digest_that_ends_in_zeros_is_told_apart():

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from rayhier.corpus import lines, sources
-from rayhier.corpus.check import Judgement, Reason, Rejection
+from rayhier.corpus.row_checks import Judgement, Reason, Rejection
 from rayhier.spec.corpus import OwnFiles
 from rayhier.storage.listing import NamedFile
 

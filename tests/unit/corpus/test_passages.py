@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayhier.corpus.check import Entry
 from rayhier.corpus.passages import DocumentLayout, cut, windows
+from rayhier.corpus.row_checks import Entry
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Beir, Passages
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rayhier.corpus import python_docs
-from rayhier.corpus.check import Reason, RowError
+from rayhier.corpus.row_checks import Reason, RowError
 from rayhier.spec.corpus import Limits
 
 LIMITS = Limits()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayhier.corpus.check import Judgement
+from rayhier.corpus.row_checks import Judgement
 from rayhier.corpus.split import assign, cut_dev
 from rayhier.dataset.families import normal
 from rayhier.dataset.holdout import hash_ids

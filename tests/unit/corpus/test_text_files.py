@@ -2,7 +2,7 @@
 
 import pytest
 
-from rayhier.corpus import check
+from rayhier.corpus import row_checks
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Limits, TextFiles
 from rayhier.storage import listing, source
@@ -68,7 +68,7 @@ def test_links_are_rejected_not_followed(tmp_path, stage):
 
 
 def test_a_file_that_is_too_large_is_rejected_before_it_is_read_whole(tmp_path, stage, monkeypatch):
-    monkeypatch.setattr(check, "LONGEST_LINE", 100)
+    monkeypatch.setattr(row_checks, "LONGEST_LINE", 100)
     notes = write(tmp_path / "notes", a_dot_txt="Oak.", b_dot_txt="oak " * 100, c_dot_txt="Ash.")
     made = stage({"type": "text", "path": str(notes)})
     assert made.record.counts["documents"]["rejected"] == {"line too long": 1}

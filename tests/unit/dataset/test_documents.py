@@ -8,7 +8,7 @@ import pytest
 from rayhier.dataset.documents import load_documents
 from rayhier.dataset.holdout import NEIGHBOURS, holdout_rows
 from rayhier.dataset.queries import load_queries
-from rayhier.evaluate.systems.documents import BaselineDocuments
+from rayhier.evaluate.baselines.documents import BaselineDocuments
 from rayhier.storage import columns, schemas
 from rayhier.train.data import neighbours
 from rayhier.train.phases import dev_and_spans

@@ -7,9 +7,9 @@ import pytest
 
 from rayhier.cluster.kmeans import spherical_kmeans
 from rayhier.dataset.queries import Queries
+from rayhier.evaluate.baselines.documents import BaselineDocuments
+from rayhier.evaluate.baselines.ivf import KmeansIvf, list_choices, tuned_lists
 from rayhier.evaluate.curve import beams
-from rayhier.evaluate.systems.documents import BaselineDocuments
-from rayhier.evaluate.systems.ivf import KmeansIvf, list_choices, tuned_lists
 
 M, Q = 8, 60
 

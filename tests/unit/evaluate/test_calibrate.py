@@ -8,8 +8,8 @@ import torch
 from rayhier.evaluate.calibrate import documents_as_queries, exact_best, leaves_of, positions
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search.request.coded_router import SHORTLIST, CodedRouter
-from rayhier.search.request.model import Model
+from rayhier.search.routing.coded_router import SHORTLIST, CodedRouter
+from rayhier.search.routing.model import Model
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, schemas
 from rayhier.storage.leaf_map import LeafMap

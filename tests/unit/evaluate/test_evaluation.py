@@ -5,9 +5,9 @@ import pytest
 
 from rayhier.dataset.queries import load_queries
 from rayhier.evaluate import evaluation as module
+from rayhier.evaluate.baselines.documents import BaselineDocuments
 from rayhier.evaluate.evaluation import baselines, evaluate
-from rayhier.evaluate.systems.documents import BaselineDocuments
-from rayhier.evaluate.systems.index import IndexSearch
+from rayhier.evaluate.index_search import IndexSearch
 from rayhier.evaluate.workers import Holders
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router, route_all

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from rayhier.evaluate import evaluation as module
+from rayhier.evaluate.baselines.bm25 import Bm25
 from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.output import as_markdown
 from rayhier.evaluate.report import Report
-from rayhier.evaluate.systems.bm25 import Bm25
 from rayhier.evaluate.workers import Holders
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded

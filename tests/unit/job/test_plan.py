@@ -11,7 +11,7 @@ import ray
 from rayhier import run
 from rayhier.job import plan as planning
 from rayhier.job import rates
-from rayhier.job.estimate import stage_cost
+from rayhier.job.hours import stage_cost
 from rayhier.job.outline import NOT_EVALUATED, notes, show
 from rayhier.job.plan import fingerprint, make_plan, size_of
 from rayhier.spec import InputError, load

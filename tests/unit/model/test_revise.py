@@ -8,7 +8,7 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.revise import give_up, in_use, resized, split, weight_scale
 from rayhier.model.router import load_router, place_all, route_all, save_router
-from rayhier.search.request.coded_router import CodedRouter
+from rayhier.search.routing.coded_router import CodedRouter
 
 from ...draws import unit
 

@@ -7,8 +7,8 @@ import torch
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter
 from rayhier.model.router import route_all, save_router
-from rayhier.search.request import coded_router
-from rayhier.search.request.coded_router import CodedRouter, codebook_of
+from rayhier.search.routing import coded_router
+from rayhier.search.routing.coded_router import CodedRouter, codebook_of
 from rayhier.search.segment.codebook import Codebook
 
 M, L, Q = 96, 2_000, 50

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rayhier.search.request.calibration import Calibration
 from rayhier.search.request.request import NO_WORDS, Request, Rules, SearchLimits
+from rayhier.search.routing.beam import Calibration
 from rayhier.spec import InputError
 from rayhier.spec.filter import Bound
 from rayhier.spec.query import check_text

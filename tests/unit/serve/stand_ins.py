@@ -12,9 +12,9 @@ import pyarrow as pa
 from rayhier.index.nodes import NodeTable
 from rayhier.model.encoded import Encoded
 from rayhier.search.request.answer import Answer, Hit
-from rayhier.search.request.model import Routes
 from rayhier.search.request.request import Rules
 from rayhier.search.retrieve import RERANKER
+from rayhier.search.routing.model import Routes
 from rayhier.search.segment.stored import Lookup, Stored
 from rayhier.search.snapshot import Seen
 from rayhier.serve.application import check_index
@@ -26,7 +26,7 @@ from rayhier.serve.backend.queues import Admission
 from rayhier.serve.backend.shards import ShardGroup
 from rayhier.serve.errors import LostError
 from rayhier.serve.http.api import api
-from rayhier.serve.http.models import Drift, IndexResponse
+from rayhier.serve.http.bodies import Drift, IndexResponse
 from rayhier.serve.http.tokens import Tokens
 from rayhier.spec.search import SearchSpec
 from rayhier.storage import schemas

@@ -25,7 +25,7 @@ from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.shards import LocalShards
 from rayhier.serve.embedded import Embedded
 from rayhier.serve.errors import LostError
-from rayhier.serve.http.models import pack
+from rayhier.serve.http.bodies import pack
 from rayhier.spec import InputError
 from rayhier.storage import columns, current, files
 from rayhier.storage.change_log import LOG, Change, ChangeLog

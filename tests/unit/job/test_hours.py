@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rayhier.job import estimate, rates
+from rayhier.job import hours, rates
 from rayhier.job import run as running
-from rayhier.job.estimate import FLOPS, RATES, START, Work, stage_cost
+from rayhier.job.hours import FLOPS, RATES, START, Work, stage_cost
+from rayhier.job.memory import stage_memory
 from rayhier.job.plan import make_plan
-from rayhier.job.sizes import stage_memory
 from rayhier.spec import JobSpec, load
 from rayhier.storage import model_folder
 from rayhier.storage.attempt import Attempt, Output
@@ -156,7 +156,7 @@ def test_pairs_are_read_at_the_rate_of_their_tokens(spec: Callable[..., JobSpec]
     plain, trained = spec(*lines), spec(*lines, "cross_encoder.train={epochs: 3}")
     pair = 2 * 10_640_000 * 128 / 150e9
     assert seconds("scores", plain, work) == pytest.approx(2 * 5_183 * pair, rel=0.01)
-    assert estimate.reranking_seconds(plain, work) == pytest.approx(100 * pair)
+    assert hours.reranking_seconds(plain, work) == pytest.approx(100 * pair)
     cores = plain.cluster.evaluate.workers * plain.cluster.evaluate.cpus
     assert seconds("evaluate", plain, work) == pytest.approx(339 * 100 * pair / cores)
     groups = work.pairs - 50

@@ -5,8 +5,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayhier.corpus import check, lines, rows
-from rayhier.corpus.check import Judgement, Reason, Rejection, RowSchema
+from rayhier.corpus import lines, reader, row_checks
+from rayhier.corpus.row_checks import Judgement, Reason, Rejection, RowSchema
 from rayhier.spec.corpus import Columns, Limits
 
 SCHEMA = RowSchema(Limits(), Columns(), {})
@@ -16,12 +16,12 @@ VALID = st.builds(
 
 
 def entries(raw):
-    parsed = rows.checked(lines.rows(raw), lambda line: SCHEMA.document(check.json_row(line)))
-    return rows.collect(rows.distinct(parsed, set()))
+    parsed = reader.checked(lines.rows(raw), lambda line: SCHEMA.document(row_checks.json_row(line)))
+    return reader.collect(reader.distinct(parsed, set()))
 
 
 def judgements(raw, queries=("q",), documents=("d", "e")):
-    return rows.collect(rows.known(iter(raw), queries, documents, set()))
+    return reader.collect(reader.known(iter(raw), queries, documents, set()))
 
 
 def refused(parsed):

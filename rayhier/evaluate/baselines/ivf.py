@@ -13,8 +13,8 @@ from rayhier.cluster.library import faiss
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import Ranking, whole_scan
+from rayhier.evaluate.baselines.documents import BaselineDocuments
 from rayhier.evaluate.curve import System, beams, measure_curve, reach
-from rayhier.evaluate.systems.documents import BaselineDocuments
 from rayhier.model.spill import CANDIDATES, second_leaves
 from rayhier.search.segment import codecs
 from rayhier.search.segment.exact import best_results

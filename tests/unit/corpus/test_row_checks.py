@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from rayhier.corpus import check, lines
-from rayhier.corpus.check import Entry, Judgement, Reason, RowError, RowSchema
+from rayhier.corpus import lines, row_checks
+from rayhier.corpus.row_checks import Entry, Judgement, Reason, RowError, RowSchema
 from rayhier.spec.corpus import Columns, Limits
 
 SCHEMA = RowSchema(Limits(title=5, text=10, id=4), Columns(id="_id"), {})
@@ -48,7 +48,7 @@ def outcome(parse, *arguments):
     ],
 )
 def test_document(line, expected):
-    assert outcome(SCHEMA.document, check.json_row(json.dumps(line).encode())) == expected
+    assert outcome(SCHEMA.document, row_checks.json_row(json.dumps(line).encode())) == expected
 
 
 @pytest.mark.parametrize(
@@ -96,16 +96,16 @@ def test_a_declared_field(kind, value, expected):
     ],
 )
 def test_a_line_that_is_no_row(line, reason):
-    assert outcome(check.json_row, line) == reason
+    assert outcome(row_checks.json_row, line) == reason
 
 
 def test_a_byte_order_mark_is_no_part_of_the_row():
-    assert check.json_row(b'\xef\xbb\xbf{"_id": "1"}\r\n') == {"_id": "1"}
+    assert row_checks.json_row(b'\xef\xbb\xbf{"_id": "1"}\r\n') == {"_id": "1"}
 
 
 def test_a_line_longer_than_the_reader_allows(monkeypatch):
-    monkeypatch.setattr(check, "LONGEST_LINE", 10)
-    assert outcome(check.json_row, b'{"_id": "1", "text": "x"}') == Reason.LINE_TOO_LONG
+    monkeypatch.setattr(row_checks, "LONGEST_LINE", 10)
+    assert outcome(row_checks.json_row, b'{"_id": "1", "text": "x"}') == Reason.LINE_TOO_LONG
 
 
 def test_a_query_needs_a_text():
@@ -146,13 +146,13 @@ def test_judgement(line, expected):
     ],
 )
 def test_judgement_of_a_typed_row(row, expected):
-    assert outcome(check.judgement_row, dict(zip(check.HEADER, row, strict=True))) == expected
+    assert outcome(row_checks.judgement_row, dict(zip(row_checks.HEADER, row, strict=True))) == expected
 
 
 def test_counts_that_do_not_add_up_are_an_error():
-    assert check.count(3, 1, {"b": 1, "a": 1})["rejected"] == {"a": 1, "b": 1}
+    assert row_checks.count(3, 1, {"b": 1, "a": 1})["rejected"] == {"a": 1, "b": 1}
     with pytest.raises(RuntimeError, match="1 accepted"):
-        check.count(3, 1, {"a": 1})
+        row_checks.count(3, 1, {"a": 1})
 
 
 BEGINNINGS = {
@@ -171,7 +171,7 @@ BEGINNINGS = {
 
 @pytest.mark.parametrize(("value", "expected"), BEGINNINGS.values(), ids=BEGINNINGS)
 def test_how_a_rejected_row_begins(value, expected):
-    shown = check.beginning(value)
+    shown = row_checks.beginning(value)
     assert shown == expected
     assert shown.isprintable()
     assert len(shown.encode()) <= 4 * 81

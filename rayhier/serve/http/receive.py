@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.backend.queues import Shares
 from rayhier.serve.errors import ApiError, invalid
-from rayhier.serve.http.models import NAME_SHOWN
+from rayhier.serve.http.bodies import NAME_SHOWN
 from rayhier.serve.threads import run_in
 
 CHUNKS = 1_000

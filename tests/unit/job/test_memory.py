@@ -8,13 +8,13 @@ from typing import get_args
 
 import pytest
 
+from rayhier.job.memory import COUNTED, PROCESS, SCANNED, SCANNING, SCANNING_PROCESS, Deployment, deployments, held
 from rayhier.job.plan import make_plan
-from rayhier.job.sizes import COUNTED, PROCESS, SCANNED, SCANNING, SCANNING_PROCESS, Deployment, deployments, held
 from rayhier.spec import JobSpec, load
 from rayhier.spec.index_size import CODED, ROW, SECOND
 from rayhier.spec.search import Codec
 
-from .test_estimate import SCIFACT
+from .test_hours import SCIFACT
 
 MILLIONS = replace(SCIFACT, documents=10_000_000)
 WEIGHTS, READER = 90e6, 120e6

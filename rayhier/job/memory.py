@@ -7,7 +7,7 @@ as they came, and a replica had one core. They tell one replica from ten, not tw
 import math
 from dataclasses import dataclass, replace
 
-from rayhier.job.estimate import FLOPS, Work, reranking_seconds, tokens
+from rayhier.job.hours import FLOPS, Work, reranking_seconds, tokens
 from rayhier.spec import JobSpec
 from rayhier.spec.search import LOSSLESS
 from rayhier.spec.train import RetreeverTraining

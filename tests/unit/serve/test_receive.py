@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from rayhier.serve.args import RequestLimits, WriteLimits
 from rayhier.serve.errors import ApiError
-from rayhier.serve.http import body as reader
 from rayhier.serve.http import error_handlers
-from rayhier.serve.http.body import DEEPEST, Receiver, parse
+from rayhier.serve.http import receive as reader
+from rayhier.serve.http.receive import DEEPEST, Receiver, parse
 
 from .sockets import SCOPE, chunks
 from .stand_ins import Canned, CannedWriter, app_of, error, refuses

@@ -14,9 +14,9 @@ from rayhier.evaluate.alone import seconds_of, timed_rows
 from rayhier.evaluate.curve import System, beams
 from rayhier.evaluate.workers import HeldObjects
 from rayhier.model.encoded import Encoded
-from rayhier.search.request.calibration import Calibration
-from rayhier.search.request.model import Model, find_routes
 from rayhier.search.retrieve import Scan
+from rayhier.search.routing.beam import Calibration
+from rayhier.search.routing.model import Model, find_routes
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import JobSpec
 from rayhier.storage.artifact import Artifact

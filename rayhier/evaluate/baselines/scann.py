@@ -6,7 +6,7 @@ import numpy as np
 
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import Ranking, once, whole_scan
-from rayhier.evaluate.systems.documents import BaselineDocuments
+from rayhier.evaluate.baselines.documents import BaselineDocuments
 
 WIDTH = 1024
 CELLS = 20_000_000

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from rayhier.corpus.check import Entry, Judgement, ParsedRows, Reason, Rejection, RowError, beginning, digest
+from rayhier.corpus.row_checks import Entry, Judgement, ParsedRows, Reason, Rejection, RowError, beginning, digest
 
 Raw = TypeVar("Raw")
 T = TypeVar("T")

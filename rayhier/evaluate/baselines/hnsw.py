@@ -8,7 +8,7 @@ import numpy as np
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
 from rayhier.dataset.ranking import Ranking, whole_scan
-from rayhier.evaluate.systems.documents import BaselineDocuments
+from rayhier.evaluate.baselines.documents import BaselineDocuments
 from rayhier.search.segment.exact import best_results
 
 LINKS = 32

@@ -1,0 +1,1 @@
+"""Which leaves a query visits: the model that routes it, and the beam."""
