@@ -17,12 +17,6 @@ Choice = Callable[[pa.ChunkedArray], pa.Array]
 
 
 @dataclass(frozen=True)
-class Copies:
-    result_N: Ints
-    """Number [n] of the result that each row belongs to. A search returns a result once, by its best row."""
-
-
-@dataclass(frozen=True)
 class Documents:
     ids: list[str]
     vector_NM: Floats
@@ -34,11 +28,9 @@ class Documents:
         return self.ids if self.parents is None else self.parents
 
     @property
-    def copies(self) -> Copies | None:
-        """Groups of rows that belong to one result. None if each row is a result by itself."""
-        if self.parents is None:
-            return None
-        return Copies(np.unique(self.parents, return_inverse=True)[1].astype(np.int64))
+    def result_N(self) -> Ints | None:  # noqa: N802  an array's name ends in its shape
+        """Number [n] of the result that each row belongs to. None if each row is a result by itself."""
+        return None if self.parents is None else np.unique(self.parents, return_inverse=True)[1].astype(np.int64)
 
 
 def language(corpus: Artifact) -> Language:

@@ -84,7 +84,7 @@ def load_examples(
     if spec.routes:
         return document_pairs(documents)
     none_P2 = np.empty((0, 2), dtype=np.int64)
-    return Examples(documents.vector_NM, documents.vector_NM, none_P2, same=True, copies=documents.copies)
+    return Examples(documents.vector_NM, documents.vector_NM, none_P2, same=True, result_N=documents.result_N)
 
 
 def judged_pairs(queries: Queries, documents: Documents) -> Examples:
@@ -107,7 +107,7 @@ def judged_pairs(queries: Queries, documents: Documents) -> Examples:
             spared += [(number, row) for row in answer_rows]
     pair_P2, spared_S2 = (np.array(entries, dtype=np.int64).reshape(-1, 2) for entries in (pairs, spared))
     return Examples(
-        queries.vector_QM, documents.vector_NM, pair_P2, queries.texts, spared_S2=spared_S2, copies=documents.copies
+        queries.vector_QM, documents.vector_NM, pair_P2, queries.texts, spared_S2=spared_S2, result_N=documents.result_N
     )
 
 
@@ -119,11 +119,11 @@ def document_pairs(documents: Documents) -> Examples:
     training_N = np.setdiff1d(np.arange(len(documents.ids)), holdout_rows(documents.ids))
     if len(training_N) < 2:
         training_N = np.arange(len(documents.ids))
-    result_N = None if documents.copies is None else documents.copies.result_N[training_N]
+    result_N = None if documents.result_N is None else documents.result_N[training_N]
     near = others(documents.vector_NM[training_N], result_N, np.arange(len(training_N)), POSITIVES)
     pairs = np.stack([np.repeat(training_N, POSITIVES), training_N[near.reshape(-1)]], axis=1)
     return Examples(
-        documents.vector_NM, documents.vector_NM, pairs[near.reshape(-1) >= 0], same=True, copies=documents.copies
+        documents.vector_NM, documents.vector_NM, pairs[near.reshape(-1) >= 0], same=True, result_N=documents.result_N
     )
 
 

@@ -16,7 +16,6 @@ from torch.nn import functional as F
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.cluster.kmeans import hierarchical_kmeans, leaf_means, nearest, spherical_kmeans
 from rayhier.dataset.balance import balance
-from rayhier.dataset.documents import Copies
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
 from rayhier.model.ehi import WARM_SCALE, Batch, EhiRouter, Losses, ehi_losses
@@ -51,7 +50,8 @@ class TrainedIndex:
     dev_QM: Floats
     leaf_N: Ints
     """Leaf [n] of each document."""
-    copies: Copies | None = None
+    result_N: Ints | None = None
+    """Number [n] of the result that each document belongs to. None if each is a result by itself."""
 
     def leaves(self, vector_QM: Floats, beam: int) -> Ints:
         return route_all(self.router, Encoded.of(vector_QM), beam)[0].numpy()
@@ -69,7 +69,7 @@ class TrainedIndex:
             score_QT, row_QT = scan(rows, vector_QM, leaves_QB, count).arrays
             return score_QT, np.where(row_QT < 0, -1, order_N[row_QT])
 
-        return best_results(fetch, None if self.copies is None else self.copies.result_N, len(order_N), k)
+        return best_results(fetch, self.result_N, len(order_N), k)
 
     @cached_property
     def _listed(self) -> tuple[ListedRows, Ints]:
@@ -128,7 +128,7 @@ class Joint(Phase):
         if self._snapshot is None or self._snapshot[0] != self.learner.version:
             document_NM, dev_QM = self.pairs.side("document"), self.pairs.side("dev")
             leaves = route_all(self.router, Encoded.of(document_NM), 1)[0][:, 0].numpy()
-            index = TrainedIndex(self.router, document_NM, dev_QM, leaves, self.examples.copies)
+            index = TrainedIndex(self.router, document_NM, dev_QM, leaves, self.examples.result_N)
             self._snapshot = self.learner.version, index
         return self._snapshot[1]
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rayhier.arrays import Floats, Ints
-from rayhier.dataset.documents import Copies
 
 ROUNDED = 16_384
 """Number of vectors that are rounded at a time, to limit memory."""
@@ -24,8 +23,8 @@ class Examples:
     """True if the queries are the documents, row by row; then no document is a negative of itself."""
     spared_S2: Ints | None = None
     """Further pairs (query row, document row) that are not negatives: other passages of a query's answer."""
-    copies: Copies | None = None
-    """Numbers that say which rows are passages of the same document. None where every row is a document."""
+    result_N: Ints | None = None
+    """Numbers [n] that say which rows are passages of the same document. None where every row is a document."""
     judged: int | None = None
 
     def answers(self, results: Sequence[str]) -> set[str]:
@@ -101,9 +100,9 @@ def ranges(begin: Ints, end: Ints) -> Ints:
     return np.asarray(np.arange(size.sum()) + np.repeat(begin - np.cumsum(size) + size, size))
 
 
-def of_same_documents(row_R: Ints, documents: int, copies: Copies | None) -> tuple[Ints, Ints]:
+def of_same_documents(row_R: Ints, documents: int, result_N: Ints | None) -> tuple[Ints, Ints]:
     """Pair each row with all rows of its document, itself too: positions in `row_R`, and rows."""
-    result_N = np.arange(documents) if copies is None else copies.result_N
+    result_N = np.arange(documents) if result_N is None else result_N
     order_N = np.argsort(result_N, kind="stable")
     begin, end = (np.searchsorted(result_N[order_N], result_N[row_R], side) for side in ("left", "right"))
     return np.repeat(np.arange(len(row_R)), end - begin), order_N[ranges(begin, end)]

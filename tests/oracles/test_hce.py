@@ -6,7 +6,6 @@ import pytest
 import torch
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-from rayhier.dataset.documents import Copies
 from rayhier.dataset.spans import Spans
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.train import ContrastTraining, HceTraining
@@ -133,10 +132,10 @@ class Plain:
         torch.nn.init.normal_(head.weight, std=0.3, generator=torch.Generator().manual_seed(0))
         tower = HeadTower(head, {**self.base, "dev": self.base["query"][:1]}, torch.device("cpu"))
         queries, documents = self.base["query"], self.base["document"]
-        copies, none_P2 = Copies(self.result_N), np.empty((0, 2), dtype=np.int64)
-        examples = Examples(queries, documents, self.pair_P2, copies=copies)
+        result_N, none_P2 = self.result_N, np.empty((0, 2), dtype=np.int64)
+        examples = Examples(queries, documents, self.pair_P2, result_N=result_N)
         if not judged:
-            examples = Examples(documents, documents, none_P2, same=True, copies=copies)
+            examples = Examples(documents, documents, none_P2, same=True, result_N=result_N)
         spans = Spans(self.base["pseudo"], self.pseudo_P, pa.chunked_array([[""] * 120]))
         begin = begun(tower, examples, spec, StoredPairs(spans) if pseudo else None)
         with torch.no_grad():

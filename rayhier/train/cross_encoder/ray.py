@@ -117,8 +117,8 @@ def _dev(corpus: Artifact, vectors: Artifact) -> DevReranking | None:
     queries = queries.some(np.isin(queries.ids, held_queries(queries.ids, QUERIES)))
     documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
     texts = load_texts(corpus, documents.ids)
-    copies, zero_Q = documents.copies, np.zeros(len(queries), np.int64)
-    best = exact_rows(queries.vector_QM, documents.vector_NM, None if copies is None else copies.result_N, DEPTH)
+    zero_Q = np.zeros(len(queries), np.int64)
+    best = exact_rows(queries.vector_QM, documents.vector_NM, documents.result_N, DEPTH)
     base = Ranking(*best, pa.table({ID: pa.array(documents.results, pa.string())}), zero_Q, zero_Q, zero_Q)
     return DevReranking(queries, base, lambda row_U: texts.take(pa.array(row_U)).to_pylist())
 

@@ -201,7 +201,7 @@ class Hce(EncoderPhase):
         self.spec, self.pseudo, self.judged = spec, pseudo, len(examples.pair_P2) > 0
         units = len(examples.pair_P2) if self.judged or pseudo is None else len(pseudo.rows)
         super().__init__(tower, examples, spec, spec.passes(units), seed, measure, learner)
-        self.own = own_answers(n, examples.copies)
+        self.own = own_answers(n, examples.result_N)
         self.training_tree = TrainingTree(learner, self.hierarchy, counts, n)
 
     @property

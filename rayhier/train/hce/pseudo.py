@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Ints
-from rayhier.dataset.documents import Copies
 from rayhier.dataset.spans import Spans
 from rayhier.embed.spans import SpanDrawer
 from rayhier.spec.train import PseudoQueries
@@ -62,9 +61,9 @@ def pick(count_X: Ints, generator: np.random.Generator) -> Ints:
     return np.asarray((generator.random(len(count_X)) * count_X).astype(np.int64))
 
 
-def own_answers(documents: int, copies: Copies | None) -> KnownPositives:
+def own_answers(documents: int, result_N: Ints | None) -> KnownPositives:
     """Index each document, with all its passages, as the answers of its pseudo-queries."""
-    query_P, row_P = of_same_documents(np.arange(documents), documents, copies)
+    query_P, row_P = of_same_documents(np.arange(documents), documents, result_N)
     return KnownPositives(np.unique(query_P * documents + row_P), documents, np.arange(documents))
 
 

@@ -130,7 +130,7 @@ def asking(examples: Examples, document_NM: Floats, share: float, seed: int, hel
     row_R = np.sort(drawn_N[~np.isin(drawn_N, held_N)][:count])
     if n <= POSITIVES or not len(row_R):
         return none_R, none_R
-    result_N = None if examples.copies is None else examples.copies.result_N
+    result_N = examples.result_N
     near_R3 = others(document_NM, result_N, row_R, POSITIVES)
     answer_R = near_R3[np.arange(len(row_R)), draws.integers(POSITIVES, size=len(row_R))]
     return row_R[answer_R >= 0], answer_R[answer_R >= 0]
@@ -139,7 +139,7 @@ def asking(examples: Examples, document_NM: Floats, share: float, seed: int, hel
 def with_asked(examples: Examples, row_R: Ints, answer_R: Ints) -> Examples:
     """Add pairs of documents as queries and as answers (rows [r]). No passage of a query is its negative."""
     pair_P2 = np.stack([np.arange(len(row_R)), answer_R], axis=1)
-    spared_S2 = np.stack(of_same_documents(row_R, len(examples.document_NM), examples.copies), axis=1)
+    spared_S2 = np.stack(of_same_documents(row_R, len(examples.document_NM), examples.result_N), axis=1)
     more = Examples(examples.document_NM[row_R], examples.document_NM, pair_P2, spared_S2=spared_S2)
     return joined(replace(examples, query_texts=()), more)
 

@@ -133,7 +133,7 @@ def test_passages_in_another_order_than_their_vectors_are_refused(published, tmp
 def test_documents_know_what_they_are_results_for(published):
     documents = load_documents(published["corpus"], published["vectors"])
     assert (documents.ids, documents.results) == (IDS, PARENT)
-    assert documents.copies.result_N.tolist() == [row // EACH for row in range(N)]
+    assert documents.result_N.tolist() == [row // EACH for row in range(N)]
     ids, parents = pa.array(documents.ids), pa.array(documents.results)
     held = Holdout.of(ids, parents, documents.vector_NM, 5)
     assert held.results == [name.partition("#")[0] for name in held.ids]

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from rayhier.dataset.documents import Copies
 from rayhier.dataset.queries import Queries
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
@@ -71,7 +70,7 @@ def test_passages_count_as_the_documents_they_are_of(queries):
     now = snapshot(40, queries.vector_QM)
     leaf = route_all(now.router, Encoded.of(now.document_NM), 1)[0][:, 0].numpy()
     rows = np.tile(np.arange(N), 2)
-    halves = TrainedIndex(now.router, now.document_NM[rows], now.dev_QM, leaf[rows], Copies(rows))
+    halves = TrainedIndex(now.router, now.document_NM[rows], now.dev_QM, leaf[rows], rows)
     whole = DevMeasure(queries, IDS)(now)
     found = DevMeasure(queries, [IDS[row] for row in rows])(halves)
     assert found.values == pytest.approx(whole.values, abs=1e-6)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from rayhier.dataset.documents import Copies
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import EhiTraining
@@ -131,7 +130,7 @@ def test_encoding_in_stretches_is_encoding(problem, monkeypatch):
 def test_passages_of_one_document_are_one_result_of_a_snapshot(problem):
     trainer = build(problem)
     n = len(trainer.examples.document_NM)
-    trainer.phase.examples = replace(trainer.examples, copies=Copies(np.arange(n) // 2))
+    trainer.phase.examples = replace(trainer.examples, result_N=np.arange(n) // 2)
     now = trainer.snapshot()
     _, rows = now.scan(now.dev_QM, now.leaves(now.dev_QM, now.router.n_leaves), 10)
     assert all(len(set((found // 2).tolist())) == 10 for found in rows)

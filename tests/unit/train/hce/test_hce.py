@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from rayhier.cluster.document_tree import grow
-from rayhier.dataset.documents import Copies
 from rayhier.dataset.spans import Spans
 from rayhier.embed.encode import TextEncoder
 from rayhier.embed.spans import SpanDrawer
@@ -138,7 +137,7 @@ def test_nodes_are_leaves_visited_by_nearness(problem, monkeypatch):
 
 
 def test_passages_of_one_document_answer_for_each_other():
-    known = own_answers(5, Copies(np.array([0, 1, 0, 2, 0])))
+    known = own_answers(5, np.array([0, 1, 0, 2, 0]))
     found = {(query, row) for query in range(5) for row in range(5) if known(np.array([query]), np.array([row]))[0]}
     assert found == {(q, d) for q in (0, 2, 4) for d in (0, 2, 4)} | {(1, 1), (3, 3)}
     plain = own_answers(3, None)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from rayhier.dataset.documents import Copies
 from rayhier.train.examples import Examples
 from rayhier.train.retreever.grow import asking, reading, with_asked
 
@@ -21,7 +20,7 @@ def examples() -> Examples:
     document_NM = (centre_NM + 0.01 * draws.normal(size=(N, 8))).astype(np.float32)
     document_NM /= np.linalg.norm(document_NM, axis=1, keepdims=True)
     pair_P2 = np.stack([np.arange(20), 3 * np.arange(20)], axis=1)
-    return Examples(document_NM[pair_P2[:, 1]], document_NM, pair_P2, copies=Copies(RESULTS))
+    return Examples(document_NM[pair_P2[:, 1]], document_NM, pair_P2, result_N=RESULTS)
 
 
 def test_no_passage_asks_for_a_passage_of_its_own_document(examples: Examples) -> None:
