@@ -15,7 +15,7 @@ from rayhier.model.encoder import ResidualHead, save_encoder
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.serve.http.tokens import Tokens
 from rayhier.spec import JobSpec
-from rayhier.storage import current, schemas
+from rayhier.storage import current, pins, schemas
 
 from ...toys import publish
 from .server import Server
@@ -95,8 +95,8 @@ def published(tmp_path_factory, tiny_model):
 
 @pytest.fixture
 def work(published, tmp_path):
-    """A copy that a test may change."""
-    return Path(shutil.copytree(published, tmp_path / "work"))
+    """A copy that a test may change, without the pins of servers that have the first one open."""
+    return Path(shutil.copytree(published, tmp_path / "work", ignore=shutil.ignore_patterns(pins.PINS)))
 
 
 @pytest.fixture
