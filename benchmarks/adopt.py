@@ -40,7 +40,7 @@ from rayhier.spec.train import ContrastTraining
 from rayhier.train.adopt import Searches, at_best, by_folds, needs_folds, weights
 from rayhier.train.contrast import Contrast, EncoderPhase
 from rayhier.train.data import judged_pairs
-from rayhier.train.dev import ExactMeasure
+from rayhier.train.dev_measures import ExactMeasure
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.pseudo import pseudo_pairs

@@ -25,7 +25,7 @@ from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
 from rayhier.storage.artifact import Artifact, Kind
 from rayhier.train.contrast import Contrast, EncoderPhase
 from rayhier.train.data import load_examples
-from rayhier.train.dev import ExactMeasure
+from rayhier.train.dev_measures import ExactMeasure
 from rayhier.train.ehi import DevMeasure, Joint
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce

@@ -28,7 +28,7 @@ from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import load_router, route_all, save_router
 from rayhier.progress import say
 from rayhier.ray import join
-from rayhier.search.request.answer import Answer, answers
+from rayhier.search.request.hits import Answer, answers
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec import JobSpec
 from rayhier.storage import files

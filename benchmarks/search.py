@@ -26,7 +26,7 @@ from rayhier.arrays import Floats, Values
 from rayhier.dataset.queries import load_split
 from rayhier.progress import say
 from rayhier.search.index import open_leaf_map
-from rayhier.search.routing.model import Model
+from rayhier.search.routing.routes import Model
 from rayhier.storage import columns, current
 from rayhier.storage.paths import locate
 

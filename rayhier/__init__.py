@@ -15,7 +15,7 @@ PLACES = {
     "open": ("rayhier.python", "open_index"),
     "Index": ("rayhier.python", "Index"),
     "Results": ("rayhier.python", "Results"),
-    "Hit": ("rayhier.search.request.answer", "Hit"),
+    "Hit": ("rayhier.search.request.hits", "Hit"),
     "Client": ("rayhier.serve.client", "Client"),
     "AsyncClient": ("rayhier.serve.client", "AsyncClient"),
     "ApiError": ("rayhier.serve.errors", "ApiError"),

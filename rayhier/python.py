@@ -22,7 +22,7 @@ from rayhier.index import change
 from rayhier.index.add_file import add_file
 from rayhier.index.pack import packed
 from rayhier.search.index import index_root
-from rayhier.search.request.answer import Answer, Hit
+from rayhier.search.request.hits import Answer, Hit
 from rayhier.search.request.request import NO_CROSS_ENCODER
 from rayhier.search.rerank import by_relevance
 from rayhier.search.segment.memory import give_back

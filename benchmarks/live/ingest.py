@@ -34,7 +34,7 @@ from rayhier.dataset.documents import document_texts
 from rayhier.dataset.queries import load_queries
 from rayhier.index.vacuum import vacuum
 from rayhier.search.index import open_leaf_map
-from rayhier.search.routing.model import Model
+from rayhier.search.routing.routes import Model
 from rayhier.serve.client import AsyncClient, Client
 from rayhier.spec import InputError
 from rayhier.storage import columns, current

@@ -30,7 +30,7 @@ from benchmarks.live.ingest import copied, serving
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.queries import Queries, load_queries
 from rayhier.search.index import open_leaf_map
-from rayhier.search.routing.model import Model
+from rayhier.search.routing.routes import Model
 from rayhier.search.snapshot import Snapshot
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.version import Version

@@ -34,7 +34,7 @@ from benchmarks.serve.goals import ASKED, PATH, K, Results, paired, same
 from benchmarks.serve.load import TOKEN, Check, Load, a_second, at_a_time
 from benchmarks.tables import Goal
 from rayhier.arrays import Floats
-from rayhier.search.request.answer import Answer
+from rayhier.search.request.hits import Answer
 from rayhier.search.snapshot import Snapshot
 from rayhier.serve.client import Client
 from rayhier.serve.config import HA_PROXY

@@ -24,8 +24,8 @@ from rayhier.model.router import FLOATS_AT_ONCE
 from rayhier.progress import Bar
 from rayhier.scores.scorer import open_scorer
 from rayhier.search.rerank import RerankWeight
-from rayhier.search.routing.beam import Calibration
-from rayhier.search.routing.model import Model
+from rayhier.search.routing.chosen_beam import Calibration
+from rayhier.search.routing.routes import Model
 from rayhier.search.segment.exact import exact_rows
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.segment import VECTOR

@@ -30,8 +30,8 @@ from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
 from rayhier.progress import Bar, say
 from rayhier.search.rerank import RerankWeight
-from rayhier.search.routing.beam import Calibration, ChosenBeam
-from rayhier.search.routing.model import Model
+from rayhier.search.routing.chosen_beam import Calibration, ChosenBeam
+from rayhier.search.routing.routes import Model
 from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import files

@@ -15,8 +15,8 @@ from rayhier.evaluate.curve import System, beams
 from rayhier.evaluate.workers import HeldObjects
 from rayhier.model.encoded import Encoded
 from rayhier.search.retrieve import Scan
-from rayhier.search.routing.beam import Calibration
-from rayhier.search.routing.model import Model, find_routes
+from rayhier.search.routing.chosen_beam import Calibration
+from rayhier.search.routing.routes import Model, find_routes
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import JobSpec
 from rayhier.storage.artifact import Artifact

@@ -13,7 +13,7 @@ from rayhier.evaluate.evaluation import Evaluation, SeedResult
 from rayhier.evaluate.significance import Difference, QueryGroup, differences, groups
 from rayhier.model.adoption import Adoption
 from rayhier.search.rerank import RerankWeight
-from rayhier.search.routing.beam import ChosenBeam
+from rayhier.search.routing.chosen_beam import ChosenBeam
 from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import as_json

@@ -155,7 +155,7 @@ def _fold(now: "Current", opened: "LeafMap", workdir: Location) -> list[str]:
 def _folded(now: "Current", opened: "LeafMap", workdir: Location) -> "LeafMap | None":
     from rayhier.index import change
     from rayhier.index.assign import Assigner
-    from rayhier.search.routing.model import Model
+    from rayhier.search.routing.routes import Model
     from rayhier.storage.change_log import ChangeLog
     from rayhier.storage.writer_lease import refuse_while_written
 
@@ -170,7 +170,7 @@ def _folded(now: "Current", opened: "LeafMap", workdir: Location) -> "LeafMap | 
 
 def _maintain(now: "Current", opened: "LeafMap", workdir: Location) -> list[str]:
     from rayhier.index.maintain import maintain
-    from rayhier.search.routing.model import Model
+    from rayhier.search.routing.routes import Model
 
     folded = _folded(now, opened, workdir)
     newest, lines = folded or opened, [] if folded is None else _changed(opened.manifest, folded.manifest)

@@ -7,7 +7,7 @@ from rayhier.index.assign import Assigner
 from rayhier.index.incoming import batches
 from rayhier.index.pack import packed
 from rayhier.search.index import open_leaf_map
-from rayhier.search.routing.model import Model
+from rayhier.search.routing.routes import Model
 from rayhier.storage import current
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import Location

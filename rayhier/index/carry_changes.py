@@ -17,7 +17,7 @@ from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.index.change import Batch
 from rayhier.index.incoming import BATCH
-from rayhier.search.routing.model import Model
+from rayhier.search.routing.routes import Model
 from rayhier.storage import files, leaf_map
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.change_log import Change, ChangeLog

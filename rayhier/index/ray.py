@@ -25,7 +25,7 @@ from rayhier.model.precision import best_device
 from rayhier.model.router import load_router
 from rayhier.progress import Bar, say
 from rayhier.ray import stream
-from rayhier.search.routing.model import Model
+from rayhier.search.routing.routes import Model
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import Workers
 from rayhier.spec.index import LEAF_FACTOR

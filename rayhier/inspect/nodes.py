@@ -19,7 +19,7 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import place_all, route_all
 from rayhier.search.index import reading_leaf_map
-from rayhier.search.routing.model import Model
+from rayhier.search.routing.routes import Model
 from rayhier.search.segment.flat_scan import nodes_of
 from rayhier.spec import InputError
 from rayhier.storage import columns, current, files, schemas

@@ -33,7 +33,7 @@ from rayhier.storage.source import Source
 
 @dataclass(frozen=True)
 class Stage:
-    """Declaration of a stage of a run. Its inputs are in `_Steps`, its code in run.py, its hours in estimate.py."""
+    """Declaration of a stage of a run. Its inputs are in `_Steps`, its code in run.py, its hours in hours.py."""
 
     kind: Kind
     """Kind of the artifact that the stage makes."""

@@ -274,7 +274,7 @@ def carry_changes(plan: Plan, spec: JobSpec, artifacts: dict[str, str]) -> str |
     if old is None or new is None:
         return None
     from rayhier.index import carry_changes as index_changes
-    from rayhier.search.routing.model import Model
+    from rayhier.search.routing.routes import Model
 
     model = Model.of_workdir(plan.workdir, current.Current(spec=spec, artifacts=artifacts))
     is_written = first is not None and writer_lease.newest(first.root) and not writer_lease.newest(old.root)

@@ -18,7 +18,7 @@ from rayhier.storage.paths import locate
 
 if TYPE_CHECKING:
     from rayhier.search.batch.job import Answers, Job
-    from rayhier.search.request.answer import Answer
+    from rayhier.search.request.hits import Answer
     from rayhier.search.request.request import Request, Rules
     from rayhier.search.snapshot import Snapshot
     from rayhier.storage.current import Current
@@ -102,7 +102,7 @@ def _batch(parsed: argparse.Namespace, request: "Request") -> None:
     from rayhier.search.batch.query_files import IndexDocuments, QueryFile
     from rayhier.search.index import reading_leaf_map
     from rayhier.search.request.request import rules_of
-    from rayhier.search.routing.beam import calibration_of
+    from rayhier.search.routing.chosen_beam import calibration_of
     from rayhier.storage import current
 
     arguments = {"k": parsed.k, "beam": parsed.beam, "mode": parsed.mode, "budget": parsed.budget}
@@ -184,7 +184,7 @@ def published_rules(place: str) -> "Rules":
     InputError where no index is published.
     """
     from rayhier.search.request.request import rules_of
-    from rayhier.search.routing.beam import calibration_of
+    from rayhier.search.routing.chosen_beam import calibration_of
     from rayhier.storage import current
     from rayhier.storage.leaf_map import LeafMap
 

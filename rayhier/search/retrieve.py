@@ -25,7 +25,7 @@ from rayhier.dataset.ranking import Needs, Ranking, compact, merge, padded, repe
 from rayhier.model.encoded import Encoded
 from rayhier.search.request.request import Request, Rules
 from rayhier.search.rerank import Reranker
-from rayhier.search.routing.model import Routes
+from rayhier.search.routing.routes import Routes
 from rayhier.search.segment.level_similarity import FlatQuery, ranked_again
 from rayhier.search.segment.segment import DOC_ID, VECTOR
 from rayhier.search.segment.stored import Listing, Lookup

@@ -24,11 +24,11 @@ from rayhier.dataset.ranking import ID, Ranking, by_name, compact, joined, merge
 from rayhier.model.encoded import Encoded
 from rayhier.scores.call_budget import run_sync
 from rayhier.search.index import reading_leaf_map
-from rayhier.search.request.answer import Answer, answers
+from rayhier.search.request.hits import Answer, answers
 from rayhier.search.request.request import Queries, Request, Rules, rules_of
 from rayhier.search.rerank import KINDS, open_reranker
 from rayhier.search.retrieve import Exact, Flat, Found, Reading, Reply, Retriever, Scan, Score, Words, Work
-from rayhier.search.routing.model import Model, Routes, find_routes
+from rayhier.search.routing.routes import Model, Routes, find_routes
 from rayhier.search.segment.flat_scan import FlatScan
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.stored import Listing, Lookup, Stored, StoredDocuments, documents

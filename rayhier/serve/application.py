@@ -10,7 +10,7 @@ from rayhier.index.nodes import NodeTable
 from rayhier.index.stats import Stats, recall_advice
 from rayhier.progress import say
 from rayhier.search.request.request import SearchLimits, rules_of
-from rayhier.search.routing.beam import calibration_of
+from rayhier.search.routing.chosen_beam import calibration_of
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.audit import Audit
 from rayhier.serve.backend.cross_encoder import PairScores, Reranking

@@ -11,7 +11,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
 from rayhier.spec.train import ContrastTraining, InfoNce
 from rayhier.train.batch import Anchor, LossTerm, PairBatch, total_loss
-from rayhier.train.dev import DevMeasured, error_to_best
+from rayhier.train.dev_measures import DevMeasured, error_to_best
 from rayhier.train.examples import Examples
 from rayhier.train.loop import Learner, Phase
 from rayhier.train.pairs import Pairs, Search

@@ -26,7 +26,7 @@ from rayhier.search.segment.scan import ListedRows, scan
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import EhiTraining
 from rayhier.train.batch import encode
-from rayhier.train.dev import DEPTH, DevJudge, DevMeasured, error_to_best
+from rayhier.train.dev_measures import DEPTH, DevJudge, DevMeasured, error_to_best
 from rayhier.train.examples import Examples
 from rayhier.train.loop import Learner, Phase
 from rayhier.train.pairs import Pairs, Search, draw

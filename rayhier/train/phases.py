@@ -25,7 +25,7 @@ from rayhier.storage.artifact import Artifact
 from rayhier.train.adopt import Searches, decide, is_changed, restore, weights
 from rayhier.train.contrast import Contrast, EncoderPhase, Measure
 from rayhier.train.data import judged_pairs
-from rayhier.train.dev import ExactMeasure
+from rayhier.train.dev_measures import ExactMeasure
 from rayhier.train.ehi import DevMeasure, Joint
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce, node_router

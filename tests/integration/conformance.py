@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from rayhier.search.request.answer import Answer
+from rayhier.search.request.hits import Answer
 from rayhier.search.snapshot import Snapshot
 from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError

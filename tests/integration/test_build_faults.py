@@ -16,7 +16,7 @@ from rayhier.index.__main__ import main as index
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
 from rayhier.run import main as run
-from rayhier.search.routing import model
+from rayhier.search.routing import routes
 from rayhier.storage import current, files
 from rayhier.storage.ledger import Ledger
 
@@ -104,14 +104,14 @@ def test_shards_of_parts_that_were_then_routed_otherwise_are_made_again(built, w
     shards = {path: path.stat().st_mtime_ns for path in scratch.parent.glob("data/shard-*.parquet")}
     assert len(shards) == 2
     min((scratch / "ledger").glob("routed-*.json")).unlink()
-    load = model.load_router
+    load = routes.load_router
 
     def otherwise(*given):
         router = load(*given)
         router.cells.centroid_LM.copy_(router.cells.centroid_LM.flip(0))
         return router
 
-    monkeypatch.setattr(model, "load_router", otherwise)
+    monkeypatch.setattr(routes, "load_router", otherwise)
     assert build(built, work) == 0
     assert all(path.stat().st_mtime_ns != made for path, made in shards.items())
     assert leaf_map_of(work).manifest.documents == before.documents
@@ -126,7 +126,7 @@ def test_vectors_that_are_no_numbers(built, work, capsys, monkeypatch):
     def broken(_, base_NM, *__):
         return Encoded.of(np.where(np.arange(len(base_NM))[:, None] == 1, np.nan, base_NM))
 
-    monkeypatch.setattr(model.Model, "encode_stored", broken)
+    monkeypatch.setattr(routes.Model, "encode_stored", broken)
     assert build(built, work) == 2
     assert "vectors: 1 of " in (said := capsys.readouterr().err)
     assert "hold NaN, infinity or too large a number" in said

@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from rayhier import run
-from rayhier.search.routing.beam import Calibration
+from rayhier.search.routing.chosen_beam import Calibration
 from rayhier.search.snapshot import Snapshot
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.embedded import Embedded

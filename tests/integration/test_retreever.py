@@ -18,7 +18,7 @@ from rayhier import run
 from rayhier.index import __main__ as index
 from rayhier.inspect import __main__ as inspect
 from rayhier.search import __main__ as search
-from rayhier.search.routing.model import Model
+from rayhier.search.routing.routes import Model
 from rayhier.search.snapshot import Snapshot
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.backend.engine import Engine

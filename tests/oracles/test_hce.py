@@ -10,7 +10,7 @@ from rayhier.dataset.spans import Spans
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.train import ContrastTraining, HceTraining
 from rayhier.train.contrast import Contrast
-from rayhier.train.dev import DevMeasured
+from rayhier.train.dev_measures import DevMeasured
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.pseudo import StoredPairs

@@ -81,7 +81,7 @@ def first_size(now):
 def one_query(value):
     import numpy as np
 
-    from rayhier.train.dev import DevMeasured
+    from rayhier.train.dev_measures import DevMeasured
 
     return DevMeasured({"R@100": value}, np.array([value]))
 

@@ -1,1 +1,1 @@
-"""Systems to measure, one in each file: the index itself, and the baselines that it is compared with."""
+"""Systems that an index is compared with: how each is built and searched."""

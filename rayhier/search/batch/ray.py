@@ -28,7 +28,7 @@ from rayhier.search.batch.job import Answers, Numbered, answered
 from rayhier.search.batch.query_files import Chunk
 from rayhier.search.request.request import Request
 from rayhier.search.retrieve import Found, Reading, Reply, Scan, Score, Work
-from rayhier.search.routing.model import find_routes
+from rayhier.search.routing.routes import find_routes
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current

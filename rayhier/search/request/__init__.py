@@ -1,1 +1,1 @@
-"""What a query asks for, and what answers it: rules, model, routes, the beam, answers."""
+"""What a query asks for, with its rules and messages, and the results that answer it."""

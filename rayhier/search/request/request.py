@@ -14,7 +14,7 @@ import numpy as np
 
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import Needs
-from rayhier.search.routing.beam import Calibration
+from rayhier.search.routing.chosen_beam import Calibration
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.corpus import FieldType
 from rayhier.spec.filter import Filter, parse

@@ -21,7 +21,7 @@ from rayhier.dataset.ranking import Ranking, merge
 from rayhier.index.stats import ServedRecall
 from rayhier.search.request.request import Request
 from rayhier.search.retrieve import Exact, Found
-from rayhier.search.routing.model import Routes
+from rayhier.search.routing.routes import Routes
 from rayhier.serve.args import Auditing
 from rayhier.serve.backend.engine import Engine, View
 from rayhier.serve.errors import LostError

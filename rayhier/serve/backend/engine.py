@@ -18,7 +18,7 @@ import numpy as np
 
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import ID, Ranking, split
-from rayhier.search.request.answer import Answer, answers
+from rayhier.search.request.hits import Answer, answers
 from rayhier.search.request.request import NO_CROSS_ENCODER, Queries, Request, Rules, SearchLimits, rules_of
 from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import (
@@ -35,7 +35,7 @@ from rayhier.search.retrieve import (
     Words,
     Work,
 )
-from rayhier.search.routing.model import Model, Routes, find_routes
+from rayhier.search.routing.routes import Model, Routes, find_routes
 from rayhier.search.segment.stored import Listing, Lookup, Stored, documents
 from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.cross_encoder import Reranking, open_versions_reranker

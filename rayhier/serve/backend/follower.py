@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from rayhier.index.change import last_rows
 from rayhier.index.find import find
-from rayhier.search.routing.model import Model
+from rayhier.search.routing.routes import Model
 from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.engine import Engine, Shards, View
 from rayhier.serve.backend.queues import Batches

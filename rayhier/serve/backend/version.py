@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from rayhier.search.index import open_leaf_map, reading_leaf_map
-from rayhier.search.routing.model import Model
+from rayhier.search.routing.routes import Model
 from rayhier.spec import InputError
 from rayhier.spec.encoder import Precision
 from rayhier.storage import current

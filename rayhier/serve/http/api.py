@@ -23,9 +23,9 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.middleware import Middleware
 
 from rayhier.index.nodes import Node, NodeTable
-from rayhier.search.request.answer import Answer, Hit
+from rayhier.search.request.hits import Answer, Hit
 from rayhier.search.request.request import Queries, Request, Rules
-from rayhier.search.routing.model import Routes
+from rayhier.search.routing.routes import Routes
 from rayhier.search.segment.stored import Listing, Lookup, Stored
 from rayhier.search.snapshot import Seen
 from rayhier.serve.application import Application

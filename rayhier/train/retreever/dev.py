@@ -11,7 +11,7 @@ from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
 from rayhier.search.segment.exact import exact_rows
 from rayhier.spec.train.retreever import Comparison
-from rayhier.train.dev import DEPTH, MEASURES, DevJudge, DevMeasured
+from rayhier.train.dev_measures import DEPTH, MEASURES, DevJudge, DevMeasured
 
 MOST_SEARCHED = 100_000
 """Most documents that dev queries search: their answers, and others at random."""

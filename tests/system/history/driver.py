@@ -25,7 +25,7 @@ import httpx2
 
 from rayhier.index.carry_changes import carry_changes
 from rayhier.index.verify import verify
-from rayhier.search.routing.model import Model
+from rayhier.search.routing.routes import Model
 from rayhier.spec import InputError
 from rayhier.storage import current, leaf_map
 from rayhier.storage.artifact import Artifact

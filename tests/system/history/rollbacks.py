@@ -22,7 +22,7 @@ from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.index.pack import WIDTH as PACKED
 from rayhier.index.verify import verify
-from rayhier.search.routing.model import Model
+from rayhier.search.routing.routes import Model
 from rayhier.storage import current, schemas
 from rayhier.storage.current import Current
 from tests.system.history import toy_index

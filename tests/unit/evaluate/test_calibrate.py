@@ -9,7 +9,7 @@ from rayhier.evaluate.calibrate import documents_as_queries, exact_best, leaves_
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.search.routing.coded_router import SHORTLIST, CodedRouter
-from rayhier.search.routing.model import Model
+from rayhier.search.routing.routes import Model
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, schemas
 from rayhier.storage.leaf_map import LeafMap

@@ -10,7 +10,7 @@ from rayhier.index.assign import Assigner
 from rayhier.index.carry_changes import carry_changes
 from rayhier.index.verify import verify
 from rayhier.job.run import carry_changes as carry_into
-from rayhier.search.routing.model import Model
+from rayhier.search.routing.routes import Model
 from rayhier.search.segment.stored import Listing
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError

@@ -11,7 +11,7 @@ from rayhier.index import export as exporting
 from rayhier.index.export import export
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
-from rayhier.search.request.answer import answers
+from rayhier.search.request.hits import answers
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import LeafMap

@@ -15,7 +15,7 @@ from rayhier.index.maintain import maintain
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router
-from rayhier.search.request.answer import answers
+from rayhier.search.request.hits import answers
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec import InputError
 from rayhier.storage import leaf_map

@@ -15,7 +15,7 @@ from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.revise import in_use
 from rayhier.model.router import load_router, route_all
-from rayhier.search.request.answer import answers
+from rayhier.search.request.hits import answers
 from rayhier.search.request.request import rules_of
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec import InputError, JobSpec

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rayhier.search.request.answer import Hit, answers
+from rayhier.search.request.hits import Hit, answers
 
 
 @dataclass(frozen=True)

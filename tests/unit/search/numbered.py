@@ -7,7 +7,7 @@ import torch
 
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
-from rayhier.search.routing.model import Model
+from rayhier.search.routing.routes import Model
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, schemas

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayhier.search.routing.beam import Calibration
+from rayhier.search.routing.chosen_beam import Calibration
 
 
 @given(seed=st.integers(0, 10**6), n=st.integers(20, 60), most=st.integers(1, 7), recall=st.floats(0.5, 0.999))

@@ -8,7 +8,7 @@ import torch
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import save_router
-from rayhier.search.routing.model import Model
+from rayhier.search.routing.routes import Model
 from rayhier.spec import JobSpec
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rayhier.search.request.request import NO_WORDS, Request, Rules, SearchLimits
-from rayhier.search.routing.beam import Calibration
+from rayhier.search.routing.chosen_beam import Calibration
 from rayhier.spec import InputError
 from rayhier.spec.filter import Bound
 from rayhier.spec.query import check_text

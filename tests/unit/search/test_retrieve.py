@@ -9,7 +9,7 @@ from rayhier.model.encoded import Encoded
 from rayhier.search.request.request import Rules, SearchLimits
 from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import RERANKER, Reply, Retriever, Scan
-from rayhier.search.routing.model import Routes
+from rayhier.search.routing.routes import Routes
 from rayhier.search.segment.level_similarity import FlatQuery
 from rayhier.spec import InputError
 from rayhier.spec.search import Rerank, SearchSpec

@@ -7,7 +7,7 @@ import pytest
 
 from rayhier.search import __main__ as shell
 from rayhier.search.__main__ import main
-from rayhier.search.request.answer import Answer, Hit
+from rayhier.search.request.hits import Answer, Hit
 from rayhier.search.request.request import Request, Rules
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec.filter import Bound

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from rayhier.index.nodes import NodeTable
 from rayhier.model.encoded import Encoded
-from rayhier.search.request.answer import Answer, Hit
+from rayhier.search.request.hits import Answer, Hit
 from rayhier.search.request.request import Rules
 from rayhier.search.retrieve import RERANKER
-from rayhier.search.routing.model import Routes
+from rayhier.search.routing.routes import Routes
 from rayhier.search.segment.stored import Lookup, Stored
 from rayhier.search.snapshot import Seen
 from rayhier.serve.application import check_index

@@ -4,7 +4,7 @@ import pytest
 
 from rayhier.index.maintain import maintain
 from rayhier.index.verify import verify
-from rayhier.search.routing.model import Model
+from rayhier.search.routing.routes import Model
 from rayhier.storage import current
 from rayhier.storage.leaf_map import LeafMap
 

@@ -8,7 +8,7 @@ import shutil
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from rayhier.search.request.answer import Hit
+from rayhier.search.request.hits import Hit
 from rayhier.search.segment.stored import Stored
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.embedded import Embedded

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rayhier.index import change, vacuum
-from rayhier.search.routing.model import Model
+from rayhier.search.routing.routes import Model
 from rayhier.search.snapshot import Snapshot
 from rayhier.serve import embedded
 from rayhier.serve.backend.changes import MovedError

@@ -9,7 +9,7 @@ import pytest
 from rayhier.dataset.documents import Documents
 from rayhier.dataset.queries import Queries
 from rayhier.evaluate.alone import one_core
-from rayhier.train.dev import DevMeasured, ExactMeasure
+from rayhier.train.dev_measures import DevMeasured, ExactMeasure
 from rayhier.train.ehi import DevMeasure
 from rayhier.train.examples import Examples
 

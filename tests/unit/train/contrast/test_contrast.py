@@ -8,7 +8,7 @@ from rayhier.dataset.documents import Documents
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.train import ContrastTraining
 from rayhier.train.contrast import Contrast
-from rayhier.train.dev import DevMeasured, ExactMeasure
+from rayhier.train.dev_measures import DevMeasured, ExactMeasure
 from rayhier.train.loop import best_row
 from rayhier.train.tower import HeadTower
 

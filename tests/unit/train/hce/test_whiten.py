@@ -8,7 +8,7 @@ import torch
 from rayhier.dataset.spans import Spans
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.train import HceTraining
-from rayhier.train.dev import DevMeasured
+from rayhier.train.dev_measures import DevMeasured
 from rayhier.train.hce import whiten as module
 from rayhier.train.hce.whiten import covariance, start_whitened, whitening
 from rayhier.train.tower import HeadTower

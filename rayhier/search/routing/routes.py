@@ -22,7 +22,7 @@ from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import Router, load_router, route_all
 from rayhier.search.request.request import Queries
-from rayhier.search.routing.beam import Calibration, ChosenBeam, calibration_of
+from rayhier.search.routing.chosen_beam import Calibration, ChosenBeam, calibration_of
 from rayhier.search.routing.coded_router import CodedRouter, codebook_of, first_pass_before
 from rayhier.search.segment.codebook import Codebook
 from rayhier.search.segment.level_similarity import FlatQuery, LevelSimilarity
