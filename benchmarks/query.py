@@ -1,9 +1,9 @@
-"""Time of a vector query as a user asks it, with texts of its results, by the code of several checkouts of rayhier.
+"""Measure a vector query, with texts of its results, by the code of several checkouts of rayhier.
 
     make bench NAME=query ARGS="WORKDIR CHECKOUT CHECKOUT"
 
-The first checkout is the baseline, and faiss HNSW with a lookup of ids the best one outside. Each checkout searches in
-a process of its own with one thread. Rounds take turns, because then noise of the machine slows all alike.
+The first checkout is the baseline. faiss HNSW with a lookup of ids is the fastest other library. Each checkout searches
+in a separate process with one thread. In each round all systems take turns, so that noise slows all alike.
 """
 
 import contextlib

@@ -58,7 +58,7 @@ def build(
 def build_test(spec: JobSpec, model: ModelFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt) -> Output:
     """Publish the test split: queries and judgements that only evaluation reads, with the base encoder's vectors.
 
-    It is an artifact of its own, so that more test queries, or other judgements, change nothing that was trained.
+    The test split is a separate artifact. So more test queries, or other judgements, change nothing that was trained.
     """
     queries, rows = read_test(spec, corpus)
     workers = spec.cluster.evaluate

@@ -25,7 +25,7 @@ from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.writer_lease import refuse_while_written
 
 TOKENS, TEXTS = 1_000, 100
-"""Tokens of a sample of documents, about, and its most texts."""
+"""A sample of documents has about TOKENS tokens, and at most TEXTS texts."""
 
 
 def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> dict[str, Any]:

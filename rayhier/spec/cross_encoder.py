@@ -15,8 +15,8 @@ Head = Literal["cls", "emb"]
 Count = Annotated[int, Field(ge=1, le=100_000)]
 
 WRONG, OF_BASE, OF_BM25 = 7, 4, 1
-"""Wrong documents of a training group, beside its query and answer: all (WRONG), those drawn from the base encoder's
-best (OF_BASE), and from BM25's best (OF_BM25). The others are drawn from all documents."""
+"""WRONG: number of wrong documents in a training group. OF_BASE of these are drawn from the base encoder's best, and
+OF_BM25 from BM25's best. The others are drawn from all documents."""
 MOST_PAIRS = 100_000
 """Most judged pairs of each corpus in an epoch, drawn by seed and epoch."""
 

@@ -16,8 +16,8 @@ from rayhier.spec.train.retreever import Comparison
 def exact(query_QM: Floats, vector_NM: Floats, doc_ids: pa.Array, result_ids: pa.Array, k: int) -> Ranking:
     """Rank the best k results of each query [q, m] among all documents' vectors [n, m], by inner product.
 
-    `doc_ids` are the ids of the rows; `result_ids` [n] those of the results that rows belong to, where several passages
-    share one.
+    `doc_ids` are the ids of the rows. `result_ids` [n] are the ids of the rows' results. Passages of one document share
+    a result.
     """
     best = exact_rows(query_QM, vector_NM, result_numbers(doc_ids, result_ids), k)
     return whole_scan(*best, result_ids, len(vector_NM))

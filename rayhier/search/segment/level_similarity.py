@@ -73,9 +73,10 @@ class FlatQuery:
 
 
 def ranked_again(shortlists: Sequence[Ranking], results: int, k: int) -> Ranking:
-    """Rank by vectors the `results` best results by a level of all parts of an index: the best k, ties by id.
+    """Merge the shortlists of all parts of an index, and return the best k results by vectors, ties by id.
 
-    The shortlists are those of the parts, with `results` results each. A result counts by its best row.
+    Each shortlist has `results` results. Only the best `results` of all, by the level, are ranked by vectors. A result
+    counts by its best row.
     """
     documents, row_QF = joined([(part.documents, part.row_QK) for part in shortlists])
     score_QF, again_QF = (

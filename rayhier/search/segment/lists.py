@@ -29,8 +29,8 @@ FEWEST_A_THREAD, FEWEST_CODED_A_THREAD = 4, 16
 """Fewest queries that each of several threads scans; of codes more, since a thread reads a list once for all of its
 queries."""
 FEWEST_TOGETHER, FEWEST_SCORES = 16, {2: 4_000, 4: 1_000}
-"""Fewest queries, and fewest scores for each list visited, with which a list's rows are compared with all of its
-queries in one product: by the bytes of a stored number (docs/LOG.md)."""
+"""Fewest queries of a batch, and fewest scores for each visited list by the bytes of a stored number (docs/LOG.md). In
+such a batch, a list's rows are compared with all of its queries in one product. faiss scans smaller batches."""
 COUNTED = 4_000_000
 """Rows of documents' second leaves that are looked at together, about."""
 OFFSET = (1 << 32) - 1
@@ -48,7 +48,7 @@ class FileLists:
     size_L: Ints
     """Number of rows [l] of each list."""
     lower_N: Ints | None = None
-    """First leaf [n] of each row's document where the row lies in its second leaf, else -1. None: no row does."""
+    """First leaf [n] of a row's document if the row lies in the second leaf, else -1. None if all are -1."""
     _numbered_from: list[int] = field(default_factory=lambda: [0])
 
     @property
@@ -81,10 +81,10 @@ class FileLists:
 
     @cached_property
     def _windows(self) -> tuple[npt.NDArray[Any], Ints, Ints]:
-        """The mapped lists as vectors [x, m], one from each number of the file on; the first row after each list [l].
+        """Return the mapped lists as overlapping vectors [x, m]: one vector begins at each number of the file.
 
-        Third comes the place [l] of each list, less the numbers of all rows before it. Only rows are read of the
-        vectors, which overlap.
+        Only the vectors of rows are read. Second comes the first row [l] after each list. Third comes the place [l] of
+        each list in the file, less the numbers of all rows before the list.
         """
         width, m = self.index.code_size, self.index.d
         address_L = np.array([int(self.index.invlists.get_codes(number)) for number in range(len(self.size_L))])
@@ -109,8 +109,8 @@ class Chosen:
     selectors: Sequence[Any] = ()
     """faiss's objects that say which rows to score: one, or one a file."""
     second: tuple[Ints, Ints, Ints] | None = None
-    """Rows in documents' second leaves: where those of each list begin [l + 1], how many they are [l + 1], and their
-    first leaves [a]. The last list is -1."""
+    """Rows in documents' second leaves, list after list: the begin [l + 1] and size [l + 1] of each list's part, and
+    for each row the document's first leaf [a]. The last list is -1."""
 
     @cached_property
     def rows(self) -> int:
@@ -298,9 +298,10 @@ class LeafLists:
 
 
 def _lists_of(leaf_L: Ints, list_A: Ints) -> Ints:
-    """Return the lists [leaves + 1, y] of each leaf, -1 where it has fewer: of documents added later, files have any.
+    """Return the lists [leaves + 1, y] of each leaf, padded with -1.
 
-    The last row is that of leaf -1, which has none. `list_A` [a] are the lists that are searched.
+    A leaf has a list in each file that has its documents. The last row is that of leaf -1, which has no list. `list_A`
+    [a] are the lists that are searched.
     """
     list_A = list_A[np.argsort(leaf_L[list_A], kind="stable")]
     leaf_A = leaf_L[list_A]

@@ -1,8 +1,8 @@
-"""The scan: the best rows of a segment for each query. This is its definition, in plain numpy.
+"""Find the best rows of a segment for each query. This file defines the scan, in plain numpy.
 
-Leaves, all leaves, levels of a tree and the documents of the change log are this function with other arguments.
-`lists.py` has its second form, over faiss' inverted lists: faster for few queries, and the only one that reads codes.
-Both return the same rows, but for ties, and scores within 1e-5.
+Searches of some leaves, all leaves, a level of a tree and the change log call `scan` with different arguments.
+`lists.py` has a second form of the scan, over faiss' inverted lists. The second form is faster for few queries, and
+only this form reads codes. Both forms return the same rows, except for ties. Their scores differ by at most 1e-5.
 
 Shapes: Q queries, M embedding size, L lists, B lists of a query, N rows, K results, P pairs of a query and a list.
 """

@@ -1,4 +1,4 @@
-"""Changes to an index that requests make, what comes of them, and the right to make them."""
+"""Changes that requests make to an index, the outcomes of changes, and the lease that allows changes."""
 
 import asyncio
 import contextlib

@@ -1,8 +1,8 @@
-"""How requests wait: some are refused, and those that wait are answered in batches.
+"""Refuse requests that would wait too long, and answer waiting requests in batches.
 
-`Admission` refuses queries that would wait too long, by the number that wait and the rate of answers (Little's law). A
-burst of queries is accepted: only a queue that does not end for a while shows that a server gets more queries than it
-can answer (CoDel's good queues and bad ones; Nichols and Jacobson, 2012).
+`Admission` computes a query's wait from the number of waiting queries and the rate of answers (Little's law). A burst
+of queries is accepted. If a queue does not end for a while, the server gets more queries than it can answer (CoDel's
+good and bad queues, Nichols and Jacobson, 2012).
 
 `Batches` has no timer: an idle server answers at once, and a busy one makes its batches larger by itself. Questions,
 such as the queries of a request, share a batch where their keys are equal, for instance the same k and as many leaves.

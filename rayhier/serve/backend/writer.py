@@ -1,6 +1,6 @@
-"""The Writer of an index: one change after another becomes durable in the log, then seen, and is then answered.
+"""The Writer of an index appends changes to the log, lets requests see them, and then answers them, in this order.
 
-It takes the lease first, and goes on where the Writer before ended.
+The Writer takes the lease first, and goes on where the earlier Writer ended.
 """
 
 import asyncio
@@ -127,10 +127,10 @@ class Writer:
         self.lease.has_caught_up = True
 
     async def take_over(self, before: Location) -> None:
-        """Append what another index's log has beyond this one's, encoded anew, under the same numbers and keys.
+        """Append the newer changes of another index's log, encoded again, with the same numbers and keys.
 
-        InputError where a change cannot be read, does not fit this index, or a rollback of the other index left changes
-        behind that this one may have; those before it are appended.
+        InputError if a change cannot be read or does not fit this index. The changes before such a change are appended.
+        InputError also if a rollback of the other index left behind changes that this index may have.
         """
         router = self._follower.manifest.router
         try:

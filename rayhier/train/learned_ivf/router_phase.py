@@ -28,8 +28,8 @@ BATCH, RATE = 256, 1e-3
 NEIGHBOURS = 10
 """Exact nearest documents of a query that count as answers, in addition to its judged answers."""
 JUDGED, OF_DOCUMENTS = 10.0, 0.1
-"""Weights in the loss, where a nearest neighbour of a query weighs 1. JUDGED: of a judged answer. OF_DOCUMENTS: of an
-answer of a document that is used as a query, which is the document itself or one of its neighbours."""
+"""Weights in the loss. A nearest neighbour of a query has weight 1, and a judged answer has weight JUDGED. If a
+document is used as a query, it and its neighbours are the answers. Each has weight OF_DOCUMENTS."""
 MOST_JUDGED = 10
 """Number of a query's judged answers up to which each has the full weight; more answers share the weight of so many."""
 
