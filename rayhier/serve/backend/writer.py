@@ -129,7 +129,7 @@ class Writer:
     async def take_over(self, before: Location) -> None:
         """Append the newer changes of another index's log, encoded again, with the same numbers and keys.
 
-        InputError if a change cannot be read or does not fit this index. The changes before such a change are appended.
+        InputError if a change cannot be read or does not fit this index. Changes before it may be appended already.
         InputError also if a rollback of the other index left behind changes that this index may have.
         """
         router = self._follower.manifest.router
