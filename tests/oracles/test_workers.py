@@ -75,7 +75,7 @@ def first_number(documents, _):
 
 def first_size(now):
     """A measure of one query that depends on the leaves."""
-    return one_query(float(now.lists.sizes[0]))
+    return one_query(float(now.sizes[0]))
 
 
 def one_query(value):

@@ -36,8 +36,8 @@ def documents(**texts):
 class Two:
     """Two models in one workdir, with an index each, built from one corpus."""
 
-    def __init__(self, work, tiny_model, write_map):
-        self.work = make_published(work, tiny_model, write_map)
+    def __init__(self, work, tiny_model):
+        self.work = make_published(work, tiny_model)
         with Attempt.start(Place(work / "corpus" / "c0c0c0c0c0c0")) as attempt:
             rows = {f"d{n}": (f"title {n}", TEXTS[n], 1900 + n) for n in range(N)}
             built = [{"doc_id": name, "title": a, "text": b, "year": c} for name, (a, b, c) in rows.items()]
@@ -46,7 +46,7 @@ class Two:
             attempt.publish("corpus", {}, Output({}))
         self.nows = {INDEX: current.read(work)}
         head = unit(4, M, M)
-        make_published(work, tiny_model, write_map, model=OTHER_MODEL, index=OTHER_INDEX, head=head.astype(np.float32))
+        make_published(work, tiny_model, model=OTHER_MODEL, index=OTHER_INDEX, head=head.astype(np.float32))
         self.nows[OTHER_INDEX] = current.read(work)
 
     def model(self, index):
@@ -87,8 +87,8 @@ class Two:
 
 
 @pytest.fixture
-def two(tmp_path, tiny_model, write_map):
-    return Two(tmp_path / "work", tiny_model, write_map)
+def two(tmp_path, tiny_model):
+    return Two(tmp_path / "work", tiny_model)
 
 
 BUILT = {f"d{n}": TEXTS[n] for n in range(N)}
@@ -164,16 +164,16 @@ def test_a_rollback_afterwards_keeps_the_logs_number(two):
     assert (rolled.manifest.log, two.texts(OTHER_INDEX)) == (1, BUILT)
 
 
-def test_a_server_that_stays_at_the_index_before_two_trainings_loses_nothing(tmp_path, tiny_model, write_map):
+def test_a_server_that_stays_at_the_index_before_two_trainings_loses_nothing(tmp_path, tiny_model):
     work, third = tmp_path / "work", "333333333333"
-    two = Two(work, tiny_model, write_map)
+    two = Two(work, tiny_model)
     plan, now = SimpleNamespace(workdir=work), two.nows[OTHER_INDEX]
     current.write(work, two.nows[INDEX])
     with leased(two.root(INDEX)):
         two.put(INDEX, 1, early="new")
         assert carry_into(plan, now.spec, now.artifacts) == INDEX
         two.put(INDEX, 2, later="newer")
-        make_published(work, tiny_model, write_map, index=third, model="444444444444")
+        make_published(work, tiny_model, index=third, model="444444444444")
         two.nows[third] = current.read(work)
         current.write(work, now.model_copy(update={"before": INDEX}))
         assert carry_into(plan, two.nows[third].spec, two.nows[third].artifacts) == INDEX
@@ -183,8 +183,8 @@ def test_a_server_that_stays_at_the_index_before_two_trainings_loses_nothing(tmp
     assert {"early", "later"} <= ids
 
 
-def test_what_was_written_after_a_carry_is_carried_by_the_same_run_again(tmp_path, tiny_model, write_map):
-    two = Two(tmp_path / "work", tiny_model, write_map)
+def test_what_was_written_after_a_carry_is_carried_by_the_same_run_again(tmp_path, tiny_model):
+    two = Two(tmp_path / "work", tiny_model)
     plan, now = SimpleNamespace(workdir=two.work), two.nows[OTHER_INDEX]
     current.write(two.work, two.nows[INDEX])
     two.put(INDEX, 1, early="new")

@@ -79,8 +79,8 @@ def test_leaves_of_another_index(described):
         NodeTable(described, np.zeros(4, np.int64))
 
 
-def test_of_a_leaf_map(tmp_path, tiny_model, write_map):
-    leaf_map = leaf_map_of(make_published(tmp_path, tiny_model, write_map))
+def test_of_a_leaf_map(tmp_path, tiny_model):
+    leaf_map = leaf_map_of(make_published(tmp_path, tiny_model))
     nodes, total = NodeTable.of(leaf_map).below("0:0", 100)
     counts = [count for count in leaf_map.manifest.counts if count]
     assert sorted(node.size for node in nodes) == sorted(counts)

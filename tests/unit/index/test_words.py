@@ -45,8 +45,8 @@ def check(root, parts=1):
     for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
         scan = LeafScan.mapped(there, None, range(first, last))
         lexical = WordScan.mapped(there, scan).scan(QUERIES, np.ones((len(QUERIES), M), np.float32), len(names))
-        for query, (row_K, score_K) in enumerate(zip(lexical.ranking.row_QK, lexical.ranking.score_QK, strict=True)):
-            named = lexical.ranking.ids[row_K[row_K >= 0]].tolist()
+        for query, (row_K, score_K) in enumerate(zip(lexical.row_QK, lexical.score_QK, strict=True)):
+            named = lexical.ids[row_K[row_K >= 0]].tolist()
             assert not score_of[query].keys() & set(named)
             score_of[query] |= dict(zip(named, score_K[row_K >= 0].tolist(), strict=True))
     for query, text in enumerate(QUERIES):

@@ -145,7 +145,10 @@ def test_versions_that_are_open_together_find_their_own_rows(root, assign, asked
     opened = {number: LeafScan.mapped(versions[number], codec) for number in order}
     for _ in range(2):
         for number in order:
-            assert scan(opened[number], *asked, K) == alone[number]
+            for found, wanted in zip(scan(opened[number], *asked, K), alone[number], strict=True):
+                assert [hit.id for hit in found.hits] == [hit.id for hit in wanted.hits]
+                assert [hit.score for hit in found.hits] == pytest.approx([hit.score for hit in wanted.hits], abs=1e-6)
+                assert (found.visited, found.scanned) == (wanted.visited, wanted.scanned)
     shared = [one.lists is other.lists for one, other in zip(opened[1].segments, opened[2].segments, strict=False)]
     assert all(shared)
 
