@@ -32,8 +32,9 @@ FLOPS = {("core", False): 150e9, ("core", True): 60e9, ("GPU", False): 140e12, (
 """FLOP/s of a device that passes tokens through a transformer: in float32 (True), or in bfloat16."""
 TOKENISED = {"core": 100e3, "GPU": 500e3}
 """Most tokens a second of a device, however small the transformer: texts are tokenised first."""
-START = 10.0
-"""Seconds that the processes of a stage need to start. A stage tells its rate if it took twice as long."""
+START, LEAST_WORK = 10.0, 2.0
+"""Seconds that the processes of a stage need to start, and the least work by the table's rate. A stage tells its rate
+if it took twice the first, and had the second to do."""
 BYTES_A_TOKEN = 4
 """Bytes of text that make one token, about."""
 DEV_PAIRS = 200 * 50
@@ -87,8 +88,12 @@ class Cost:
         return START + self.amount / (self.rate * self.devices)
 
     def measured(self, seconds: float) -> float | None:
-        """Return the rate of a run that took so many seconds. None if they do not tell it from the start."""
-        return None if seconds < 2 * START or not self.amount else self.amount / (seconds - START) / self.devices
+        """Return the rate of a run that took so many seconds.
+
+        None if the start took most of them: if the run was short, or had less to do than the table does in two seconds.
+        """
+        is_little = not self.amount or self.amount < LEAST_WORK * self.rate * self.devices
+        return None if is_little or seconds < 2 * START else self.amount / (seconds - START) / self.devices
 
 
 def stage_cost(stage: str, spec: JobSpec, work: Work, rates: Mapping[str, float] | None = None) -> Cost:

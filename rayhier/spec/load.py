@@ -206,8 +206,7 @@ def _messages(
             path = (*path, "type")
         if problem["type"] == "too_short" and _at(tree, path)[0]:
             continue  # items are reported one by one; pydantic counts only valid ones
-        removed = advice(".".join(part for part in path if isinstance(part, str)), _at(tree, path)[0])
-        allowed.setdefault(path, []).append(removed or _allowed(dict(problem), path, tree))
+        allowed.setdefault(path, []).append(_allowed(dict(problem), path, tree))
     within = {path[:size] for path in allowed for size in range(len(path))}
     for path in within & allowed.keys():  # a mapping or a number: the mapping's mistakes say enough
         if isinstance(_at(tree, path)[0], dict):
@@ -216,8 +215,9 @@ def _messages(
         key = ".".join(str(part) for part in path)
         value, present = _at(tree, path)
         got = f"got {_show(value)}" if present else "missing"
-        place = _place(path, file, lines, sources)
-        yield f"{place}: {key or 'the spec'}: {got}; allowed: {' or '.join(dict.fromkeys(texts))}"
+        instead = advice(".".join(part for part in path if isinstance(part, str)), value)
+        said = f"allowed: {' or '.join(dict.fromkeys(texts))}" if instead is None else f"removed; {instead}"
+        yield f"{_place(path, file, lines, sources)}: {key or 'the spec'}: {got}; {said}"
     if len(allowed) > MAX_SHOWN:
         yield f"… and {len(allowed) - MAX_SHOWN} more mistakes"
 

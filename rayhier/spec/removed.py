@@ -1,5 +1,7 @@
 """Keys and values of older specs that went, each with what to write instead."""
 
+from collections.abc import Mapping
+
 REMOVED: dict[str, str] = {
     "corpus.documents_config": "leave the key out: documents are in the configuration corpus, as in BEIR's data sets",
     "corpus.judgements_config": "leave the key out: judgements are in the data set's only configuration, as in BEIR's",
@@ -65,10 +67,10 @@ REMOVED: dict[str, str] = {
     "train.reads": "leave the key out, or write encoder.train: none in place of reads: base",
     "train.scale": "leave the key out: the similarity decides",
 }
-"""A dotted key, or KEY=VALUE, and what a message says after "removed; "."""
+"""A dotted key, or KEY=VALUE, and what a message says to do instead."""
 
 
 def advice(key: str, value: object) -> str | None:
     """Return what to write instead of a key or its value. None if neither was removed."""
-    instead = REMOVED.get(key) or REMOVED.get(f"{key}={value}")
-    return None if instead is None else f"removed; {instead}"
+    kind = value.get("type") if isinstance(value, Mapping) else None
+    return REMOVED.get(key) or REMOVED.get(f"{key}={value}") or REMOVED.get(f"{key}.type={kind}")
