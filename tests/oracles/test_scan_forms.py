@@ -22,7 +22,7 @@ def by_definition(vectors, leaf_N, queries, leaves_QB, k, keep_N, comparison="co
     """Scores of the k best rows of each query, best first; and all scores [q, n], -inf outside the query's leaves."""
     pairs = queries[:, None].astype(np.float64), vectors[None].astype(np.float64)
     product_QN = pairs[0] @ pairs[1].transpose(0, 2, 1) if comparison == "cosine" else -np.abs(pairs[0] - pairs[1]) / 2
-    score_QN = product_QN.reshape(len(queries), -1) if comparison == "cosine" else product_QN.sum(axis=2)
+    score_QN = product_QN.reshape(len(queries), len(vectors)) if comparison == "cosine" else product_QN.sum(axis=2)
     for query, leaf_B in enumerate(leaves_QB):
         score_QN[query, ~(np.isin(leaf_N, leaf_B[leaf_B >= 0]) & keep_N)] = -np.inf
     best_QK = -np.sort(-score_QN, axis=1)[:, :k]
@@ -81,7 +81,7 @@ def file_of(codec, vectors, leaf_N, lower_N=None):
     st.sampled_from(["flat", "fp16"]),
     st.integers(0, 100),
     st.integers(2, 12),
-    st.sampled_from([1, 3, 20]),
+    st.sampled_from([0, 1, 3, 20]),
     st.integers(1, 30),
     st.booleans(),
     st.booleans(),

@@ -240,7 +240,8 @@ class LeafLists:
     def _lists(self, leaves_QB: Ints) -> Ints:
         """Return the lists of each query's leaves [q, β · files of a leaf]; -1 where a leaf lies in fewer files."""
         last = len(self._list_LY) - 1
-        return np.asarray(self._list_LY[np.minimum(leaves_QB, last)].reshape(len(leaves_QB), -1))
+        list_QBY = self._list_LY[np.minimum(leaves_QB, last)]
+        return np.asarray(list_QBY.reshape(len(leaves_QB), list_QBY.shape[1] * list_QBY.shape[2]))
 
     def _pays_together(self, chosen: Chosen, list_QB: Ints) -> bool:
         if self._codebook is not None or len(list_QB) < FEWEST_TOGETHER:

@@ -24,6 +24,8 @@ from rayhier.spec.filter import Filter
 TOGETHER, KEPT = 8, 400_000
 """Most queries whose rows are read and multiplied together, and numbers of their vectors: more would not stay in the
 processor's cache."""
+MULTIPLIED = 1 << 22
+"""Numbers of vectors that are read together, about, where lists alone hold them."""
 SERIAL = 32_000
 """Numbers that torch converts without a second thread: waking it takes longer."""
 FEWEST_A_THREAD = 32
@@ -86,6 +88,10 @@ class Rows:
 
         Unlike `scored`, of rows in any segment, also where lists alone hold the vectors.
         """
+        step = max(1, MULTIPLIED // max(1, row_QT.shape[1] * query_QM.shape[1]))
+        if len(row_QT) > step:
+            parts = [slice(begin, begin + step) for begin in range(0, len(row_QT), step)]
+            return np.concatenate([self.products(query_QM[some], row_QT[some]) for some in parts])
         row_X = row_QT.ravel()
         order_X = row_X.argsort()
         ascending_X, vector_XM = row_X[order_X], np.zeros((len(row_X), query_QM.shape[1]), np.float32)

@@ -20,7 +20,7 @@ from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import padded, take
 from rayhier.spec.train.retreever import Comparison
 
-SCORES = 1 << 24
+SCORES = 1 << 23
 """Most scores that are in memory together, about."""
 
 
@@ -111,7 +111,7 @@ def scan(
     widest = int(size_QB.sum(axis=1).max(initial=0))
     if not widest:
         return RankedRows.none(q, k)
-    step = max(1, SCORES // widest)
+    step = max(1, SCORES // max(widest, k, list_QB.shape[1]))
     cuts = [slice(begin, begin + step) for begin in range(0, q, step)]
     return RankedRows.joined(
         [_scan(rows, query_QM[some], list_QB[some], size_QB[some], k, keep_N, comparison) for some in cuts], axis=0
@@ -145,7 +145,10 @@ def _scan(
         windows = sliding_window_view(score_QN.ravel(), len(row_NM), writeable=True)
         windows[place_P[begin:end]] = score_PN
     score_QK, best_QK = (best.numpy() for best in torch.topk(torch.from_numpy(score_QN), k))
-    visit_QK = np.minimum((best_QK[:, :, None] >= end_QB[:, None]).sum(axis=2), beam - 1)
+    # A place is in the first list that ends after it; the queries' places lie one after another.
+    begin_Q1 = np.arange(q)[:, None] * score_QN.shape[1]
+    visits = np.searchsorted((end_QB + begin_Q1).ravel(), (best_QK + begin_Q1).ravel(), side="right")
+    visit_QK = np.minimum(visits.reshape(q, k) - np.arange(q)[:, None] * beam, beam - 1)
     row_QK = begin_L[take(list_QB, visit_QK)] + best_QK - take(begin_QB, visit_QK)
     return RankedRows(score_QK, np.where(np.isneginf(score_QK), -1, row_QK))
 

@@ -235,10 +235,10 @@ class TailView:
             fetch = min(2 * fetch, len(row_A))
         row_C = np.unique(row_QT[row_QT >= 0])
         # Pair by pair, so that a score is the same whatever other queries and documents are compared.
-        exact_QT = np.vecdot(vector_NM[row_QT], query_QM[:, None].astype(np.float32, copy=False))
-        score_QC = np.full((len(query_QM), len(row_C) + 1), -np.inf, np.float32)
-        np.put_along_axis(score_QC, np.where(row_QT < 0, len(row_C), np.searchsorted(row_C, row_QT)), exact_QT, 1)
-        score_QC = score_QC[:, :-1]
+        score_QC = np.full((len(query_QM), len(row_C)), -np.inf, np.float32)
+        for score_C, query_M, row_T in zip(score_QC, query_QM.astype(np.float32, copy=False), row_QT, strict=True):
+            row_T = row_T[row_T >= 0]
+            score_C[np.searchsorted(row_C, row_T)] = np.vecdot(vector_NM[row_T], query_M)
         return self.ranked(score_QC, row_C, self.best(score_QC, row_C, k), needs, len(row_A))
 
     def _results(self, row_A: Ints) -> int:
