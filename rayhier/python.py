@@ -42,7 +42,7 @@ RESULTS, WIDTH = 10, 100
 
 
 def open_index(workdir: str | os.PathLike[str]) -> "Index":
-    """Open the index that a run built in `workdir` (a folder, s3:// or gs://). InputError where there is no index."""
+    """Open the index that a run built in `workdir` (a folder, s3:// or gs://). InputError if there is no index."""
     return Index(workdir)
 
 
@@ -51,7 +51,7 @@ class Results(Sequence[Hit]):
     """Results of one query, best first: a sequence of hits that prints as a table; `to_pandas` makes a data frame."""
 
     query: str | None
-    """Text of the query. None where the query was a vector."""
+    """Text of the query. None if the query was a vector."""
     answer: Answer
     """The hits, and the number of documents visited to find them."""
 
@@ -95,7 +95,7 @@ class Index:
     """The index of a workdir, opened to search and change it. `vacuum` keeps the opened version until `close`."""
 
     def __init__(self, workdir: str | os.PathLike[str]) -> None:
-        """Open the newest version. InputError where no run has built an index, or a published file is damaged."""
+        """Open the newest version. InputError if no run has built an index, or a published file is damaged."""
         self.workdir: Location = locate(os.fspath(workdir))
         self._searcher, self._is_closed = Snapshot.open(self.workdir), False
 
@@ -142,7 +142,7 @@ class Index:
 
         `filter` is a condition on declared fields, `{"year": {"gte": 2019}}`; `mode` is dense, bm25 or hybrid; `beam`
         is the most leaves to visit; `rerank` and `budget` (most calls) set re-ranking by the spec's cross-encoder.
-        None: the spec's value. InputError where an argument is wrong, or the index does not offer it.
+        None: the spec's value. InputError if an argument is wrong, or the index does not offer it.
         """
         if not isinstance(query, str) and np.ndim(query) != 1:
             raise InputError(f"query: got {type(query).__name__}; allowed: a text, or a vector of numbers")
@@ -179,7 +179,7 @@ class Index:
         return [Results(text, answer) for text, answer in zip(texts, self._searcher.answer(request), strict=True)]
 
     def document(self, id: str) -> Stored:  # noqa: A002 the name in every interface
-        """Read the document with an id: title, text, declared fields, leaves. InputError where there is none."""
+        """Read the document with an id: title, text, declared fields, leaves. InputError if there is none."""
         documents = self._stored(Lookup((id,)))
         if not documents:
             raise InputError(f"id: got {id!r:.80}; allowed: the id of a document in the index")
@@ -203,7 +203,7 @@ class Index:
     def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
         """Score texts for a query by the spec's cross-encoder: their places and scores, 0 to 1, best first.
 
-        InputError where the spec re-ranks with none.
+        InputError if the spec re-ranks with none.
         """
         reranker = self._searcher.reranker
         if reranker is None:
@@ -220,7 +220,7 @@ class Index:
         """Add documents without training: a .jsonl or .parquet file, or mappings with the corpus's columns.
 
         With `upsert`, documents with the same ids are replaced. Returns the new version, which later searches use.
-        InputError where a document does not fit the corpus's columns, or its id is in the index already (without
+        InputError if a document does not fit the corpus's columns, or its id is in the index already (without
         `upsert`).
         """
         newest = LeafMap.open(index_root(self.workdir, current.read(self.workdir))).manifest
@@ -241,7 +241,7 @@ class Index:
     def delete(self, ids: str | Sequence[str]) -> int:
         """Delete documents by their ids. Returns the new version, which later searches use.
 
-        InputError where an id is not in the index.
+        InputError if an id is not in the index.
         """
         root = index_root(self.workdir, current.read(self.workdir))
         packed(change.delete(root, [ids] if isinstance(ids, str) else list(ids)))
@@ -268,7 +268,7 @@ class Index:
 
 
 def _array(numbers: Any) -> Floats:
-    """Return numbers as a float32 array. InputError where `numbers` holds anything but numbers."""
+    """Return numbers as a float32 array. InputError if `numbers` holds anything but numbers."""
     try:
         return np.asarray(numbers, dtype=np.float32)
     except (TypeError, ValueError):

@@ -34,7 +34,7 @@ def join(spec: JobSpec) -> None:
 
     Does nothing where the process is connected already.
 
-    InputError where no cluster answers at the address, or Ray cannot start on this machine.
+    InputError if no cluster answers at the address, or Ray cannot start on this machine.
     """
     if ray.is_initialized():
         return
@@ -60,7 +60,7 @@ def join(spec: JobSpec) -> None:
 
 
 def _say_of_ray(data: dict[str, Any], ignore_prefix: bool) -> None:  # noqa: ARG001  Ray's own signature
-    """Say the first sentence of what Ray reports to drivers, such as the death of a worker; the rest is for the log.
+    """Say the first sentence of what Ray reports to drivers, such as the death of a worker. The rest is for the log.
 
     Ray would print the whole paragraph on standard output, after the summary. Its logs on the node have all of it.
     """
@@ -115,7 +115,7 @@ def _is_running() -> bool:
 
 
 def _check_answers(address: str) -> None:
-    """InputError where nothing listens at HOST:PORT; without this test Ray would wait for minutes."""
+    """InputError if nothing listens at HOST:PORT; without this test Ray would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         return
@@ -129,7 +129,7 @@ def _check_answers(address: str) -> None:
 
 
 def check_resources(spec: JobSpec) -> None:
-    """Raise InputError where a stage needs more CPUs or GPUs than the cluster has: Ray would wait for ever."""
+    """Raise InputError if a stage needs more CPUs or GPUs than the cluster has: Ray would wait for ever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     for stage in ("corpus", "embed", "train", "index", "evaluate", *(["scores"] if spec.scores else [])):
         workers: Workers | TrainWorkers = getattr(spec.cluster, stage)
@@ -141,12 +141,12 @@ def check_resources(spec: JobSpec) -> None:
 
 
 def check_cpus(key: str, workers: int) -> None:
-    """Raise InputError where the cluster has not a CPU for each of so many processes; `key` stands for their number."""
+    """Raise InputError if the cluster has not a CPU for each of so many processes; `key` stands for their number."""
     _check(key, workers, 1, "CPU", [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]])
 
 
 def _check_tokenise(spec: JobSpec, nodes: Sequence[float]) -> None:
-    """InputError where tokenising and encoding together need more CPUs than there are: they would wait for ever."""
+    """InputError if tokenising and encoding together need more CPUs than there are: they would wait for ever."""
     if (tokenise := spec.cluster.tokenise) is None:
         return
     _check("cluster.tokenise", tokenise.workers, tokenise.cpus, "CPU", nodes)
@@ -160,7 +160,7 @@ def _check_tokenise(spec: JobSpec, nodes: Sequence[float]) -> None:
 
 
 def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float]) -> None:
-    """InputError where `workers` processes with `each` of a resource do not fit these nodes."""
+    """InputError if `workers` processes with `each` of a resource do not fit these nodes."""
     has, largest = sum(nodes), max(nodes, default=0)
     total = round(workers * each, PARTS)
     where = f"{key}: got {workers} workers x {each:g} {kind}s = {total:g}"
@@ -181,7 +181,7 @@ def call(function: Callable[..., T], cpus: int, *arguments: Any, gpus: float = 0
 
 
 def get(results: Sequence[Any]) -> list[Any]:
-    """Wait for the results of calls; an InputError that a call raises is raised again here."""
+    """Wait for the results of calls. An InputError that a call raises is raised again here."""
     try:
         values: list[Any] = ray.get(list(results))
     except RayTaskError as error:
@@ -210,7 +210,7 @@ def stream(
     """Yield the results of `actor(**arguments)(item)` for all items as they arrive, from a pool of `workers` actors.
 
     With a pool `ahead`, an actor of that pool processes each item first and its result goes on to an actor of this
-    pool; both pools work at the same time. Raises InputError where an actor raises InputError or has no room to write.
+    pool; both pools work at the same time. Raises InputError if an actor raises InputError or has no room to write.
     """
     if not items:
         return
@@ -251,7 +251,7 @@ def _reporting(actor: type) -> type:
 
 
 def _told(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row that an actor returned; raise InputError where the row reports an error."""
+    """Return the row that an actor returned; raise InputError if the row reports an error."""
     if row[ERROR]:
         raise InputError(row[ERROR])
     return row

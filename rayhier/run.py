@@ -17,7 +17,7 @@ from rayhier.spec import InputError, JobSpec, load
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code is 2 for a mistake of the user or a full disk, 130 where it is stopped, else 0."""
+    """Run the command. The exit code is 2 for a mistake of the user or a full disk, 130 where it is stopped, else 0."""
     given = _parser().parse_args(arguments)
     return run_command(lambda: _run(given), stopped="stopped; the same command goes on where this one was")
 
@@ -88,10 +88,10 @@ class _Run(ModuleType):
         spec: str | os.PathLike[str] | Mapping[str, Any] | JobSpec,
         overrides: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Train, index and measure what a spec describes; steps already published are kept.
+        """Train, index and measure what a spec describes. Steps already published are kept.
 
-        `spec` is a YAML file's path, a mapping with the same keys, or a JobSpec; overrides read like `train.epochs=5`.
-        Returns the summary that the command prints: name, workdir, steps and seconds. InputError where the spec or an
+        `spec` is a YAML file's path, a mapping with the same keys, or a JobSpec. Overrides read like `train.epochs=5`.
+        Returns the summary that the command prints: name, workdir, steps and seconds. InputError if the spec or an
         input is wrong.
         """
         if isinstance(spec, JobSpec) and overrides:

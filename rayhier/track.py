@@ -85,7 +85,7 @@ class TensorBoard(Tracker):
 
 
 class Mlflow(Tracker):
-    """A run of MLflow; one of the same artifact that was not ended is gone on with."""
+    """A run of MLflow. An unended run of the same artifact goes on."""
 
     def __init__(self, tracker: MlflowTracker, spec: JobSpec, title: str, artifact: str) -> None:
         mlflow = _import("mlflow")
@@ -107,7 +107,7 @@ class Mlflow(Tracker):
         return str(self._client.create_experiment(name) if known is None else known.experiment_id)
 
     def log(self, group: str, values: Values, step: int) -> None:
-        """Take the measures of a step; signs that MLflow's names cannot have are `_`: nDCG@10 is nDCG_10."""
+        """Take the measures of a step. Signs that MLflow's names cannot have are `_`: nDCG@10 is nDCG_10."""
         now = int(time.time() * 1000)
         rows = [self._entities.Metric(_plain(f"{group}/{name}"), value, now, step) for name, value in values.items()]
         self._client.log_batch(self._run, metrics=rows)
@@ -135,7 +135,7 @@ class Wandb(Tracker):
         self._groups = set[str]()
 
     def log(self, group: str, values: Values, step: int) -> None:
-        """Take the measures of a step; each group counts steps of its own, `group/step`."""
+        """Take the measures of a step. Each group counts steps of its own, `group/step`."""
         if group not in self._groups:
             self._groups.add(group)
             self._run.define_metric(f"{group}/*", step_metric=f"{group}/step")
@@ -167,7 +167,7 @@ def tracked(spec: JobSpec, title: str, artifact: str, board: Path | None = None)
 
 
 def located(spec: JobSpec) -> JobSpec:
-    """Make the tracker's path one that every process of this machine understands. InputError where it is none."""
+    """Make the tracker's path one that every process of this machine understands. InputError if it is none."""
     match spec.track:
         case MlflowTracker(file=str(file)) as tracker:
             placed = {"uri": f"{SQLITE}{resolve('track.uri', file)}"}
@@ -177,7 +177,7 @@ def located(spec: JobSpec) -> JobSpec:
 
 
 def check(spec: JobSpec) -> None:
-    """InputError where the spec's tracker is not installed, does not answer, or its folder cannot be written."""
+    """InputError if the spec's tracker is not installed, does not answer, or its folder cannot be written."""
     match spec.track:
         case MlflowTracker() as tracker:
             mlflow = _import("mlflow")

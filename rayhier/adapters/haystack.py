@@ -45,7 +45,7 @@ def _in_thread(method: Callable[Given, T]) -> Callable[Given, Coroutine[Any, Any
 class RayhierDocumentStore:
     """Documents of an index: a workdir, a server's address with the token to write, an `Index` or a `Client`.
 
-    Contents are encoded by the index's own encoder; embeddings of documents are passed over.
+    Contents are encoded by the index's own encoder. Embeddings of documents are passed over.
     """
 
     def __init__(self, index: Any, token: Secret | None = None) -> None:
@@ -68,11 +68,11 @@ class RayhierDocumentStore:
         return len(self._store)
 
     def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
-        """Read all documents that meet a filter, in the order of ids; FilterError where it cannot be applied."""
+        """Read all documents that meet a filter, in the order of ids; FilterError if it cannot be applied."""
         return list(map(_document, self._matching(filters)))
 
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
-        """Write documents; those with ids that are there fail, are skipped or replace, as NONE does: see `policy`."""
+        """Write documents. Those with ids that are there fail, are skipped or replace, as NONE does: see `policy`."""
         if not isinstance(documents, list) or not all(isinstance(each, Document) for each in documents):
             raise ValueError("documents: got something else; allowed: a list of haystack.Document")
         if blobs := [document.id for document in documents if document.blob is not None]:
@@ -89,7 +89,7 @@ class RayhierDocumentStore:
         return len(unique)
 
     def delete_documents(self, document_ids: list[str]) -> None:
-        """Delete documents by their ids; those that are not there are passed over."""
+        """Delete documents by their ids. Those that are not there are passed over."""
         self._store.delete(document_ids)
 
     def delete_all_documents(self) -> None:
@@ -143,7 +143,7 @@ class RayhierDocumentStore:
 
 
 def translated(filters: Mapping[str, Any], fields: Mapping[str, FieldType]) -> dict[str, Any]:
-    """Return rayhier's filter for Haystack's; FilterError where a key is missing or rayhier has no such operator."""
+    """Return rayhier's filter for Haystack's; FilterError if a key is missing or rayhier has no such operator."""
     operator = filters.get("operator")
     if "field" not in filters:
         conditions = filters.get("conditions")

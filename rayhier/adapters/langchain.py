@@ -94,7 +94,7 @@ class RayhierVectorStore(VectorStore):
         return named
 
     def delete(self, ids: list[str] | None = None, **_: Any) -> bool | None:
-        """Delete documents by their ids; those that are not there are passed over. None deletes all."""
+        """Delete documents by their ids. Those that are not there are passed over. None deletes all."""
         named = [document.id for document in self._store.all()] if ids is None else ids
         self._store.delete(named)
         return True

@@ -72,7 +72,7 @@ class RayhierEmbedding(BaseEmbedding):
 class RayhierLlamaVectorStore(BasePydanticVectorStore):
     """Nodes of an index: a workdir, a server's address, an `Index` or a `Client`.
 
-    Texts are encoded by the index's own encoder; embeddings of nodes are passed over. Nodes come back whole where the
+    Texts are encoded by the index's own encoder. Embeddings of nodes are passed over. Nodes come back whole where the
     corpus declares the string field `metadata`; else their text and declared fields do.
     """
 
@@ -101,7 +101,7 @@ class RayhierLlamaVectorStore(BasePydanticVectorStore):
         return [node.node_id for node in nodes]
 
     def delete(self, ref_doc_id: str, **_: Any) -> None:
-        """Delete the nodes of a document. InputError where the corpus keeps no node whole, so that none is known."""
+        """Delete the nodes of a document. InputError if the corpus keeps no node whole, so that none is known."""
         if self._store.fields().get(METADATA) != "string":
             said = f"allowed: delete_nodes, or a corpus that declares the field {METADATA!r} of type string"
             raise InputError(
@@ -127,7 +127,7 @@ class RayhierLlamaVectorStore(BasePydanticVectorStore):
         self._store.delete([document.id for document in self._store.all()])
 
     def query(self, query: VectorStoreQuery, **options: Any) -> VectorStoreQueryResult:
-        """Find the best nodes of a text, or of a vector of `RayhierEmbedding`. InputError where it asks for more."""
+        """Find the best nodes of a text, or of a vector of `RayhierEmbedding`. InputError if it asks for more."""
         unknown = [name for name in UNSAID if getattr(query, name) not in (None, [])]
         if unknown:
             raise InputError(f"query: got {unknown[0]}; allowed: query_str or query_embedding, mode, filters, top k")
@@ -166,7 +166,7 @@ class RayhierLlamaRetriever(BaseRetriever):
 
 
 def where(filters: MetadataFilters | None) -> dict[str, Any] | None:
-    """Return rayhier's filter for LlamaIndex's. InputError where rayhier has no such operator."""
+    """Return rayhier's filter for LlamaIndex's. InputError if rayhier has no such operator."""
     if filters is None or not filters.filters:
         return None
     parts = [_one(part) if isinstance(part, MetadataFilter) else where(part) or {} for part in filters.filters]

@@ -108,7 +108,7 @@ class RayhierEncoder(_Named):
 
 
 def corpus_task(workdir: str, split: Literal["dev", "test"] = "test") -> AbsTaskRetrieval:
-    """Make a retrieval task of the corpus and the judged queries of a run. InputError where a file is not there."""
+    """Make a retrieval task of the corpus and the judged queries of a run. InputError if a file is not there."""
     place = locate(workdir)
     now = current.read(place)
     corpus, vectors = (current.artifact(place, now, kind) for kind in ("corpus", "vectors"))

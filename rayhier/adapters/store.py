@@ -43,7 +43,7 @@ class Document:
     """Values of the declared fields. None for a missing value."""
     score: float = 0.0
     is_whole: bool = True
-    """False where the text is that of passages, which may overlap."""
+    """False if the text is that of passages, which may overlap."""
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Document:
 
 
 def _object(text: Any) -> dict[str, Any] | None:
-    """Read a JSON object. None where the text is anything else."""
+    """Read a JSON object. None if the text is anything else."""
     try:
         read = json.loads(text)
     except (TypeError, ValueError):
@@ -241,7 +241,7 @@ def store_of(index: "str | os.PathLike[str] | Index | Client") -> Store:
 
 
 def matching(store: Store, where: Mapping[str, Any] | None) -> Iterator[Document]:
-    """Read all documents that meet a filter, in the order of ids. InputError where it is not allowed."""
+    """Read all documents that meet a filter, in the order of ids. InputError if it is not allowed."""
     if where is None:
         yield from store.all()
         return
@@ -263,8 +263,8 @@ def _read(document: Stored | DocumentBody) -> Document:
 def written(id_: str, text: str, metadata: Mapping[str, Any], fields: Mapping[str, FieldType]) -> dict[str, Any]:
     """Make a document that `Store.put` writes, of metadata as other libraries have them.
 
-    Where the corpus declares the string field METADATA, it takes all metadata as JSON; other declared fields take what
-    has their names and types. Without that field, InputError where metadata name what is not declared.
+    Where the corpus declares the string field METADATA, it takes all metadata as JSON. Other declared fields take what
+    has their names and types. Without that field, InputError if metadata name what is not declared.
     """
     declared = {name: value for name, value in metadata.items() if name in fields and name != METADATA}
     title, keeps_all = metadata.get("title"), fields.get(METADATA) == "string"

@@ -1,7 +1,7 @@
 """Grow a tree from the documents up: clusters of about `branching` documents, clusters of clusters, to a root (HCE).
 
 Algorithms 1 and 2 of "Hierarchical Corpus Encoder: Fusing Generative Retrieval and Dense Indices". All paths from the
-root to a document are equally long; the number of nodes in a level depends on `branching` and the number of documents
+root to a document are equally long. The number of nodes in a level depends on `branching` and the number of documents
 alone.
 """
 
@@ -16,7 +16,7 @@ from rayhier.cluster.kmeans import CAST_ROWS, SAMPLE_A_CLUSTER, divide, fit, mem
 from rayhier.spec.train.hce import node_counts
 
 FLAT = 200_000_000
-"""Largest product of the number of vectors and that of clusters for which k-means takes one step; larger problems take
+"""Largest product of the number of vectors and that of clusters for which k-means takes one step. Larger problems take
 two. Such a k-means takes about a minute on two cores at 384 dimensions."""
 
 PROBES, ROUNDS = 4, 4
@@ -28,7 +28,7 @@ NO_LENGTH = 1e-6
 
 @dataclass(frozen=True)
 class DocumentTree:
-    """A tree over n documents: level 0 is the root, level L the documents; its fields hold the levels between them."""
+    """A tree over n documents: level 0 is the root, level L the documents. Its fields hold the levels between them."""
 
     centroids: list[Floats]
     """Unit centroids [nodes, m] of levels 1 to L - 1, top down. The centroid of a node is the mean of its children's
@@ -44,9 +44,9 @@ class DocumentTree:
 
 
 def grow(vectors_NM: Floats, branching: int, seed: int) -> DocumentTree:
-    """Grow the tree of n unit vectors [n, m], float32 or float16; the same seed grows the same tree.
+    """Grow the tree of n unit vectors [n, m], float32 or float16. The same seed grows the same tree.
 
-    ValueError where `branching` is below 2 or there are no vectors. `rayhier.cluster.document_tree.cluster` assigns
+    ValueError if `branching` is below 2 or there are no vectors. `rayhier.cluster.document_tree.cluster` assigns
     documents to nodes, and nodes to their parents. Nodes are empty only where there are fewer distinct vectors than
     nodes.
     """

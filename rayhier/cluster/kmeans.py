@@ -11,7 +11,7 @@ from rayhier.cluster.library import faiss
 ITERATIONS = 25
 """Number of iterations of k-means."""
 FLAT = 2_000_000_000
-"""Largest product of the number of vectors and that of clusters for which k-means takes one step; larger problems take
+"""Largest product of the number of vectors and that of clusters for which k-means takes one step. Larger problems take
 two. Such a k-means takes ten minutes on two cores at 384 dimensions."""
 SAMPLE_A_CLUSTER = 256
 """Most vectors for each cluster from which k-means learns centroids: with k clusters, of more than 256 k vectors only a
@@ -25,7 +25,7 @@ def spherical_kmeans(
 ) -> Floats:
     """Cluster unit vectors [n, m] in float32 or float16, or only its `rows`. Returns unit centroids [k, m].
 
-    ValueError where k exceeds n.
+    ValueError if k exceeds n.
 
     Large problems (FLAT) are solved in two steps: about √k clusters first, then each of these is cut into a number of
     clusters in proportion to its vectors, so that the work grows with n √k.

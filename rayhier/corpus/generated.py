@@ -21,7 +21,7 @@ from rayhier.storage.paths import Location
 
 
 def build(path: Path, corpus: Artifact, limits: Limits, attempt: Attempt) -> Output:
-    """Read a file of pairs for documents of `corpus`. InputError where no pair is accepted."""
+    """Read a file of pairs for documents of `corpus`. InputError if no pair is accepted."""
     output = write(attempt.root, path.name, read(path, corpus, limits))
     counts = output.counts["pairs"]
     summary = tables.line(counts)
@@ -35,7 +35,7 @@ def build(path: Path, corpus: Artifact, limits: Limits, attempt: Attempt) -> Out
 
 
 def read(path: Path, corpus: Artifact, limits: Limits) -> ParsedRows[Pair]:
-    """Read accepted and rejected pairs of a file. InputError where no pair names a document of the corpus."""
+    """Read accepted and rejected pairs of a file. InputError if no pair names a document of the corpus."""
     form = lines.Format(lambda line: row_checks.pair(row_checks.json_row(line), limits), ALLOWED)
     documents = ids.IdSet(ids.of(ids.of_documents(corpus)))
     parsed = collect(distinct(known(lines.whole(NamedFile(path.name, path), form).rows, documents)))

@@ -221,7 +221,7 @@ class Repository:
 
     @classmethod
     def find(cls, key: str, path: str) -> "Repository":
-        """Find the folder `path`, or else the data set of that name on the hub. InputError where neither exists.
+        """Find the folder `path`, or else the data set of that name on the hub. InputError if neither exists.
 
         The hub is asked even if the commit is known: a silent hub fails here at once, in `datasets` only after many
         attempts.

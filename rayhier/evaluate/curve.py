@@ -25,7 +25,7 @@ class System:
 
 @dataclass(frozen=True)
 class Point:
-    """Measures and costs of a system at one beam; visited and cost are shares of the corpus."""
+    """Measures and costs of a system at one beam. Visited and cost are shares of the corpus."""
 
     beam: int
     visited_mean: float
@@ -35,7 +35,7 @@ class Point:
     measures: dict[str, float]
     values: Mapping[str, Values] = field(default_factory=dict, compare=False, repr=False)
     microseconds: float | None = field(default=None, compare=False)
-    """Median time of a single query on one core. None where it was not measured."""
+    """Median time of a single query on one core. None if it was not measured."""
 
     def flat(self) -> dict[str, float]:
         costs = ("beam", "visited_mean", "visited_p95", "cost_mean", "leaves_mean")

@@ -93,7 +93,7 @@ class Evaluation:
     asked_before: dict[str, int]
     """Number of `queries`, and of queries that also train or choose, `by_id` or `by_text`. Empty if no query does."""
     level: int | None = None
-    """Level of ReTreever's tree by which the index is searched. None where a query visits leaves."""
+    """Level of ReTreever's tree by which the index is searched. None if a query visits leaves."""
     cut: dict[str, Any] | None = None
     """How dev was cut out of train, as the record of the corpus says. None if dev has its own judgements."""
     corpus: int | None = None
@@ -348,7 +348,7 @@ class _Work:
         return ranking
 
     def _once(self, result: SeedResult, name: str, rank: Callable[[], Ranking]) -> None:
-        """Measure a system that does not depend on the seed, once; later seeds take over the first one's results."""
+        """Measure a system that does not depend on the seed, once. Later seeds take over the first one's results."""
         if not self.results:
             self._whole(result, name, rank)
             return
@@ -361,7 +361,7 @@ class _Work:
         self._note(result, name, rank(), {"visited": 1.0}, began)
 
     def _curve(self, result: SeedResult, name: str, make: Callable[[], System], searched: System | None = None) -> None:
-        """Measure a system's curve and its point in the report; the router's point is measured on `searched`."""
+        """Measure a system's curve and its point in the report. The router's point is measured on `searched`."""
         began = time.perf_counter()
         system = make()
         curve = list(measure_curve(system, self.judge))

@@ -1,4 +1,4 @@
-"""Read queries and judgements from a user's files, for `rayhier eval`; an error names the line of a wrong row."""
+"""Read queries and judgements from a user's files, for `rayhier eval`. An error names the line of a wrong row."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial

@@ -148,7 +148,7 @@ def _path(steps: "Sequence[PathStep]") -> Iterator[str]:
 def _write_page(tree: "Inspection", file: Path, depth: int) -> tuple[int, int]:
     """Write the page of the first `depth` levels of a tree. Returns its size in bytes and its number of nodes.
 
-    InputError where the tree has too many nodes for a page, or the file cannot be written.
+    InputError if the tree has too many nodes for a page, or the file cannot be written.
     """
     from rayhier.storage import files
 

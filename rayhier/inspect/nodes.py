@@ -78,7 +78,7 @@ class Inspection:
         return Node(0, 0, 0, sum(manifest.counts), [], [])
 
     def node(self, name: str) -> Node:
-        """Find the node named LEVEL:NUMBER. InputError where there is none."""
+        """Find the node named LEVEL:NUMBER. InputError if there is none."""
         level, _, number = name.partition(":")
         if level.isdecimal() and number.isdecimal() and 1 <= int(level) <= len(self.levels):
             nodes = self.levels[int(level) - 1]
@@ -117,7 +117,7 @@ class Inspection:
         return paths[name]
 
     def documents(self, names: Sequence[str]) -> dict[str, list[PathStep]]:
-        """Return the paths of documents to their leaves, id -> path; ids that are not in the index are left out."""
+        """Return the paths of documents to their leaves, id -> path. Ids that are not in the index are left out."""
         wanted, paths = pa.array(sorted(set(names)), pa.string()), {}
         levels = isinstance(self.model.router, RetreeverRouter)
         for shard in self.there.manifest.shards:

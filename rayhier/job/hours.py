@@ -33,8 +33,8 @@ FLOPS = {("core", False): 150e9, ("core", True): 60e9, ("GPU", False): 140e12, (
 TOKENISED = {"core": 100e3, "GPU": 500e3}
 """Most tokens a second of a device, however small the transformer: texts are tokenised first."""
 START, LEAST_WORK = 10.0, 2.0
-"""Seconds that the processes of a stage need to start, and the least work by the table's rate. A stage tells its rate
-if it took twice the first, and had the second to do."""
+"""Seconds that a stage's processes need to start, and least seconds of work by the table's rate. A stage that took
+twice the first, and had the second to do, tells its rate."""
 BYTES_A_TOKEN = 4
 """Bytes of text that make one token, about."""
 DEV_PAIRS = 200 * 50
@@ -90,7 +90,7 @@ class Cost:
     def measured(self, seconds: float) -> float | None:
         """Return the rate of a run that took so many seconds.
 
-        None if the start took most of them: if the run was short, or had less to do than the table does in two seconds.
+        None if the run was short, or had less to do than the table does in two seconds.
         """
         is_little = not self.amount or self.amount < LEAST_WORK * self.rate * self.devices
         return None if is_little or seconds < 2 * START else self.amount / (seconds - START) / self.devices

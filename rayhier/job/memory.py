@@ -27,7 +27,7 @@ scan of rows (SCANNING)."""
 SCANNED = 4e9
 """Numbers of stored vectors that one core multiplies a second in a scan."""
 COUNTED = 8
-"""Bytes of a row in a search by BM25: its document's length and its score; postings are mapped."""
+"""Bytes of a row in a search by BM25: its document's length and its score. Postings are mapped."""
 STARTED, SETTLED, SEARCHED, NUMBERS = 200_000, 1_024, 100_000, 1 << 28
 """Limits of ReTreever's training, for memory: STARTED documents and SETTLED splits whose scores the first fit of a tree
 holds; SEARCHED documents that dev queries search, and NUMBERS numbers that represent these documents."""

@@ -88,7 +88,7 @@ class Step:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of everything the artifact depends on; its folder has this name."""
+        """Hash of everything the artifact depends on. Its folder has this name."""
         return self.place.folder.name
 
     @property
@@ -135,7 +135,7 @@ class Plan:
 
     @property
     def report(self) -> Artifact | None:
-        """The published evaluation. None where it is not published yet or the corpus has no judgements."""
+        """The published evaluation. None if it is not published yet or the corpus has no judgements."""
         return self.step("evaluate").place.published() if self.evaluates else None
 
     @property
@@ -155,7 +155,7 @@ class Plan:
 
 
 def make_plan(spec: JobSpec) -> Plan:
-    """Check corpus, model and workdir and plan the steps. InputError where any is missing or the job cannot fit."""
+    """Check corpus, model and workdir and plan the steps. InputError if any is missing or the job cannot fit."""
     place = workdir.find(spec.workdir)
     current.check_format(place)
     described = source.describe(spec.corpus)

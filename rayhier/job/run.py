@@ -82,7 +82,7 @@ def _prepare(plan: Plan, stages: Collection[str], *, fresh: bool) -> None:
 
 
 def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
-    """InputError where a published file differs from its record, or a step to make lacks a published input."""
+    """InputError if a published file differs from its record, or a step to make lacks a published input."""
     missing: list[Step] = []
     for step in plan.steps:
         if step in to_make:
@@ -232,7 +232,7 @@ def _make_current(plan: Plan) -> None:
 
 
 def _weight(plan: Plan, seed: int) -> float | None:
-    """BM25's weight that was chosen for a seed's model. None where none was, or not yet."""
+    """BM25's weight that was chosen for a seed's model. None if none was, or not yet."""
     calibration = plan.step("calibration", seed).place.published() if plan.spec.chooses_weight else None
     if calibration is None:
         return None
@@ -259,7 +259,7 @@ def carry_changes(plan: Plan, spec: JobSpec, artifacts: dict[str, str]) -> str |
     """Carry changes of the index that current.json names into this run's. Returns that index's fingerprint.
 
     Where current.json names this run's index already, the one before it, carried again where it was written to since;
-    None where there was none. Where nobody wrote to the index that it names, but a server to the one before that, this
+    None if there was none. Where nobody wrote to the index that it names, but a server to the one before that, this
     goes on, and is carried and returned too.
     """
     try:
@@ -290,7 +290,7 @@ def carry_changes(plan: Plan, spec: JobSpec, artifacts: dict[str, str]) -> str |
 
 
 def _goes_on(before: Artifact, index: Artifact) -> bool:
-    """Return True where an index was written to after the changes that another has of it."""
+    """Return True if an index was written to after the changes that another has of it."""
     taken = ChangeLog(index.root).last(LeafMap.open(index.root).manifest.log)
     return max(ChangeLog(before.root).last(), LeafMap.open(before.root).manifest.log) > taken
 

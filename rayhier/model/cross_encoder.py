@@ -109,7 +109,7 @@ def load_cross_encoder(
     """Load a cross-encoder from a folder.
 
     With a `seed`, weights of the head that the folder lacks are drawn at random, for training to start from. Raises
-    InputError where weights are missing otherwise, or where the model has more than one output.
+    InputError if weights are missing otherwise, or where the model has more than one output.
     """
     from transformers import AutoTokenizer
 

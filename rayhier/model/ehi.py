@@ -35,7 +35,7 @@ class EhiRouter(nn.Module):
             # Weights of exactly zero would never change: ReLU'(0) = 0.
             nn.init.normal_(linear.weight, std=U_STD)  # type: ignore[arg-type]
         self.cells = Cells(branching**height, dimension)
-        """Centroids of each leaf's training documents, without prices; every document gets a second leaf by them."""
+        """Centroids of each leaf's training documents, without prices. Every document gets a second leaf by them."""
 
     @property
     def reader(self) -> None:
@@ -133,13 +133,13 @@ class Batch:
     positive_NM: Tensor
     hard_NM: Tensor | None
     hard_N: Tensor | None
-    """Booleans [n], True where a query has a mined negative; rows without it are ignored."""
+    """Booleans [n], True if a query has a mined negative. Rows without it are ignored."""
     query_NT: Tensor
     positive_NT: Tensor
     document_DM: Tensor
     document_DT: Tensor
     negative_ND: Tensor
-    """Booleans [n, d], True where document j is a negative of query i: not known as its answer."""
+    """Booleans [n, d], True if document j is a negative of query i: not known as its answer."""
     pairs: Tensor
     hard: Tensor
 

@@ -39,7 +39,7 @@ class Matrix:
 
 
 class Inductive(nn.Module):
-    """A map of vectors [n, m], σ(w) MLP(x) + (1 - σ(w)) x, w learned; the MLP has one hidden layer, 2m wide, GELU."""
+    """A map of vectors [n, m], σ(w) MLP(x) + (1 - σ(w)) x, w learned. The MLP has one hidden layer, 2m wide, GELU."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Scores pairs of texts with a cross-encoder, in batches of pairs of similar length; recent scores are remembered."""
+"""Scores pairs of texts with a cross-encoder, in batches of pairs of similar length. Recent scores are remembered."""
 
 import time
 from collections import OrderedDict

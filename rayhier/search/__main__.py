@@ -156,9 +156,9 @@ def _answers(parsed: argparse.Namespace, workdir: "Location", now: "Current", jo
 
 
 def _checked(parsed: argparse.Namespace) -> "Request":
-    """Return a request without queries for what is asked. InputError where the index does not allow it.
+    """Return a request without queries for what is asked. InputError if the index does not allow it.
 
-    Raises InputError too where the query has no words, or options do not go together.
+    Raises InputError too if the query has no words, or options do not go together.
     """
     sources = {"a query": parsed.query, "--queries": parsed.queries, "--documents": parsed.documents or None}
     given = [name for name, value in sources.items() if value is not None]
@@ -181,7 +181,7 @@ def _checked(parsed: argparse.Namespace) -> "Request":
 def published_rules(place: str) -> "Rules":
     """Read the rules for requests to a workdir's published index, from its spec and manifest alone.
 
-    InputError where no index is published.
+    InputError if no index is published.
     """
     from rayhier.search.request.request import rules_of
     from rayhier.search.routing.chosen_beam import calibration_of
@@ -205,7 +205,7 @@ def _parse(text: str, fields: Mapping[str, Any]) -> Any:
 
 
 def _text(text: str) -> str:
-    """Return a query unchanged. InputError where it has no words or is not UTF-8."""
+    """Return a query unchanged. InputError if it has no words or is not UTF-8."""
     from rayhier.spec.query import check_text
 
     try:

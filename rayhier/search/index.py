@@ -11,7 +11,7 @@ from rayhier.storage.paths import Location
 
 
 def index_root(workdir: Location, now: Current) -> Location:
-    """Return the folder of the leaf map's versions. InputError where a file of the index is not as published."""
+    """Return the folder of the leaf map's versions. InputError if a file of the index is not as published."""
     index = current.artifact(workdir, now, "index")
     index.verify(without=CHANGING)
     return index.root
@@ -20,7 +20,7 @@ def index_root(workdir: Location, now: Current) -> Location:
 def open_leaf_map(workdir: Location, now: Current, version: int | None = None) -> LeafMap:
     """Open a version of the leaf map, by default the newest, and verify its files except the shards.
 
-    InputError where a file is not as published, or another model built the leaf map.
+    InputError if a file is not as published, or another model built the leaf map.
     """
     return _of_model(LeafMap.open(index_root(workdir, now), version), now)
 

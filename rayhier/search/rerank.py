@@ -89,7 +89,7 @@ class Anchors:
         return cls(items.dictionary, score_NA)
 
     def vectors(self, ids: pa.Array) -> Floats:
-        """Return the vectors [n, anchors] of documents by their ids; the mean vector for documents without scores."""
+        """Return the vectors [n, anchors] of documents by their ids. Documents without scores get the mean vector."""
         rows = pc.fill_null(pc.index_in(ids, self.ids), -1).to_numpy(zero_copy_only=False)
         return np.asarray(np.where((rows >= 0)[:, None], self.score_NA[rows], self.score_NA.mean(axis=0)))
 
@@ -100,7 +100,7 @@ class Reranker:
 
     spec: Rerank
     read: Read | None
-    """Function that scores pairs in this process. None where another process scores them."""
+    """Function that scores pairs in this process. None if another process scores them."""
     base_weight: float = 0.0
     """Weight of the base score, which is added to the cross-encoder's."""
     factors: Factors | None = None
@@ -231,9 +231,9 @@ def below(score_P: Values, calls: int) -> Values:
 def open_reranker(
     spec: JobSpec, published: Mapping[str, Artifact], leaf_map: LeafMap, *, reads: bool = True
 ) -> Reranker | None:
-    """Open the re-ranker of a spec from the artifacts published, by kind. None where the spec does not re-rank.
+    """Open the re-ranker of a spec from the artifacts published, by kind. None if the spec does not re-rank.
 
-    With `reads` False the cross-encoder itself is not opened, as another process scores pairs. InputError where factors
+    With `reads` False the cross-encoder itself is not opened, as another process scores pairs. InputError if factors
     were made for another model than the leaf map's.
     """
     rerank = spec.search.reranking

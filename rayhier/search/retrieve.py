@@ -1,9 +1,9 @@
 """The steps of a search: leaves, words or all documents to read, how results are fused, which pairs are re-ranked.
 
-`Retriever` decides and computes; it reads nothing itself. It yields rounds of work, whose pieces may be done at the
+`Retriever` decides and computes. It reads nothing itself. It yields rounds of work, whose pieces may be done at the
 same time, and is sent a reply to each piece:
 
-    [Scan]            the leaves that queries visit; more leaves in further rounds where few documents match a filter
+    [Scan]            the leaves that queries visit; more leaves in further rounds if few documents match a filter
     [Scan, Words]     and BM25 over all documents, where a search is hybrid
     [Flat]            all documents, by a level of ReTreever's tree
     [Score]           pairs of a query and a document, by the cross-encoder: a round of its budget
@@ -42,7 +42,7 @@ class Scan:
 
     query_QM: Floats
     leaves_QB: Ints
-    """Leaves [q, β] that each query visits; -1: none."""
+    """Leaves [q, β] that each query visits. -1 stands for none."""
     k: int
     where: Filter | None = None
     needs: Needs = "texts"
@@ -97,7 +97,7 @@ class Exact:
     k: int
     where: Filter | None = None
     part: int = 0
-    """Number of the part, of `parts`; the change log's tail belongs to the first."""
+    """Number of the part, of `parts`. The change log's tail belongs to the first."""
     parts: int = 1
     needs: Needs = "ids"
 
@@ -147,11 +147,11 @@ class Found:
 
     ranking: Ranking
     leaves_QB: Ints
-    """Leaves [q, β] that each query visited; -1 where it visited fewer."""
+    """Leaves [q, β] that each query visited. -1 stands for none."""
     lost: list[list[str]]
     """Names, for each query, of the parts of the index that it needed but that did not answer."""
     near: Ranking | None = None
-    """Best documents by vectors alone, before words are fused or anything is re-ranked. None where words or a level of
+    """Best documents by vectors alone, before words are fused or anything is re-ranked. None if words or a level of
     a tree order documents."""
 
 
@@ -168,7 +168,7 @@ class Goal:
     widest: int
     """Most leaves that a query visits, where these are more than `beam`."""
     jumps: bool = False
-    """True where a query that goes on visits the most leaves at once."""
+    """True if a query that goes on visits the most leaves at once."""
 
     @classmethod
     def of(cls, k: int, beam: int, leaves: int, rows: int) -> Self:
@@ -212,7 +212,7 @@ class Widening:
 
     @property
     def done(self) -> bool:
-        """True where every query has enough documents, or no further leaves may be visited."""
+        """True if every query has enough documents, or no further leaves may be visited."""
         return not len(self.asked_A) or self.beam >= self._goal.widest
 
     def add_results(self, ranking: Ranking, stopped_A: Bools | None = None) -> None:
@@ -268,7 +268,7 @@ class Retriever:
         """Yield the work that answers a request whose queries were encoded and routed. Returns the outcome.
 
         `held_Q` [q] is the number of rows in the leaves that each query visits, where the number of documents to
-        re-rank is limited. InputError where it exceeds the limit.
+        re-rank is limited. InputError if it exceeds the limit.
         """
         if request.pool is not None and held_Q is not None:
             self.rules.check_pool(request, held_Q)
@@ -330,7 +330,7 @@ class Retriever:
             widening.visit(self.widen(routes.encoded[widening.asked_A], widening.wider))
 
     def _reranked(self, reranker: Reranker, request: Request, routes: Routes, outcome: Found) -> Retrieval:
-        """Re-rank an outcome within the request's budget; it stays in its order where no cross-encoder answers."""
+        """Re-rank an outcome within the request's budget. It stays in its order where no cross-encoder answers."""
         query_QM, k = routes.encoded.numpy, request.k
         by_score = self.rules.search.adds_scores(request.mode)
         rounds = reranker.asking(request.texts, query_QM, outcome.ranking, k, request.budget, by_score=by_score)

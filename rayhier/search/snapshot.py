@@ -66,9 +66,9 @@ class Seen:
 
 
 class Snapshot:
-    """A version of an index with the log up to a change; vacuum keeps it until it is closed or garbage-collected.
+    """A version of an index with the log up to a change. Vacuum keeps it until it is closed or garbage-collected.
 
-    Later changes may be read into its tail by `follow`; what a search sees of them is `log`, or what it names.
+    Later changes may be read into its tail by `follow`. What a search sees of them is `log`, or what it names.
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class Snapshot:
     ) -> None:
         """Open a leaf map, or a range of its leaves, as a spec searches it, with a model or what opens one when needed.
 
-        `scored` are the artifacts for re-ranking, by kind. `pins` keep the version from vacuum; they are closed with
-        the snapshot. InputError where a file is not as published.
+        `scored` are the artifacts for re-ranking, by kind. `pins` keep the version from vacuum. They are closed with
+        the snapshot. InputError if a file is not as published.
         """
         search, manifest = spec.search, leaf_map.manifest
         self.spec, self.leaf_map, self.manifest, self._model = spec, leaf_map, manifest, model
@@ -107,7 +107,7 @@ class Snapshot:
         """Open the index that a workdir's `current.json` names, with the encoder loaded.
 
         `before` is a snapshot of this workdir, whose model is used again where that is still the index's. InputError
-        where there is no index, or a file is not as published.
+        if there is no index, or a file is not as published.
         """
         place = locate(workdir) if isinstance(workdir, str) else workdir
         snapshot = cls.of_version(place, current.read(place), before=before)
@@ -144,7 +144,7 @@ class Snapshot:
             return snapshot
 
     def see(self, log: int | None = None) -> None:
-        """Let searches see the log up to a number (None: all). InputError where it has none, or one is damaged."""
+        """Let searches see the log up to a number (None: all). InputError if it has none, or one is damaged."""
         first, last = self.manifest.log, self.follow(log)
         if log is not None and last != log:
             end = ChangeLog(self.leaf_map.root).last(first)
@@ -154,7 +154,7 @@ class Snapshot:
     def follow(self, number: int | None = None) -> int:
         """Read the log's changes up to a number (None: all) into the tail. Returns the number of the last one read.
 
-        InputError where an object of the log is damaged or missing; what came before it is in the tail.
+        InputError if an object of the log is damaged or missing. What came before it is in the tail.
         """
         if number is None or number > self.tail.last:
             for change in ChangeLog(self.leaf_map.root).after(self.tail.last, number):
@@ -191,7 +191,7 @@ class Snapshot:
         `filter`, parsed or as JSON: results are only documents that meet it; a query then visits more leaves
         until enough documents match, or until it has visited all leaves.
         `mode`: `dense` orders results by vectors, `bm25` by words over all documents, `hybrid` by both.
-        None stands for the spec's value. InputError where the arguments do not go together (see `search.request`).
+        None stands for the spec's value. InputError if the arguments do not go together (see `search.request`).
         """
         return self.answer(self.rules.request(queries, k, beam, filter, mode, budget=budget))
 
@@ -249,7 +249,7 @@ class Snapshot:
 
     @cached_property
     def row_counts(self) -> Ints:
-        """Rows of each leaf that the snapshot reads, in leaf files; the last entry is for leaf -1, no leaf."""
+        """Rows of each leaf that the snapshot reads, in leaf files. The last entry is for leaf -1, no leaf."""
         rows_L = np.append(np.array(self.manifest.counts, dtype=np.int64), 0)
         rows_L[: self.leaves.leaves.start] = rows_L[self.leaves.leaves.stop :] = 0
         return rows_L
@@ -257,7 +257,7 @@ class Snapshot:
     def read(self, work: Reading, log: int | None = None) -> Any:
         """Do a piece of work as of a change of the log, by default of what searches see.
 
-        ValueError where the tail does not have that change, the index counts no words, or the spec searches leaves.
+        ValueError if the tail does not have that change, the index counts no words, or the spec searches leaves.
         """
         view = self.tail.at(self.log if log is None else log)
         if view.is_empty:
@@ -308,7 +308,7 @@ class Snapshot:
         return _joined([stored, tail], work.k)
 
     def open_files(self) -> None:
-        """Open every file that searches read now, as a server does. InputError where one is not as published.
+        """Open every file that searches read now, as a server does. InputError if one is not as published.
 
         Vectors that rows are scored again by are read ahead, where they fill no more than half of the memory.
         """
@@ -324,7 +324,7 @@ class Snapshot:
         return opened.intact() and (self.words is None or self.words.intact())
 
     def probe(self) -> None:
-        """Search a leaf of each file, at most 16, and a word. OSError where open files were changed."""
+        """Search a leaf of each file, at most 16, and a word. OSError if open files were changed."""
         if not self.intact():
             raise OSError("files in the cache of this machine were changed while they were open")
         m = self.manifest.dimension

@@ -70,7 +70,7 @@ log = logging.getLogger("ray.serve")
 
 
 def build(args: ServeArgs) -> RayApplication:
-    """Make the Ray Serve application. InputError where the index, the token's file or a limit is wrong."""
+    """Make the Ray Serve application. InputError if the index, the token's file or a limit is wrong."""
     version, _, parts = check(args)
     drain, writes = args.limits.seconds + DRAINS, args.write_token_file is not None
 
@@ -253,7 +253,7 @@ class WriterReplica:
         return writer, readers
 
     def _writing(self) -> tuple[Writer, Readers]:
-        """Return the Writer and its readers. RuntimeError where it has not begun."""
+        """Return the Writer and its readers. RuntimeError if it has not begun."""
         self._start()
         if self._begun is None:
             raise RuntimeError("the Writer is starting")
@@ -279,7 +279,7 @@ def shard_handles(
 
 
 def checked(local: ServeConfig) -> ServeConfig:
-    """Return a config unchanged. InputError where Ray Serve or the index does not allow it."""
+    """Return a config unchanged. InputError if Ray Serve or the index does not allow it."""
     try:
         ServeDeploySchema.model_validate(local.config)
     except ValidationError as error:
@@ -289,7 +289,7 @@ def checked(local: ServeConfig) -> ServeConfig:
 
 
 def deploy(local: ServeConfig) -> None:
-    """Deploy a config, and return once every deployment runs. InputError where one fails, after all are stopped."""
+    """Deploy a config, and return once every deployment runs. InputError if one fails, after all are stopped."""
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     say("  joining Ray")
     join(local.spec)
@@ -307,7 +307,7 @@ def deploy(local: ServeConfig) -> None:
 
 
 def _run(local: ServeConfig) -> None:
-    """Pass the config to Ray Serve; the output of its command is shown only where the command fails."""
+    """Pass the config to Ray Serve. The output of its command is shown only where the command fails."""
     from ray.serve.scripts import cli  # replicas do without it
 
     with tempfile.TemporaryDirectory(prefix="rayhier-serve-") as folder:

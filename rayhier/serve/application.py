@@ -93,7 +93,7 @@ class Application:
         return Writer(follower or self.follower, self.args.writes, self.metrics)
 
     def see_tail(self, follower: Follower | None = None) -> None:
-        """Let requests see the log's tail that a Writer left; what comes after a damaged object is not served."""
+        """Let requests see the log's tail that a Writer left. What comes after a damaged object is not served."""
         follower = follower or self.follower
         follower.begin()
         if follower.damage is not None:

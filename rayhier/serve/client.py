@@ -2,7 +2,7 @@
 
 Client("http://127.0.0.1:8000").search("how do I open a zip file", k=5).results[0].title
 
-Every failure to get an answer is an `ApiError`; its status is 0 where no server answered. A query that no server
+Every failure to get an answer is an `ApiError`. Its status is 0 where no server answered. A query that no server
 could answer, text where a list belongs for instance, is a ValueError before anything is sent. An answer that redirects
 to another address is not followed, since a token belongs to one server: it is an ApiError that names the address.
 """
@@ -87,7 +87,7 @@ class SearchOptions(TypedDict, total=False):
     mode: Mode | None
     """Order of results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both); default: the server's."""
     rerank: bool | None
-    """True: the cross-encoder re-ranks results; default: as the index's spec says."""
+    """True: the cross-encoder re-ranks results. Default: as the index's spec says."""
     budget: SupportsIndex | None
     """Most documents that the cross-encoder reads for a query."""
     explain: bool
@@ -99,7 +99,7 @@ class SearchOptions(TypedDict, total=False):
     min_log: SupportsIndex | None
     """Number of a change that the answer must have seen: `log` of what `put` or `delete` returned."""
     model: str | None
-    """Fingerprint of the model that made the query's vector: ApiError 409 where another is served."""
+    """Fingerprint of the model that made the query's vector: ApiError 409 if another is served."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class _Server:
         """Search the best `k` documents for a query in at most `beam` leaves. None stands for the server's default.
 
         `filter`, over the declared fields: only documents that meet it are results, from as many leaves as hold
-        enough of them. `SearchOptions` has the other options. ApiError or ValueError where there is no answer.
+        enough of them. `SearchOptions` has the other options. ApiError or ValueError if there is no answer.
         """
         body = {**_one(question), **_asked(k, beam, filter, options)}
         return _Call(SearchResponse.model_validate_json, "/v1/search", body)
@@ -191,7 +191,7 @@ class _Server:
     def rerank(self, query: str, texts: Sequence[str]) -> _Call[list[tuple[int, float]]]:
         """Score texts for a query by the cross-encoder: their places and scores, 0 to 1, best first.
 
-        ApiError 404 where the index has no cross-encoder.
+        ApiError 404 if the index has no cross-encoder.
         """
         body = {"query": _text("query", query), "documents": _texts("texts", texts)}
         return _Call(_ranked, "/v1/rerank", body)
@@ -203,7 +203,7 @@ class _Server:
 
         Returns once the change is durable; a search that begins then sees it. A request that is sent again carries the
         same idempotency key, by default a random one, and changes nothing twice. `model` is the fingerprint of the
-        model that made the vectors. ApiError where one is refused, 409 where another model is served: then nothing is
+        model that made the vectors. ApiError if one is refused, 409 where another model is served: then nothing is
         changed.
         """
         packed = [_packed(document, f"documents[{place}]") for place, document in enumerate(documents)]
@@ -211,12 +211,12 @@ class _Server:
         return _Call(WrittenResponse.model_validate_json, "/v1/documents", body, "PUT", key or uuid.uuid4().hex)
 
     def delete(self, ids: Sequence[str], key: str | None = None) -> _Call[WrittenResponse]:
-        """Delete documents by their ids, as `put` writes them. ApiError 404 where one is not there."""
+        """Delete documents by their ids, as `put` writes them. ApiError 404 if one is not there."""
         body = {"ids": _texts("ids", ids)}
         return _Call(WrittenResponse.model_validate_json, "/v1/documents", body, "DELETE", key or uuid.uuid4().hex)
 
     def document(self, id: str, min_log: SupportsIndex | None = None) -> _Call[DocumentResponse]:  # noqa: A002
-        """Read the document with an id, as of change `min_log` at least. ApiError 404 where there is none."""
+        """Read the document with an id, as of change `min_log` at least. ApiError 404 if there is none."""
         if _text("id", id) in ("", ".", ".."):  # dots are parts of a path that say where it goes
             raise ValueError(f"id: got {id!r}; allowed: the id of a document, but for '.' and '..'")
         page = _page(min_log=_count("min_log", min_log))
@@ -238,7 +238,7 @@ class _Server:
     ) -> _Call[NodesResponse]:
         """Describe leaves by their numbers, at most 1,000: sizes, keywords, documents that most probably lie there.
 
-        Without `leaves`, list the children of the node `below`, LEVEL:NUMBER, the largest first, at most `limit`; the
+        Without `leaves`, list the children of the node `below`, LEVEL:NUMBER, the largest first, at most `limit`. The
         root is 0:0.
         """
         if leaves is None:
@@ -261,7 +261,7 @@ class _Server:
         """Publish the content of an older version as the newest one; a search that begins after the answer reads it.
 
         Changes that are not in a version's files are left behind. The request carries an idempotency key as `put` does.
-        ApiError 404 where there is no such version.
+        ApiError 404 if there is no such version.
         """
         body, key = {"version": _count("version", version)}, key or uuid.uuid4().hex
         return _Call(RollbackResponse.model_validate_json, "/v1/versions/rollback", body, key=key)
@@ -340,7 +340,7 @@ class Client:
         raise AssertionError("nothing waits but what returns at once")
 
     async def _answer(self, request: httpx2.Request) -> Answer:
-        """Return the outcome of a request; nothing is awaited, so that no loop is needed."""
+        """Return the outcome of a request. Nothing is awaited, so that no loop is needed."""
         try:
             return self._http.send(request)
         except httpx2.HTTPError as error:
@@ -455,7 +455,7 @@ def _asked(
 
 
 def _text(name: str, value: str) -> str:
-    """Return a text. ValueError where the value is none, or no UTF-8."""
+    """Return a text. ValueError if the value is none, or no UTF-8."""
     try:
         value.encode()
     except (AttributeError, UnicodeEncodeError):
@@ -529,7 +529,7 @@ def _shown(value: object) -> str:
 
 
 def _count(name: str, number: SupportsIndex | None) -> int | None:
-    """Convert a whole number of any type to an int. ValueError where the value is no whole number."""
+    """Convert a whole number of any type to an int. ValueError if the value is no whole number."""
     if number is None:
         return None
     try:
@@ -541,7 +541,7 @@ def _count(name: str, number: SupportsIndex | None) -> int | None:
 
 
 def _pause(error: ApiError, answer: Answer | None, retry: int) -> float | None:
-    """Return the seconds to wait before a request is sent again. None where it should not be sent again.
+    """Return the seconds to wait before a request is sent again. None if it should not be sent again.
 
     A request that took too long is not sent again: the server may still be at work on it.
     """
@@ -558,7 +558,7 @@ def _pause(error: ApiError, answer: Answer | None, retry: int) -> float | None:
 
 
 def _read(call: _Call[T], url: str, answer: Answer) -> T:
-    """Parse the answer to a request. ApiError where there is none, or this version of the client cannot read it."""
+    """Parse the answer to a request. ApiError if there is none, or this version of the client cannot read it."""
     if isinstance(answer, httpx2.Response):
         if not answer.is_success:
             raise _refusal(answer)
@@ -584,7 +584,7 @@ def _refusal(answer: httpx2.Response) -> ApiError:
 
 
 def _misfit(path: str, error: ValidationError, content: bytes) -> str:
-    """Make the message for an answer that this version of the client cannot read; it names the field."""
+    """Make the message for an answer that this version of the client cannot read. It names the field."""
     problem = error.errors(include_url=False)[0]
     if problem["type"] == "json_invalid":
         return f"{path}: the answer is not JSON: {content.decode(errors='replace')[:ANSWER_SHOWN]!r}"

@@ -22,7 +22,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 HA_PROXY = "RAY_SERVE_ENABLE_HA_PROXY"
 """Environment variable that makes Ray Serve start HAProxy, which listens on every address of the machine."""
 HOST, PORT = "127.0.0.1", 8000
-"""Address and port where the config names none; they are Ray Serve's."""
+"""Address and port where the config names none. They are Ray Serve's."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ServeConfig:
 
 
 def look(template: Path, workdir: str, token_file: str | None, port: int | None) -> ServeConfig:
-    """Read a Ray Serve config and make its paths absolute. InputError where the config, a path or the port is wrong.
+    """Read a Ray Serve config and make its paths absolute. InputError if the config, a path or the port is wrong.
 
     Imports neither Ray nor torch. The checks that need these are made before the config is deployed.
     """
@@ -71,7 +71,7 @@ def look(template: Path, workdir: str, token_file: str | None, port: int | None)
 
 
 def read_args(pairs: Sequence[str], **given: str | None) -> ServeArgs:
-    """Make a server's settings from `NAME=VALUE` pairs and keyword arguments. InputError where one is wrong."""
+    """Make a server's settings from `NAME=VALUE` pairs and keyword arguments. InputError if one is wrong."""
     values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     for pair in pairs:
         path, equals, text = pair.partition("=")
@@ -109,7 +109,7 @@ def url_of(host: str, port: int) -> str:
 
 
 def absolute(text: str) -> str:
-    """Make a path absolute, so that every process finds it; an s3:// or gs:// address is returned unchanged."""
+    """Make a path absolute, so that every process finds it. An s3:// or gs:// address is returned unchanged."""
     return text if "://" in text else str(Path(text).expanduser().resolve())
 
 
@@ -147,7 +147,7 @@ def _read(template: Path) -> dict[str, Any]:
 
 
 def check_free(host: str, port: int) -> None:
-    """Raise InputError where the port is not free: Ray Serve itself retries for a while, and its error says less."""
+    """Raise InputError if the port is not free: Ray Serve itself retries for a while, and its error says less."""
     if not 1 <= port <= 65535:
         raise InputError(f"port: got {port}; allowed: 1 to 65535")
     try:

@@ -124,7 +124,7 @@ class Embedded:
     """
 
     def __init__(self, args: ServeArgs) -> None:
-        """Open model, leaves and, where the spec re-ranks, the cross-encoder. InputError where one cannot be opened."""
+        """Open model, leaves and, where the spec re-ranks, the cross-encoder. InputError if one cannot be opened."""
         # One group unless the arguments say otherwise: more would only divide one process's work.
         self._args = args = args if args.shard_groups else args.model_copy(update={"shard_groups": 1})
         version, _, parts = check_index(args)
@@ -282,7 +282,7 @@ def _searched(now: Current) -> tuple[object, ...]:
 
 
 def _check_fits(before: Current, now: Current) -> None:
-    """Raise InputError where clients of a served index could not go on with another."""
+    """Raise InputError if clients of a served index could not go on with another."""
     for name, had, has in (
         ("encoder.similarity", before.spec.encoder.similarity, now.spec.encoder.similarity),
         ("corpus.fields", dict(before.spec.corpus.field_types), dict(now.spec.corpus.field_types)),

@@ -23,7 +23,7 @@ class ApiError(Exception):
 
 
 class LostError(Exception):
-    """A deployment gave no answer; its name is the message."""
+    """A deployment gave no answer. Its name is the message."""
 
 
 def without_folders(message: str) -> str:
@@ -51,5 +51,5 @@ def unanswered(message: str) -> ApiError:
 
 
 def overloaded(message: str) -> ApiError:
-    """Make error 503, for too many requests at a time; the same request may succeed a second later."""
+    """Make error 503, for too many requests at a time. The same request may succeed a second later."""
     return ApiError(503, "overloaded", message, RETRY)

@@ -45,7 +45,7 @@ class Passages(Section):
     """Rule that cuts documents into passages, windows of words, which are indexed one by one."""
 
     words: Annotated[int, Field(ge=1)]
-    """Most words of a passage; words are split at blanks. A document with no more words stays one passage."""
+    """Most words of a passage. Words are split at blanks. A document with no more words stays one passage."""
     stride: Annotated[int, Field(ge=1)]
     """Words from the start of a passage to the start of the next; at most `words`, so that no word is left out."""
 
@@ -73,7 +73,7 @@ class Columns(Section):
     id: Text = "id"
     """Name of the column of ids: text, or whole numbers, which become text."""
     title: Text = "title"
-    """Name of the column of titles; the column may be missing."""
+    """Name of the column of titles. The column may be missing."""
     text: Text = "text"
     """Name of the column of texts. A document's text is encoded after its title."""
 
@@ -233,7 +233,7 @@ class MsMarco(_Corpus):
 
 
 class IrDatasets(_Cut):
-    """A data set of the Python package ir_datasets; downloaded if it is not on this machine."""
+    """A data set of the Python package ir_datasets. Downloaded if it is not on this machine."""
 
     type: Literal["ir_datasets"]
     dataset: Text
@@ -272,7 +272,7 @@ class TextFiles(_Cut):
 
     type: Literal["text"]
     path: Text
-    """Folder, read with the folders in it but for hidden ones, relative to the current directory; links are not
+    """Folder, read with the folders in it but for hidden ones, relative to the current directory. Links are not
     followed."""
 
     @property

@@ -41,7 +41,7 @@ class CrossEncoderSpec(Section):
     """Part that makes the score. `cls`: the single output of a classifier. `emb`: scaled cosine of two mean vectors, of
     the query's and the document's tokens, after both are read together."""
     max_length: Annotated[int, Field(ge=8, le=8192)] = 256
-    """Most tokens of a pair; the longer of its two texts is cut."""
+    """Most tokens of a pair. The longer of its two texts is cut."""
     precision: Precision = "auto"
     """Number format of the computation; `auto`: the fastest whose scores correlate with float32's by 0.999 or more."""
     beside: Annotated[float, Field(ge=0, le=1000)] | Literal["auto"] = "auto"
@@ -70,7 +70,7 @@ class ScoresSpec(Section):
     """Pairs that the cross-encoder scores ahead of searches: the best by the base encoder's score, a sparse matrix."""
 
     judged: Annotated[int, Field(ge=0, le=10_000_000)] = 50
-    """Number of judged train queries among the queries, chosen by a hash of their ids; the cross-encoder does not train
+    """Number of judged train queries among the queries, chosen by a hash of their ids. The cross-encoder does not train
     on these queries."""
     spans: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     """Number of spans (runs of 64 words of a document) among the queries, chosen by a hash of the documents' ids."""

@@ -11,7 +11,7 @@ Precision = Literal["auto", "float32", "bfloat16", "float16"]
 LearningPart = Literal["none", "head", "last_layer", "all"]
 
 ENOUGH = 300
-"""Number of queries that tell what a training gains; fewer dev queries are helped by folds of the train queries."""
+"""Number of queries that tell what a training gains. Fewer dev queries are helped by folds of the train queries."""
 FOLDS = 5
 """Folds of the train queries, of which as many are used as have ENOUGH queries."""
 
@@ -30,11 +30,11 @@ class EncoderSpec(Section):
     `last_layer`, or `all`. `none`, for train.type retreever: the encoder stays as it is."""
     adopt: Literal["auto", "always"] = "auto"
     """Encoder that the index is built with. `auto`: the trained one only where queries that training did not read say
-    that it finds more than the base encoder, else the base encoder; they are searched by vectors and, where the index
+    that it finds more than the base encoder, else the base encoder. They are searched by vectors and, where the index
     counts words, BM25. `always`: the trained one. Only with train.type
     contrast, hce or retreever, and not with router.type hce."""
     max_length: Annotated[int, Field(ge=4, le=8192)] = 256
-    """Most tokens of a text; further tokens are cut off."""
+    """Most tokens of a text. Further tokens are cut off."""
     similarity: Similarity = "cosine"
     """Score of two vectors. `cosine`: dot product of unit vectors. `dot`: dot product of vectors as the encoder outputs
     them."""
@@ -52,5 +52,5 @@ class EncoderSpec(Section):
 
     @property
     def transformer_part(self) -> Literal["last_layer", "all"] | None:
-        """Part of the transformer that training changes. None where the transformer stays frozen."""
+        """Part of the transformer that training changes. None if the transformer stays frozen."""
         return self.train if self.train in ("last_layer", "all") else None

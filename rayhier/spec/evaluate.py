@@ -36,7 +36,7 @@ class EvaluateSpec(Section):
     baselines: tuple[Baseline, ...] = ("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder")
     """Other systems measured for comparison. `exact`, `exact_same_encoder`: exact search by the base encoder and by the
     trained one. `faiss_ivf`, `faiss_ivf_same_encoder`: k-means IVF of base vectors and of trained ones.
-    `faiss_ivf_spill`: the latter with each document in two lists (groups, like leaves); always added where
+    `faiss_ivf_spill`: the latter with each document in two lists (groups, like leaves). Always added where
     `index.leaves_per_document` is 2. `hnsw`, `scann` and `bm25` hold the whole corpus in one process."""
     lists: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """Number of lists (groups of documents, like leaves) of the IVF baselines, and of partitions of `scann`. `auto`:
@@ -47,7 +47,7 @@ class EvaluateSpec(Section):
     documents that match, and shares visited are shares of these documents. Queries without a matching answer are left
     out."""
     seeds: Annotated[tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...], Field(min_length=1, max_length=100)] = (0,)
-    """Random seeds; one model is trained and one index built for each."""
+    """Random seeds. One model is trained and one index built for each."""
 
     @field_validator("measures", "baselines", "seeds")
     @classmethod
@@ -58,6 +58,6 @@ class EvaluateSpec(Section):
 
     @property
     def deepest_recall(self) -> str:
-        """The recall with the largest cut-off, for instance R@100; the first measure where none is a recall."""
+        """The recall with the largest cut-off, for instance R@100. The first measure where none is a recall."""
         recalls = [measure for measure in self.measures if measure.startswith("R@")]
         return max(recalls, key=lambda measure: int(measure[2:]), default=self.measures[0])

@@ -21,7 +21,7 @@ from rayhier.spec.errors import InputError
 DEEPEST = 16
 """Most levels of `and`, `or` and `not` that a filter may nest."""
 MOST_VALUES = 1_000
-"""Most values in all conditions of a filter together; an `exists` counts as one value."""
+"""Most values in all conditions of a filter together. An `exists` counts as one value."""
 SHOWN = 60
 """Most characters of a filter's value that an error message repeats."""
 
@@ -54,7 +54,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Bound:
-    """Condition that a document's field lies above or below a value; texts are compared by their code points."""
+    """Condition that a document's field lies above or below a value. Texts are compared by their code points."""
 
     field: str
     comparison: Comparison
@@ -140,7 +140,7 @@ def fields_of(where: Filter) -> set[str]:
 
 
 def parse_json(text: str, fields: Mapping[str, FieldType], name: str = "filter") -> Filter:
-    """Read a filter from JSON text. InputError where the text is not JSON, or not a filter over the declared fields."""
+    """Read a filter from JSON text. InputError if the text is not JSON, or not a filter over the declared fields."""
     try:
         parsed = json.loads(text, object_pairs_hook=lambda pairs: _once(pairs, name))
     except RecursionError:
@@ -218,7 +218,7 @@ class _Reader:
         return self.typed(field, json_value, place)
 
     def typed(self, field: str, value: Any, place: str) -> Value:
-        """Return a value of the field's type. InputError where `value` has another type."""
+        """Return a value of the field's type. InputError if `value` has another type."""
         try:
             match self.fields[field]:
                 case "int" if type(value) is int and -(2**63) <= value < 2**63:
@@ -251,7 +251,7 @@ def _all(parts: Iterable[Filter]) -> Filter:
 
 
 def _once(pairs: list[tuple[str, Any]], name: str) -> dict[str, Any]:
-    """An object of JSON. InputError where a key comes twice, as the first value would be lost."""
+    """An object of JSON. InputError if a key comes twice, as the first value would be lost."""
     keys = dict[str, Any]()
     for key, value in pairs:
         if key in keys:

@@ -111,7 +111,7 @@ class JobSpec(Section):
         return self
 
     def _filter_fits(self) -> None:
-        """InputError where evaluate.filter does not fit the declared fields, or a baseline cannot apply filters."""
+        """InputError if evaluate.filter does not fit the declared fields, or a baseline cannot apply filters."""
         unable = [name for name in UNFILTERED if name in self.evaluate.baselines]
         if self.measured is not None and unable:
             able = ", ".join(name for name in get_args(Baseline) if name not in UNFILTERED)
@@ -120,7 +120,7 @@ class JobSpec(Section):
             )
 
     def _words_fit(self) -> None:
-        """InputError where searches use BM25 but the index counts no words."""
+        """InputError if searches use BM25 but the index counts no words."""
         if self.index.words:
             return
         if self.search.mode in ("bm25", "hybrid"):
@@ -128,7 +128,7 @@ class JobSpec(Section):
         _refuse("search", self.search, "hybrid", where="where index.words is true")
 
     def _level_fits(self) -> None:
-        """InputError where the router has no such level."""
+        """InputError if the router has no such level."""
         if not isinstance(self.router, RetreeverRouting):
             raise InputError(
                 f"search.how: got 'level' with router.type {self.router.type}; allowed: leaves, or type retreever"
@@ -143,7 +143,7 @@ class JobSpec(Section):
         return None if self.scores is None else self.scores.factors
 
     def _reranking_fits(self) -> None:
-        """InputError where a section that re-ranking needs is missing."""
+        """InputError if a section that re-ranking needs is missing."""
         if self.scores is not None and self.cross_encoder is None:
             raise InputError("scores: got a section, but no cross_encoder, which scores; allowed: with cross_encoder")
         rerank = self.search.reranking
@@ -165,7 +165,7 @@ class JobSpec(Section):
             )
 
     def _hce_fits(self, train: HceTraining) -> None:
-        """InputError where HCE's training does not fit the trained part of the encoder, or the router."""
+        """InputError if HCE's training does not fit the trained part of the encoder, or the router."""
         if self.encoder.transformer_part is None and train.pseudo_queries.source == "simcse":
             raise InputError(
                 "train.pseudo_queries.source: got 'simcse' with encoder.train head, whose vectors no dropout changes; "
@@ -196,7 +196,7 @@ class JobSpec(Section):
             raise InputError("train.tree.levels: got 0 with router.type hce, whose leaves they are; allowed: 1 or more")
 
     def _keys_count(self) -> None:
-        """InputError where a key of a section has no effect because of another section's keys."""
+        """InputError if a key of a section has no effect because of another section's keys."""
         if not self.trains_encoder_alone:
             alone = "where the encoder trains before the router: not with train.type ehi, router.type hce or train none"
             _refuse("encoder", self.encoder, "adopt", where=alone)
@@ -219,7 +219,7 @@ class JobSpec(Section):
 
     @property
     def measured(self) -> Filter | None:
-        """The filter that chooses the documents to evaluate. None where all documents are evaluated."""
+        """The filter that chooses the documents to evaluate. None if all documents are evaluated."""
         condition = self.evaluate.filter
         return None if condition is None else parse(condition, self.corpus.field_types, "evaluate.filter", YAML_WORDS)
 
@@ -253,7 +253,7 @@ class JobSpec(Section):
     def settled(self, weight: float | None) -> Self:
         """Return the spec with an automatic mode and weight of searches settled.
 
-        `weight` is the one that dev queries chose for the model. None, where none was chosen, stands for a usual one.
+        `weight` is the one that dev queries chose for the model. None, if none was chosen, stands for a usual one.
         """
         usual = TAUGHT_WEIGHT if self.corpus.names_judgements else UNTAUGHT_WEIGHT
         search = self.search.settled(usual if weight is None else weight, words=self.index.words)
@@ -308,7 +308,7 @@ class JobSpec(Section):
         raise AssertionError("refused by the spec")
 
     def check_leaves(self, documents: int) -> None:
-        """Raise InputError where the corpus has fewer documents than a tree has leaves, or than training needs."""
+        """Raise InputError if the corpus has fewer documents than a tree has leaves, or than training needs."""
         self.train.check_documents(documents)
         leaves = self.leaves(documents)
         if leaves > documents and isinstance(self.router, TreeSpec):
@@ -324,7 +324,7 @@ class JobSpec(Section):
 
 
 def _refuse(name: str, section: Section, *keys: str, where: str) -> None:
-    """InputError about the first of a section's keys that is not the default; such keys have an effect only `where`."""
+    """InputError about the first of a section's keys that is not the default. Such keys have an effect only `where`."""
     if changed := section.changed(*keys):
         value = getattr(section, changed[0])
         shown = "settings" if isinstance(value, Section) else repr(value)

@@ -189,7 +189,7 @@ def _messages(
     lines: dict[KeyPath, int],
     sources: dict[KeyPath, str],
 ) -> Iterator[str]:
-    """Yield a line for each wrong key; texts of several members of a union are joined by "or"."""
+    """Yield a line for each wrong key. Texts of several members of a union are joined by "or"."""
     allowed: dict[KeyPath, list[str]] = {}
     for problem in error.errors(include_url=False):
         if not problem["loc"] and problem["type"] == "value_error":  # about the whole spec: the message names the key

@@ -2,7 +2,7 @@
 
 
 def check_text(text: str) -> str:
-    """Return a query's text unchanged. ValueError where the text is blank or not valid Unicode."""
+    """Return a query's text unchanged. ValueError if the text is blank or not valid Unicode."""
     if not text.strip():
         raise ValueError("got no words; allowed: text that is not blank")
     return check_unicode(text)

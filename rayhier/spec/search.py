@@ -66,7 +66,7 @@ class Rerank(Section):
     """Documents that the cross-encoder may read. `leaves`: the best 10,000 (or `budget`, if larger) of the leaves that
     the query visits. A number: so many of the best documents of these leaves. `all`: all documents of the index."""
     rounds: Annotated[int, Field(ge=2, le=1000)] = 5
-    """Number of rounds that divide the budget evenly; the last round has the remainder too. For axn and adacur."""
+    """Number of rounds that divide the budget evenly. The last round has the remainder too. For axn and adacur."""
     fit: Literal["ridge", "lstsq"] = "ridge"
     """Model by which axn predicts the scores of unread documents. `ridge`: the search's score plus a residual that
     similar documents share. `lstsq`: least squares over the documents' vectors, as in the paper of AXN."""
@@ -164,7 +164,7 @@ class SearchSpec(Section):
     codec: Codec | Literal["auto"] = "auto"
     """Format in which faiss holds the vectors of a leaf: `flat` 4 bytes a dimension, `fp16` 2, `pq` an eighth of a
     byte, after which the best `shortlist` rows are scored again by the stored vectors. `auto`: `pq` beyond 200,000
-    documents, where it is faster; below, and where `beam` names a recall, the precision of the stored vectors,
+    documents, where it is faster. Below, and where `beam` names a recall, the precision of the stored vectors,
     without loss."""
     mode: Mode | Literal["auto"] = "auto"
     """Scores that order the results of a query that names no mode: of vectors (`dense`), of BM25 (`bm25`), or of both
@@ -211,7 +211,7 @@ class SearchSpec(Section):
 
     @property
     def usual_mode(self) -> Mode:
-        """The mode of a text that names none; dense where it is automatic and was not settled."""
+        """The mode of a text that names none. Dense where it is automatic and was not settled."""
         return "dense" if self.mode == "auto" else self.mode
 
     def adds_scores(self, mode: Mode) -> bool:
@@ -240,7 +240,7 @@ class SearchSpec(Section):
 
     @property
     def reranking(self) -> Rerank | None:
-        """Settings of re-ranking. None where the spec re-ranks nothing."""
+        """Settings of re-ranking. None if the spec re-ranks nothing."""
         return None if self.rerank.type == "none" else self.rerank
 
     @property

@@ -42,7 +42,7 @@ class DevJudge:
 
 @dataclass(frozen=True)
 class DevMeasured:
-    """Measures on dev: values by name, and each query's contribution [queries]; both have the same mean."""
+    """Measures on dev: values by name, and each query's contribution [queries]. Both have the same mean."""
 
     values: dict[str, float]
     share_Q: Values

@@ -62,7 +62,7 @@ class TrainedIndex:
         return np.bincount(self.leaf_N, minlength=self.router.n_leaves).astype(np.int64)
 
     def scan(self, vector_QM: Floats, leaves_QB: Ints, k: int) -> tuple[Floats, Ints]:
-        """Return scores and rows [q, k] of each query's best results in its leaves [q, β]; -inf and -1 for none."""
+        """Return scores and rows [q, k] of each query's best results in its leaves. -inf and -1 stand for none."""
         rows, order_N = self._listed
 
         def fetch(count: int) -> tuple[Floats, Ints]:
@@ -116,7 +116,7 @@ class Joint(Phase):
         return {"dev": measured.dev, "error": error, **measured.values, **balance(now.sizes)}
 
     def finish(self) -> None:
-        """Store each leaf's mean vector in the first worker's router; second leaves are chosen by these."""
+        """Store each leaf's mean vector in the first worker's router. Second leaves are chosen by these."""
         now = self.snapshot()
         if len(now.document_NM):
             leaf_N = now.leaves(now.document_NM, 1)[:, 0]

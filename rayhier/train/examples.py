@@ -24,7 +24,7 @@ class Examples:
     spared_S2: Ints | None = None
     """Further pairs (query row, document row) that are not negatives: other passages of a query's answer."""
     result_N: Ints | None = None
-    """Numbers [n] that say which rows are passages of the same document. None where every row is a document."""
+    """Numbers [n] that say which rows are passages of the same document. None if every row is a document."""
     judged: int | None = None
 
     def answers(self, results: Sequence[str]) -> set[str]:

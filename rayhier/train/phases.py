@@ -47,7 +47,7 @@ class Material:
     phases: Mapping[str, int]
     sampled: bool
     spans: Spans | None
-    """Embedded pseudo-queries, without those that stand for dev queries. None where there are none."""
+    """Embedded pseudo-queries, without those that stand for dev queries. None if there are none."""
     titled: Callable[[], pa.Table]
     read: Read | None = None
     held_N: Ints = field(default_factory=lambda: np.zeros(0, np.int64))

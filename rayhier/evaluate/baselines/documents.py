@@ -1,4 +1,4 @@
-"""The documents that baselines compare: ids, and vectors in a mapped file; exact search over them.
+"""The documents that baselines compare: ids, vectors in a mapped file, and exact search.
 
 Shapes: N documents (or passages), M embedding size, Q queries.
 """

@@ -69,7 +69,7 @@ class KmeansIvf:
         return replace(ranking, scanned_Q=scanned_Q, leaves_Q=np.full(len(documents), beam))
 
     def alone(self, query_QM: Floats, beam: int, k: int) -> tuple[Floats, Ints]:
-        """Search as a user of faiss would: scores and rows [q, k]; -inf and -1 where the lists hold fewer."""
+        """Search as a user of faiss would: scores and rows [q, k]. -inf and -1 stand for none."""
         library: Any = faiss  # its type hints lack this name
         parameters = library.SearchParametersIVF(nprobe=beam, sel=self._selector)
         scores, rows = self._index.search(np.ascontiguousarray(query_QM, np.float32), k, params=parameters)

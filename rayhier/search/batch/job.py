@@ -72,7 +72,7 @@ class Job:
         return self.out.with_name(f"{self.out.name}.parts")
 
     def check(self) -> None:
-        """Raise InputError where the output has no known ending or exists, or parts are there of another search."""
+        """Raise InputError if the output has no known ending or exists, or parts are there of another search."""
         if self.out.suffix not in KINDS:
             raise InputError(f"--out: got {self.out.name!r}; allowed: a file that ends in {', '.join(KINDS)}")
         if self.out.exists():
@@ -148,7 +148,7 @@ def in_this_process(searcher: Snapshot, arguments: dict[str, Any]) -> Answers:
 def answered(rules: Rules, chunk: Chunk, arguments: dict[str, Any], retrieve: Callable[[Request], Found]) -> pa.Table:
     """Search the queries of a chunk by `retrieve`. Returns their results in the chunk's order, as `RESULTS`.
 
-    Of documents only the ids are read. InputError where the index does not allow the arguments with these queries, or
+    Of documents only the ids are read. InputError if the index does not allow the arguments with these queries, or
     the cross-encoder fails.
     """
     tables, places = [RESULTS.empty_table()], []

@@ -92,7 +92,7 @@ class QueryFile:
     """A file of queries, read a chunk at a time, always in the same chunks."""
 
     def __init__(self, path: Path, rules: Rules) -> None:
-        """Take a path, and the rules of the index that is searched. InputError where it is no such file."""
+        """Take a path, and the rules of the index that is searched. InputError if it is no such file."""
         if path.suffix not in KINDS:
             raise InputError(f"--queries: got {path.name!r}; allowed: a file that ends in {', '.join(KINDS)}")
         if not path.is_file():
@@ -121,9 +121,9 @@ class QueryFile:
             return sum(1 for line in opened if line.strip())
 
     def chunks(self, refused: Refused) -> Iterator[Chunk]:
-        """Yield chunks of `size` rows without those that are refused, which are counted; chunks may be empty.
+        """Yield chunks of `size` rows without those that are refused, which are counted. Chunks may be empty.
 
-        An id that came before is refused. InputError where a parquet file lacks the columns, or cannot be read.
+        An id that came before is refused. InputError if a parquet file lacks the columns, or cannot be read.
         """
         seen: set[str] = set()
         numbered = self._rows()
@@ -232,7 +232,7 @@ class IndexDocuments:
 
     @property
     def size(self) -> int:
-        """Number of documents of a chunk; the last of each shard may have fewer."""
+        """Number of documents of a chunk. The last of each shard may have fewer."""
         return DOCUMENTS
 
     @property
@@ -247,7 +247,7 @@ class IndexDocuments:
         return self._leaf_map.manifest.documents
 
     def chunks(self, refused: Refused) -> Iterator[Chunk]:  # noqa: ARG002  no document is refused
-        """Yield the documents, a shard in memory at a time. InputError where a file is not as published."""
+        """Yield the documents, a shard in memory at a time. InputError if a file is not as published."""
         for shard in self._leaf_map.manifest.shards:
             key = self._leaf_map.key(shard)
             names = list(dict.fromkeys(["doc_id", key]))

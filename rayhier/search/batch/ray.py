@@ -3,7 +3,7 @@
 A worker encodes and routes a chunk, asks every worker for its leaves' part of the work, and merges the answers, as an
 embedded or deployed server does: `Retriever` decides in both. So filters, BM25 and re-ranking need nothing more. Ray
 Data would exchange queries and results by a shuffle of all of them, which ends before anything is merged, once for
-every round of a search; here a chunk's vectors go to the workers that hold their leaves, and results come back.
+every round of a search. Here a chunk's vectors go to the workers that hold their leaves, and results come back.
 
 A worker that dies is started again, and its work is done again. Results go to the driver, which writes them
 (search/batch.py), so that each chunk is written once. Shapes: Q queries.
@@ -50,7 +50,7 @@ class Worker:
     """
 
     def __init__(self, workdir: str, now: Current, version: int, leaves: Sequence[range], number: int) -> None:
-        """Take a version of an index, which is opened at the first call; this worker reads `leaves[number]`."""
+        """Take a version of an index, which is opened at the first call. This worker reads `leaves[number]`."""
         os.environ["RAYON_NUM_THREADS"] = "1"  # the tokenizer's threads, read when it first runs
         self._index, self._leaves, self._number = (locate(workdir), now, version), leaves, number
         self._opening, self._one = threading.Lock(), threading.Lock()
@@ -65,7 +65,7 @@ class Worker:
             return self._opened
 
     def read(self, work: Reading) -> Any:
-        """Do a piece of a search's work in this worker's leaves. InputError where a file is not as published."""
+        """Do a piece of a search's work in this worker's leaves. InputError if a file is not as published."""
         _one_thread()
         return self._searcher.read(work)
 
@@ -102,7 +102,7 @@ class WorkerPool:
     def __init__(self, workdir: str, now: Current, manifest: Manifest, count: int, address: str | None) -> None:
         """Start `count` workers on the cluster at `address`, by default the spec's.
 
-        `workdir` is an absolute path that all nodes have, or in a bucket. InputError where there are more workers than
+        `workdir` is an absolute path that all nodes have, or in a bucket. InputError if there are more workers than
         leaves or than CPUs, or no cluster answers.
         """
         if count > len(manifest.counts):
@@ -130,7 +130,7 @@ class WorkerPool:
     def answers(self, arguments: dict[str, Any]) -> Answers:
         """Return the function that searches chunks, a few for each worker at a time, as the arguments say.
 
-        It raises InputError where a worker raises it, or dies again and again.
+        It raises InputError if a worker raises it, or dies again and again.
         """
         return lambda chunks: self._searched(chunks, arguments)
 

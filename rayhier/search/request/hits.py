@@ -7,7 +7,7 @@ from rayhier.arrays import Ints
 from rayhier.dataset.ranking import ID, Ranking
 
 OWN = (ID, "leaf", "title", "text")
-"""Columns that every result has; further columns are the corpus's declared fields."""
+"""Columns that every result has. Further columns are the corpus's declared fields."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Hit:
     fields: dict[str, Any] = field(default_factory=dict)
     """The corpus's declared fields, by name."""
     estimated: bool = False
-    """True where the score was estimated from those of documents that the cross-encoder read."""
+    """True if the score was estimated from those of documents that the cross-encoder read."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Answer:
     scored: int = 0
     """Number of scores computed; a document's copies in several leaves or shard groups count each."""
     calls: int | None = None
-    """Number of documents that the cross-encoder read. None where results were not re-ranked."""
+    """Number of documents that the cross-encoder read. None if results were not re-ranked."""
     enough: bool = True
-    """True where there are as many results as the query asked for; False where fewer documents match in its leaves."""
+    """True if there are as many results as the query asked for; False if fewer documents match in its leaves."""
 
 
 def answers(ranking: Ranking, leaves_QB: Ints, total: int, k: int) -> list[Answer]:

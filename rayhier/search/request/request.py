@@ -73,7 +73,7 @@ class Request:
     pool: int | None = None
     """Number of documents found for a query, of which the cross-encoder reads some. None: results are not re-ranked."""
     fills: bool = False
-    """True where a query visits more leaves until `k` documents are found: no number of leaves was named."""
+    """True if a query visits more leaves until `k` documents are found: no number of leaves was named."""
     needs: Needs = "texts"
     """Columns that results need, where they are not re-ranked."""
 
@@ -84,7 +84,7 @@ class Request:
 
     @property
     def texts(self) -> Sequence[str]:
-        """The queries as texts. ValueError where they are vectors."""
+        """The queries as texts. ValueError if they are vectors."""
         if isinstance(self.queries, np.ndarray):
             raise ValueError("queries: got vectors; allowed: texts")
         return self.queries
@@ -107,9 +107,9 @@ class Rules:
     dimension: int | None = None
     """Size of a query's vector. None: any."""
     is_cosine: bool = False
-    """True where vectors must have unit length."""
+    """True if vectors must have unit length."""
     words: bool = False
-    """True where the index counts words, so that a query may name any mode."""
+    """True if the index counts words, so that a query may name any mode."""
     groups: int = 1
     """Number of shard groups, each of which lists its own best documents by BM25."""
     limits: SearchLimits = SearchLimits()
@@ -150,14 +150,14 @@ class Rules:
     def route(self, queries: Queries, beam: int | None = None, name: str = "queries") -> Request:
         """Check a request only to route queries, to at most `beam` leaves, by default as many as a search visits.
 
-        `name` stands for the queries in messages. InputError where the queries or the beam are not allowed.
+        `name` stands for the queries in messages. InputError if the queries or the beam are not allowed.
         """
         self._check_queries(name, queries)
         visits = self.default_beam if beam is None else _within("beam", beam, self.limits.max_beam)
         return Request(queries, self.search.k, visits)
 
     def check_dimension(self, name: str, numbers: int) -> None:
-        """Raise InputError where a vector of `numbers` numbers does not fit the index; `name` stands for it."""
+        """Raise InputError if a vector of `numbers` numbers does not fit the index; `name` stands for it."""
         if self.dimension is not None and numbers != self.dimension:
             raise InputError(f"{name}: got {numbers} numbers; allowed: {self.dimension}, the index's dimension")
 
@@ -181,7 +181,7 @@ class Rules:
         return min(self.calibration.chosen(self.search.recall, k).beam, self.leaves)
 
     def check_pool(self, request: Request, held_Q: Ints) -> None:
-        """Raise InputError where more documents would be found for re-ranking than `max_pool`: they fill memory.
+        """Raise InputError if more documents would be found for re-ranking than `max_pool`: they fill memory.
 
         `held_Q` [q] is the number of rows in the leaves that each query visits.
         """
@@ -193,7 +193,7 @@ class Rules:
             )
 
     def check_defaults(self) -> None:
-        """Raise InputError where a request of one query, with the spec's defaults, would exceed a limit."""
+        """Raise InputError if a request of one query, with the spec's defaults, would exceed a limit."""
         search, reranking = self.search, self.search.reranking
         budget = 0 if reranking is None else reranking.budget
         pool = 0

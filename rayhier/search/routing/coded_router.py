@@ -145,7 +145,7 @@ def _live(router: LearnedIvfRouter) -> tuple[Ints, Floats, Floats]:
 
 
 def codebook_of(folder: Path, router: Router) -> Codebook | None:
-    """Return the codebook of a router in a folder, computed once on this machine. None where codes do not pay.
+    """Return the codebook of a router in a folder, computed once on this machine. None if codes do not pay.
 
     Versions whose leaves were split have it too, so that these open in no time.
     """

@@ -51,7 +51,7 @@ class Model:
     ) -> None:
         """Take a router, a function that opens the encoder, and a head where it alone maps stored base vectors.
 
-        The head is None where the transformer trained too, so that texts must be encoded. `calibration` is that of the
+        The head is None if the transformer trained too, so that texts must be encoded. `calibration` is that of the
         index, if dev queries choose the beam; `codebook` that of the leaves' codes, None: it is computed.
         """
         self._codebook = codebook
@@ -68,7 +68,7 @@ class Model:
         calibration: Calibration | None = None,
         leaf_map: LeafMap | None = None,
     ) -> Self:
-        """Open a published model with its router on `device`; the encoder's transformer is loaded when first used.
+        """Open a published model with its router on `device`. The encoder's transformer is loaded when first used.
 
         `calibration` is that of the index to search, if dev queries choose the beam. If the version `leaf_map` has
         its own router, that one routes.
@@ -85,7 +85,7 @@ class Model:
     def of_workdir(cls, workdir: Location, now: Current, leaf_map: LeafMap | None = None) -> Self:
         """Open the model that a workdir's `current.json` names, with the router of a version of its index.
 
-        None: with the model's router. InputError where a file is not as published.
+        None: with the model's router. InputError if a file is not as published.
         """
         artifact = current.artifact(workdir, now, "model")
         artifact.verify()
@@ -114,7 +114,7 @@ class Model:
 
     @property
     def open_encoder(self) -> TextEncoder | None:
-        """The trained encoder with its transformer. None where stored base vectors and the head are enough."""
+        """The trained encoder with its transformer. None if stored base vectors and the head are enough."""
         return None if self._reads_stored else self.text_encoder
 
     @property
@@ -131,19 +131,19 @@ class Model:
 
     @cached_property
     def flat_similarity(self) -> LevelSimilarity | None:
-        """The rule by which searches compare all documents by a level of a tree. None where they do not."""
+        """The rule by which searches compare all documents by a level of a tree. None if they do not."""
         return LevelSimilarity.of(self.spec.search, self.tree) if self.spec.search.how == "level" else None
 
     def flat_query(self, encoded: Encoded) -> FlatQuery | None:
-        """Compute queries' numbers for a search of all documents by a level. None where there is no such search.
+        """Compute queries' numbers for a search of all documents by a level. None if there is no such search.
 
-        InputError where the router reads tokens and only vectors are known.
+        InputError if the router reads tokens and only vectors are known.
         """
         return None if self.flat_similarity is None else self.flat_similarity.query(self.tree, encoded)
 
     @property
     def tree(self) -> RetreeverRouter:
-        """The router as ReTreever's tree, whose levels represent texts. InputError where it is of another type."""
+        """The router as ReTreever's tree, whose levels represent texts. InputError if it is of another type."""
         if not isinstance(self.trained, RetreeverRouter):
             raise InputError(f"search.how: got level, but the router is of type {self.spec.router.type}")
         return self.trained
@@ -157,7 +157,7 @@ class Model:
     ) -> Encoded:
         """Encode texts for the router from their base vectors [n, m], or from tokens where vectors are not enough.
 
-        `tokens` are the texts' token ids, where they are known already; otherwise `texts` is called and tokenised.
+        `tokens` are the texts' token ids, where they are known already. Otherwise `texts` is called and tokenised.
         """
         if self._reads_stored:
             return Encoded.of(base_NM if self._head is None else map_vectors(self._head, base_NM))
@@ -167,7 +167,7 @@ class Model:
     def route(self, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:
         """Choose `beam` leaves [q, beam] for every query, in the order of visit, with log-probabilities [q, beam].
 
-        InputError where the router reads tokens and only vectors are known.
+        InputError if the router reads tokens and only vectors are known.
         """
         return _route(self.router, encoded, beam)
 
@@ -178,7 +178,7 @@ class Model:
     def densities(self, leaves_QB: Ints, log_prob_QB: Floats) -> Floats | None:
         """Compute log densities [q, β] of leaves: log of (probability that the leaf holds an answer / its documents).
 
-        None where the router does not know the leaves' sizes: it then visits leaves in the order of probability.
+        None if the router does not know the leaves' sizes: it then visits leaves in the order of probability.
         """
         if not isinstance(self.trained, LearnedIvfRouter):
             return None
@@ -209,12 +209,12 @@ class Routes:
 
     encoded: Encoded
     leaves_QB: Ints
-    """Leaves [q, β] in the order of visit; -1 where a query visits fewer."""
+    """Leaves [q, β] in the order of visit. -1 stands for none."""
     log_prob_QB: Floats
     """Log-probabilities [q, β] of the leaves in `leaves_QB`."""
     log_density_QB: Floats | None = None
     """Log densities [q, β] of the leaves (probability of an answer / number of documents), by which they are ordered;
-    None where the router does not know the leaves' sizes."""
+    None if the router does not know the leaves' sizes."""
     flat: FlatQuery | None = None
     """Queries' numbers for a search that compares all documents by a level of a tree, and visits no leaf."""
     encode_ms: float = 0.0
@@ -225,7 +225,7 @@ class Routes:
     """Milliseconds that the queries waited for the encoder."""
 
     def part(self, rows: slice) -> "Routes":
-        """Return the routes of the queries at `rows`; milliseconds stay those of all queries."""
+        """Return the routes of the queries at `rows`. Milliseconds stay those of all queries."""
         density_QB = None if self.log_density_QB is None else self.log_density_QB[rows]
         return replace(
             self,
@@ -241,7 +241,7 @@ def find_routes(model: Model, queries: Queries | Encoded, beam: int) -> Routes:
     """Encode queries and route them to `beam` leaves.
 
     With a beam of 0, queries visit no leaf, and get numbers for a comparison with all documents where the
-    model's spec asks for one. InputError where the router reads tokens and queries are vectors.
+    model's spec asks for one. InputError if the router reads tokens and queries are vectors.
     """
     began = time.perf_counter()
     encoded = queries if isinstance(queries, Encoded) else _encoded(model, queries)

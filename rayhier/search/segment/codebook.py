@@ -161,8 +161,8 @@ def _rotation(vector_NP: Floats, pieces: int) -> Floats:
 def codebook_of(leaf_map: LeafMap, cache_bytes: float = math.inf) -> Codebook | None:
     """Return the codebook of a leaf map, computed once on this machine from a sample of its oldest shards' rows.
 
-    Versions with the same oldest shards have the same codebook. None where these hold fewer than 1,000 rows.
-    InputError where a file is not as published.
+    Versions with the same oldest shards have the same codebook. None if these hold fewer than 1,000 rows.
+    InputError if a file is not as published.
     """
     manifest = leaf_map.manifest
     oldest = min((shard.since for shard in manifest.shards), default=0)

@@ -30,7 +30,7 @@ def fill(
     leaves: int,
     codebook: Codebook | None = None,
 ) -> Any:
-    """Build a faiss index of vectors [n, m], of 16 or 32 bits, in `leaves` inverted lists; row i has id i.
+    """Build a faiss index of vectors [n, m], of 16 or 32 bits, in `leaves` inverted lists. Row i has id i.
 
     `leaf_N` [n] is the leaf of each vector. `codebook` is needed for the codec `pq` alone.
     """
@@ -86,7 +86,7 @@ def stored(index: Any, number: int, begin: int, end: int) -> npt.NDArray[Any]:
 
 
 def write(index: Any, path: Path) -> None:
-    """Write a faiss index to a file. OSError, with the path, where it cannot be written."""
+    """Write a faiss index to a file. OSError, with the path, if it cannot be written."""
     try:
         faiss.write_index(index, str(path))
     except RuntimeError as error:  # faiss' message has the place in its sources, then what happened

@@ -28,7 +28,7 @@ def exact_rows(
 ) -> tuple[Floats, Ints]:
     """Return scores and rows [q, k] of the best k results of each query [q, m] among all vectors [n, m].
 
-    `result_N` [n] numbers the result that each row belongs to. None where every row is a separate result. `tv`
+    `result_N` [n] numbers the result that each row belongs to. None if every row is a separate result. `tv`
     compares by the negative total variation.
     """
     if not len(vector_NM):  # faiss cannot search an empty index
@@ -50,7 +50,7 @@ def best_results(
     """Return scores and rows [q, k] of the best k results, each once, of a search over `rows` rows.
 
     `fetch_rows(n)` returns scores and rows [q, n] of the best n rows. `result_N` [n] numbers the result that each row
-    belongs to. None where every row is a separate result.
+    belongs to. None if every row is a separate result.
     """
     if result_N is None:
         return fetch_rows(min(k, rows))

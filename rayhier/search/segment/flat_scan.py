@@ -1,4 +1,4 @@
-"""Search of all documents by a level of ReTreever's tree; the best are scored again by vectors.
+"""Search of all documents by a level of ReTreever's tree. The best are scored again by vectors.
 
 Shapes: Q queries, K numbers of a level, L leaves, M embedding size, N documents of a part, T rows considered.
 """
@@ -55,7 +55,7 @@ class FlatScan:
     def __init__(self, similarity: LevelSimilarity, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> None:
         """Open the shards of a leaf map's version, in the range of leaves of `leaves`, for searches of all documents.
 
-        Files kept on this machine stay within `cache_bytes`. InputError where a shard has no sidecar (a file beside it)
+        Files kept on this machine stay within `cache_bytes`. InputError if a shard has no sidecar (a file beside it)
         of leaf probabilities, or one that another model made.
         """
         for shard in leaf_map.manifest.shards:

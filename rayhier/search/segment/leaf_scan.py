@@ -47,8 +47,8 @@ class LeafScan:
     ) -> None:
         """Take a function that opens the segments in which the leaves lie, and the codebook of their codec `pq`.
 
-        `listed` tells the number of rows to score again for a number of results, where the codec loses precision;
-        None: as many as by the spec's defaults.
+        `listed` tells how many rows are scored again for a number of results, if the codec loses precision.
+        None stands for the spec's defaults.
         """
         self._open, self._lock = open_, threading.RLock()
         self._listed = listed or SearchSpec().shortlisted
@@ -65,7 +65,7 @@ class LeafScan:
     ) -> Self:
         """Open one version of a leaf map, or a range of its leaves, with files mapped into memory.
 
-        Without a `codec`, vectors keep the stored precision; so do they where `pq` is named but there are too few
+        Without a `codec`, vectors keep the stored precision. So do they where `pq` is named but there are too few
         vectors to train its codebook. Files kept on this machine for all indexes stay within `cache_bytes`, except
         those that are mapped.
         """
@@ -91,12 +91,12 @@ class LeafScan:
 
     @property
     def holds_passages(self) -> bool:
-        """True where several rows with different texts may belong to one result."""
+        """True if several rows with different texts may belong to one result."""
         return any(segment.holds_passages for segment in self.segments)
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """The segments, opened at first use. InputError where a file is not as it was published."""
+        """The segments, opened at first use. InputError if a file is not as it was published."""
         with self._lock:
             return self._segments
 
@@ -134,7 +134,7 @@ class LeafScan:
         return "_lists" in self.__dict__
 
     def open(self) -> None:
-        """Open every segment now. InputError where a file is not as it was published."""
+        """Open every segment now. InputError if a file is not as it was published."""
         _ = self.lists
 
     def warm(self, most: float) -> None:
@@ -158,7 +158,7 @@ class LeafScan:
     def scan(
         self, query_QM: Floats, leaves_QB: Ints, k: int, where: Filter | None = None, *, needs: Needs = "texts"
     ) -> Ranking:
-        """Rank the best k results of each query [q, m] in those of its leaves [q, β] that this scan holds; -1: none.
+        """Rank the best k results of each query [q, m] in its leaves [q, β] that this scan holds.
 
         Documents that do not meet the filter `where` are neither scored nor counted. The ranking's documents have
         the columns that `needs` names.
@@ -243,7 +243,7 @@ class LeafScan:
         return k if self.lists.lower_N is None else 2 * k
 
     def mask(self, where: Filter) -> Bools:
-        """Return a mask [n] of all rows: True where a row meets the filter."""
+        """Return a mask [n] of all rows: True if a row meets the filter."""
         return self._mask(where)
 
     @cached_property
@@ -259,7 +259,7 @@ def _without_ties(ranked: RankedRows, whole_Q: Bools, k: int) -> Ints:
     """Return the rows [q, t] without those that tie with the last one, unless fewer than k stay or no row is missing.
 
     Sums of codes are often equal. Which of the equal rows faiss takes last depends on the order of its scan, and so on
-    the other queries of a batch; the rows above them do not.
+    the other queries of a batch. The rows above them do not.
     """
     above_QT = ranked.score_QT > ranked.score_QT[:, -1:]
     above_Q = above_QT.sum(axis=1)

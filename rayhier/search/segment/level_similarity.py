@@ -52,7 +52,7 @@ class LevelSimilarity:
     def query(self, router: RetreeverRouter, encoded: Encoded) -> "FlatQuery":
         """Compute queries' numbers as documents' are computed, from leaf probabilities in the stored precision.
 
-        InputError where the router reads tokens and only vectors are known.
+        InputError if the router reads tokens and only vectors are known.
         """
         if router.reader is not None and encoded.token_scores is None:
             raise InputError(f"vector: {UNREAD}")
@@ -95,7 +95,7 @@ def ranked_again(shortlists: Sequence[Ranking], results: int, k: int) -> Ranking
 
 
 def leading(score_QF: Floats, row_QF: Ints, number_N: Ints, results: int) -> tuple[Ints, Bools]:
-    """Find the best rows that hold `results` results: places [q, t], and a mask [q, t], True where there is none.
+    """Find the best rows that hold `results` results: places [q, t], and a mask [q, t], True if there is none.
 
     Rows [q, f] with equal numbers in `number_N` belong to one result; -1 is no row. Ties by the numbers.
 

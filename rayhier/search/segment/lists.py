@@ -34,12 +34,12 @@ such a batch, a list's rows are compared with all of its queries in one product.
 COUNTED = 4_000_000
 """Rows of documents' second leaves that are looked at together, about."""
 OFFSET = (1 << 32) - 1
-"""Bits of a faiss label that are the row's place in its list; the bits above are the list."""
+"""Bits of a faiss label that are the row's place in its list. The bits above are the list."""
 
 
 @dataclass(frozen=True)
 class FileLists:
-    """Inverted lists of the rows of one file, a list for each of its leaves; rows are numbered list after list."""
+    """Inverted lists of the rows of one file, a list for each of its leaves. Rows are numbered list after list."""
 
     index: Any
     """faiss's index of the lists."""
@@ -57,11 +57,11 @@ class FileLists:
 
     @property
     def names_rows(self) -> bool:
-        """True where a scan tells rows by the lists' ids: faiss's fast scan tells no places in lists."""
+        """True if a scan tells rows by the lists' ids: faiss's fast scan tells no places in lists."""
         return isinstance(self.index, faiss.IndexIVFFastScan)
 
     def number_from(self, begin: int) -> None:
-        """Let the ids of lists that name rows begin with another number; these lists are in memory."""
+        """Let the ids of lists that name rows begin with another number. These lists are in memory."""
         (before,) = self._numbered_from
         if begin == before or not self.names_rows:
             return
@@ -227,7 +227,7 @@ class LeafLists:
         return np.asarray(self._visited(here_QB)[query_Q1, self.lower_N[row_QK]] & (row_QK >= 0))
 
     def _visited(self, leaves_QB: Ints) -> Bools:
-        """Return a table [q, l + 1]: True for the leaves of each query; the last column, of leaf -1, stays False."""
+        """Return a table [q, l + 1]: True for the leaves of each query. The last column, of leaf -1, stays False."""
         visited = np.zeros((len(leaves_QB), self._width), bool)
         visited[np.arange(len(leaves_QB))[:, None], np.minimum(leaves_QB, self._width - 1)] = True
         visited[:, -1] = False
@@ -238,7 +238,7 @@ class LeafLists:
         return 1 if self.lower_N is None else int(self.lower_N.max(initial=-1)) + 2
 
     def _lists(self, leaves_QB: Ints) -> Ints:
-        """Return the lists of each query's leaves [q, β · files of a leaf]; -1 where a leaf lies in fewer files."""
+        """Return the lists of each query's leaves [q, β · files of a leaf]. -1 stands for none."""
         last = len(self._list_LY) - 1
         list_QBY = self._list_LY[np.minimum(leaves_QB, last)]
         return np.asarray(list_QBY.reshape(len(leaves_QB), list_QBY.shape[1] * list_QBY.shape[2]))
@@ -320,9 +320,9 @@ def _selector(mask_N: Bools) -> Any:
 
 
 def _stacked(files: Sequence[FileLists], row_F: Ints) -> tuple[Any, bool]:
-    """Put the lists of files behind one faiss index. Returns it, and True where its ids are rows of all files.
+    """Put the lists of files behind one faiss index. Returns it, and True if its ids are rows of all files.
 
-    Lists that are mapped have ids of their own files; scans then ask faiss for a row's list and its place in it.
+    Lists that are mapped have ids of their own files. Scans then ask faiss for a row's list and its place in it.
     """
     if len(files) == 1:
         return files[0].index, True

@@ -38,13 +38,13 @@ class Rows:
     def __init__(self, segments: Sequence[Segment]) -> None:
         self._segments = list(segments)
         self.begin_S = np.cumsum([0, *(segment.count for segment in segments)])
-        """Number of each segment's first row [s + 1]; the last entry is the number of rows."""
+        """Number of each segment's first row [s + 1]. The last entry is the number of rows."""
         self._first: list[int] = self.begin_S.tolist()
         self._from_disk = True
         self._memory = threading.local()
 
     def mask(self, where: Filter) -> Bools:
-        """Return a mask [n] of the rows: True where a row meets a filter."""
+        """Return a mask [n] of the rows: True if a row meets a filter."""
         return np.concatenate([np.zeros(0, bool), *(segment.mask(where) for segment in self._segments)])
 
     def scored(self, query_QM: Floats, row_QT: Ints) -> RankedRows:
@@ -84,7 +84,7 @@ class Rows:
         return _blocks_read() > before
 
     def products(self, query_QM: Floats, row_QT: Ints) -> Floats:
-        """Compute the inner products [q, t] of queries [q, m] and stored vectors of rows [q, t]; -inf for row -1.
+        """Compute the inner products [q, t] of queries [q, m] and stored vectors of rows [q, t]. Row -1 gets -inf.
 
         Unlike `scored`, of rows in any segment, also where lists alone hold the vectors.
         """

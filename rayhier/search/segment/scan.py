@@ -26,7 +26,7 @@ SCORES = 1 << 23
 
 @dataclass(frozen=True)
 class RankedRows:
-    """Rows found for every query [q, t], highest score first, with their scores; -inf and -1 for none."""
+    """Rows found for every query [q, t], highest score first, with their scores. -inf and -1 stand for none."""
 
     score_QT: Floats
     row_QT: Ints

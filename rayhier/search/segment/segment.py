@@ -67,7 +67,7 @@ class Segment:
         limit: float = math.inf,
         codebook: Codebook | None = None,
     ) -> Self:
-        """Open a shard's rows at the leaf map's version. InputError where the file is not as the manifest lists it.
+        """Open a shard's rows at the leaf map's version. InputError if the file is not as the manifest lists it.
 
         `codebook` is needed for the codec `pq` alone. The segment's files may displace other cached files: all stay
         within `limit` bytes, except those that are mapped.
@@ -106,12 +106,12 @@ class Segment:
 
     @cached_property
     def holds_passages(self) -> bool:
-        """True where several rows may belong to one result."""
+        """True if several rows may belong to one result."""
         return "parent" in self.table.column_names
 
     @cached_property
     def lists(self) -> FileLists:
-        """Inverted lists of the rows; versions share those that are mapped."""
+        """Inverted lists of the rows. Versions share those that are mapped."""
         return self._shared(None) if self._mapped is None else self._read_lists()
 
     def _read_lists(self) -> FileLists:
@@ -142,7 +142,7 @@ class Segment:
             return lists
 
     def mask(self, where: Filter) -> Bools:
-        """Return a mask [n] of the rows: True where a row meets the filter."""
+        """Return a mask [n] of the rows: True if a row meets the filter."""
         return matching(self.table, where)
 
     def take(self, rows: Ints, *, needs: Needs = "texts") -> pa.Table:
@@ -167,7 +167,7 @@ class Segment:
         return self._shown[ID]
 
     def with_ids(self, hash_X: npt.NDArray[np.uint64]) -> Ints:
-        """Return the first rows [r] of documents whose ids have some hashes, by `word_hashes`; others' may be among."""
+        """Return the first rows [r] of documents whose ids have some hashes. Other documents may share a hash."""
         hash_N, row_N = self._hashed_ids
         begin_X, end_X = (np.searchsorted(hash_N, hash_X, side) for side in ("left", "right"))
         there_X = begin_X < end_X
@@ -180,7 +180,7 @@ class Segment:
 
     @cached_property
     def matrix(self) -> torch.Tensor:
-        """Stored vectors [n, m] of all rows, mapped. ValueError where the codec keeps them in the lists alone."""
+        """Stored vectors [n, m] of all rows, mapped. ValueError if the codec keeps them in the lists alone."""
         mapped = self._mapped
         if mapped is None:
             raise ValueError(f"matrix: got rows of {self.folder}, whose lists hold the vectors; allowed: of codec pq")
@@ -221,7 +221,7 @@ class Segment:
         return torch.from_numpy(self.lists.vectors(rows))
 
     def _array(self, name: str) -> Any:
-        """Map the array of this name. None where the segment has none."""
+        """Map the array of this name. None if the segment has none."""
         path = self.folder / f"{name}.npy"
         return np.load(path, mmap_mode="r") if path.exists() else None
 

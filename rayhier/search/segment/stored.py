@@ -34,7 +34,7 @@ class Lookup:
     """Columns that are read: `ids` tells only which of the ids are there."""
 
     def __post_init__(self) -> None:
-        """Raise InputError where an id is not text in UTF-8."""
+        """Raise InputError if an id is not text in UTF-8."""
         _check("id", *self.ids)
 
 
@@ -48,7 +48,7 @@ class Listing:
     """Most documents."""
 
     def __post_init__(self) -> None:
-        """Raise InputError where `after` is not text in UTF-8."""
+        """Raise InputError if `after` is not text in UTF-8."""
         _check("after", self.after)
 
 
@@ -59,9 +59,9 @@ class Stored:
     id: str
     title: str
     text: str | None
-    """Its text. None where the corpus is cut into passages."""
+    """Its text. None if the corpus is cut into passages."""
     passages: list[str] | None
-    """Texts of its passages, in their order. None where the corpus is not cut."""
+    """Texts of its passages, in their order. None if the corpus is not cut."""
     fields: dict[str, Any]
     """The corpus's declared fields, by name."""
     first_leaves: list[int]

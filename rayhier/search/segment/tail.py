@@ -66,12 +66,12 @@ class Tail:
         self.named = dict[str, int]()
         """Id -> number of the first change that names it."""
         self.holds_passages = False
-        """True where several rows may belong to one result."""
+        """True if several rows may belong to one result."""
         self.bytes = 0
         """Bytes of the rows, about."""
 
     def add(self, change: Change) -> None:
-        """Add the next change. ValueError where its number is another."""
+        """Add the next change. ValueError if its number is another."""
         with self._lock:
             if change.number != self.last + 1:
                 raise ValueError(f"change: got number {change.number}; allowed: {self.last + 1}")
@@ -118,7 +118,7 @@ class Tail:
         self.length.extend(length_N.astype(np.float32))
 
     def at(self, number: int) -> "TailView":
-        """Return the tail as it was after a change. ValueError where it does not have that change."""
+        """Return the tail as it was after a change. ValueError if it does not have that change."""
         if not self.first <= number <= self.last:
             raise ValueError(f"log: got change {number}; allowed: {self.first} to {self.last}")
         return TailView(self, number)
@@ -128,7 +128,7 @@ class Tail:
 
 
 class Growing:
-    """A numpy array that grows at its end; its earlier values stay where readers have them."""
+    """A numpy array that grows at its end. Its earlier values stay where readers have them."""
 
     def __init__(self, kind: Any, width: int | None = None) -> None:
         self._shape = () if width is None else (width,)
@@ -162,7 +162,7 @@ class TailView:
 
     @property
     def is_empty(self) -> bool:
-        """True where no change came after the version's last."""
+        """True if no change came after the version's last."""
         return self.number == self.tail.first
 
     def hides(self, name: str) -> bool:
@@ -260,7 +260,7 @@ class TailView:
         return len(self.rows())
 
     def best(self, score_QA: Floats, row_A: Ints, k: int) -> Ints:
-        """Return the places [q, k] of the best k results of each query, ties by id; -1 where the score is -inf."""
+        """Return the places [q, k] of the best k results of each query, ties by id. -1 stands for a score of -inf."""
         name_A = by_name(self._columns(row_A, [ID])[ID])
         order_QA = np.lexsort((np.broadcast_to(name_A, score_QA.shape), -score_QA), axis=1)
         best_QA = np.where(np.isneginf(take(score_QA, order_QA)), -1, order_QA)

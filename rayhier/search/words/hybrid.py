@@ -44,7 +44,7 @@ class WordScan:
 
     @property
     def words(self) -> PostingLists:
-        """The postings, opened at first use. InputError where there are none, or a file is not as it was published."""
+        """The postings, opened at first use. InputError if there are none, or a file is not as it was published."""
         with self._lock:
             return self._words
 
@@ -53,7 +53,7 @@ class WordScan:
         return self._open()
 
     def open(self) -> None:
-        """Open all postings now. InputError where a file is not as it was published."""
+        """Open all postings now. InputError if a file is not as it was published."""
         _ = self.words
 
     def intact(self) -> bool:

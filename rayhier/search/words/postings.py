@@ -79,7 +79,7 @@ class Postings:
     ) -> "Postings":
         """Open a shard's postings at the leaf map's version, or with `rarity_alone` only what rarity is computed from.
 
-        InputError where the shard has none, or the file is not as the manifest lists it. Files on this machine stay
+        InputError if the shard has none, or the file is not as the manifest lists it. Files on this machine stay
         within `limit` bytes, except those that are mapped. Versions share the postings of shards that did not change.
         """
         void_V = leaf_map.void(shard)
@@ -172,7 +172,7 @@ class PostingLists:
     def __init__(
         self, searched: Sequence[Postings], spans: Sequence[tuple[int, int]], others: Sequence[Postings] = ()
     ) -> None:
-        """Search opened shards, in the rows of each from one number to before another; rows are numbered on and on.
+        """Search opened shards, in the rows of each from one number to before another. Rows are numbered on and on.
 
         Rarity is counted over the documents of these shards and of `others`.
         """
@@ -202,7 +202,7 @@ class PostingLists:
 
         Documents whose scores tie with the last follow, TIES times k in all at most, so that it does not depend on the
         division of an index which of them are found. Scores are -inf and rows -1 where there are fewer. With a mask
-        [n], only rows where it is True are results; rarity is counted over all documents either way, and over
+        [n], only rows where it is True are results. Rarity is counted over all documents either way, and over
         `further` ones.
         """
         if not k:
@@ -309,7 +309,7 @@ class PostingLists:
 
     @property
     def _accumulator(self) -> Floats:
-        """Zeros [n] for the scores of rows; whoever uses them sets them to zero again. A thread has its own."""
+        """Zeros [n] for the scores of rows. Whoever uses them sets them to zero again. A thread has its own."""
         if not hasattr(self._memory, "score_N"):
             self._memory.score_N = np.zeros(len(self.length_N), np.float32)
         score_N: Floats = self._memory.score_N

@@ -105,7 +105,7 @@ class Audit:
         return None
 
     async def _searched(self, work: Exact, view: View) -> Ranking | None:
-        """Search exactly. None where a group does not answer, or another version is served meanwhile."""
+        """Search exactly. None if a group does not answer, or another version is served meanwhile."""
         groups, best = view.groups, Ranking.none(1)
         rows = int(view.count_L.sum()) / max(1, len(groups))
         parts = max(1, math.ceil(rows * work.query_QM.shape[1] / PART))

@@ -39,7 +39,7 @@ class WaitingChange:
     key: str | None
     body: str
     assigner: Assigner | None = None
-    """The assigner that chose leaves for the documents to be written. None where the change deletes documents."""
+    """The assigner that chose leaves for the documents to be written. None if the change deletes documents."""
     outcome: "asyncio.Future[Written]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def ends(self, outcome: Written | Exception) -> None:
@@ -76,7 +76,7 @@ class Keys:
             self._outcomes.popitem(last=False)
 
     def outcome(self, key: str | None, body: str) -> Written | None:
-        """Return the outcome of an earlier request with the same key. ApiError 422 where its body was another."""
+        """Return the outcome of an earlier request with the same key. ApiError 422 if its body was another."""
         if key is None or key not in self._outcomes:
             return None
         before, written = self._outcomes[key]
@@ -161,7 +161,7 @@ class WriteLease:
             self._held, self._closing = held, taking.pop_all()
 
     def check(self) -> None:
-        """Raise ApiError 503 where another Writer may have taken over."""
+        """Raise ApiError 503 if another Writer may have taken over."""
         if not self.holds():
             message = (
                 "the lease of this Writer is over: storage did not take its renewal, or another server writes; a "
@@ -170,6 +170,6 @@ class WriteLease:
             raise ApiError(503, "not_the_writer", message, RETRY)
 
     def check_moved(self) -> None:
-        """Raise MovedError where another index took the place of this one."""
+        """Raise MovedError if another index took the place of this one."""
         if self.moved:
             raise MovedError

@@ -27,7 +27,7 @@ from rayhier.storage.paths import locate
 WAITING = 0.5
 """Share of a request's time limit for calls that it may wait for other requests' calls; a longer wait is refused."""
 PING_SECONDS = 5.0
-"""Seconds that `answers` waits for the cross-encoder to finish the pairs that it is reading; after these it counts as
+"""Seconds that `answers` waits for the cross-encoder to finish the pairs that it is reading. After these it counts as
 not answering."""
 PAIRS = 128
 """Most pairs, of one request or of several, that are scored together."""
@@ -52,7 +52,7 @@ class Reranking:
         """Limit the calls of a request, in all its rounds together, to `seconds`."""
         self._scores, self._seconds = scores, seconds
         self.admission = Admission(WAITING * seconds)
-        """Counter of the calls that wait. Raises ApiError 503 where further ones would wait too long."""
+        """Counter of the calls that wait. Raises ApiError 503 if further ones would wait too long."""
 
     async def answers(self) -> bool:
         return await self._scores.answers()
@@ -62,7 +62,7 @@ class Reranking:
         """Count a request's calls while the block runs. Yields a function that scores the pairs of a round.
 
         The function's reply is empty where the cross-encoder fails or the request's seconds have passed. ApiError 503
-        where too many calls wait.
+        if too many calls wait.
         """
         loop, is_lost = asyncio.get_running_loop(), False
         until = loop.time() + self._seconds
@@ -96,7 +96,7 @@ def open_versions_reranker(version: Version) -> Reranker | None:
 
 
 class CrossEncoderReplica:
-    """A replica that scores pairs by a cross-encoder; pairs of several requests are scored together."""
+    """A replica that scores pairs by a cross-encoder. Pairs of several requests are scored together."""
 
     def __init__(self, version: Version, threads: int) -> None:
         """Open a version's cross-encoder. InputError if there is none, or a file is not as published."""
@@ -138,7 +138,7 @@ class CrossEncoderReplica:
         """Return at once, even while pairs are scored, which shows that the replica's process lives."""
 
     async def check_health(self) -> None:
-        """Raise RuntimeError where work hangs; Ray Serve calls this every ten seconds, and replaces the replica."""
+        """Raise RuntimeError if work hangs; Ray Serve calls this every ten seconds, and replaces the replica."""
         if self._at_work and time.monotonic() - self._since > HUNG_SECONDS:
             raise RuntimeError(f"{PAIRS} pairs at most were not scored within {HUNG_SECONDS:g} s")
 

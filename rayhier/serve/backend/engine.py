@@ -68,7 +68,7 @@ class Shards(Protocol):
 
 
 class Group:
-    """A range of leaves and their shards; scans of several requests are gathered into batches."""
+    """A range of leaves and their shards. Scans of several requests are gathered into batches."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class View:
         )
 
     async def present(self, ids: Sequence[str], seen: Seen) -> Counter[str]:
-        """Count the documents, or passages, with some ids. LostError where a group does not answer."""
+        """Count the documents, or passages, with some ids. LostError if a group does not answer."""
         work = Lookup(tuple(ids), needs="ids")
         tables = await asyncio.gather(*(group.read(work, seen) for group in self.groups))
         return Counter(name for table in tables for name in table[ID].to_pylist())
@@ -210,7 +210,7 @@ class Engine:
         )
         self.admission = Admission(queue_seconds)
         self.answered: Callable[[Request, Routes, Found, View], None] | None = None
-        """Function that is called with each search once its answer is made; it must return at once."""
+        """Function that is called with each search once its answer is made. It must return at once."""
         # torch stays off the event loop; one call at a time, so that its threads do not crowd one another.
         self._thread = ThreadPoolExecutor(1, "encode")
 
@@ -266,7 +266,7 @@ class Engine:
         return Answers(results, step.lost, times, routes, rows_Q, view.seen)
 
     async def route(self, request: Request) -> Routes:
-        """Route each query to at most `beam` leaves. InputError where the router reads tokens but got vectors."""
+        """Route each query to at most `beam` leaves. InputError if the router reads tokens but got vectors."""
         with self.admission(_size(request.queries)):
             return await self._routes(request, self.view.model)
 
@@ -343,7 +343,7 @@ class Engine:
         return [(vector_NM[span], sum(sizes[span])) for span in _spans(parts)]
 
     async def _read(self, work: Work, queries: int, view: View) -> Reply:
-        """Send a piece of work to the groups that it concerns; the reply names those that did not answer."""
+        """Send a piece of work to the groups that it concerns. The reply names those that did not answer."""
         pieces: list[Reading]
         match work:
             case Scan():
@@ -380,7 +380,7 @@ def _size(queries: Queries) -> int:
 
 
 def _may_widen(request: Request, works: Sequence[Work], replies: Sequence[Reply]) -> bool:
-    """Return True where queries may be routed again, to more leaves: a filter, or fewer results than were asked."""
+    """Return True if queries may be routed again, to more leaves: a filter, or fewer results than were asked."""
     if request.where is not None:
         return True
     near = sum(reply.size for work, reply in zip(works, replies, strict=True) if isinstance(work, Scan))

@@ -1,7 +1,7 @@
 """Keeps the view of an engine new: which version of an index, and which change of its log, requests read.
 
 The Writer's own engine and those of ingresses follow the index alike. The Writer reads the log where another process
-may have written; an ingress shows what the Writer tells it, or reads storage itself where the Writer is silent.
+may have written. An ingress shows what the Writer tells it, or reads storage itself where the Writer is silent.
 
 A change is answered once each reader (a server that follows the Writer) sees it, or may answer requests no more. A
 reader asks the Writer again and again for what is new, and each time says what its requests see. For `SECONDS` after it
@@ -73,7 +73,7 @@ class TailSize:
 
 
 class Follower:
-    """Replaces an engine's view whenever the index changes; whoever changes the view holds `lock`."""
+    """Replaces an engine's view whenever the index changes. Whoever changes the view holds `lock`."""
 
     def __init__(
         self, view: View, groups: Sequence[Shards], metrics: Metrics | None, pins: contextlib.ExitStack
@@ -217,7 +217,7 @@ class Follower:
         engine.view, self._engine = self.view, engine
 
     async def show(self, newest: Newest) -> None:
-        """Let requests see what the Writer says, whose groups have opened it; the caller holds the lock."""
+        """Let requests see what the Writer says, whose groups have opened it. The caller holds the lock."""
         seen = newest.seen
         if seen.model != self.seen.model:  # of an application that is deployed in this one's place
             return
@@ -293,7 +293,7 @@ class Following:
     """Keeps what an ingress's requests see at what the Writer says, or at what storage says if the Writer is silent."""
 
     def __init__(self, follower: Follower, writer: "WriterHandle") -> None:
-        """Follow once `run` runs; until the Writer has answered, storage counts."""
+        """Follow once `run` runs. Until the Writer has answered, storage counts."""
         self._follower, self._writer, self._name = follower, writer, uuid.uuid4().hex
         self._until = 0.0
         self._looks: Batches[None, None] = Batches(self._look, 1_000_000)

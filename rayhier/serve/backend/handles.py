@@ -38,8 +38,8 @@ class DeploymentClient:
     """A client of a deployment, which sends it no requests while it does not answer.
 
     A request to a replica that dies is sent once more. The deployment counts as lost where a request fails, or is late
-    and no replica gives a sign of life; its other requests then end at once. Where a replica lives but does not answer
-    within a caller's time, that request fails; the deployment is lost for others too if it does not answer a ping
+    and no replica gives a sign of life. Its other requests then end at once. Where a replica lives but does not answer
+    within a caller's time, that request fails. The deployment is lost for others too if it does not answer a ping
     either. A request whose caller has left is cancelled in the replica.
     """
 
@@ -56,7 +56,7 @@ class DeploymentClient:
     another_seconds: float = 0.5
     """Most seconds for another replica to answer the request of one that died, since there may be no other."""
     lost: bool = field(default=False, init=False)
-    """True where no request is sent to the deployment until it answers a ping."""
+    """True if no request is sent to the deployment until it answers a ping."""
     _calls: "set[asyncio.Task[Any]]" = field(default_factory=set, init=False, repr=False)
     _sign: "asyncio.Task[None] | None" = field(default=None, init=False, repr=False)
     _back: "asyncio.Task[None] | None" = field(default=None, init=False, repr=False)
@@ -165,7 +165,7 @@ class WriterHandle(DeploymentClient):
         return await self._told(key, lambda handle, key: handle.rollback.remote(number, key))
 
     async def newest(self, reader: str, seen: Seen) -> Newest:
-        """Return what requests see by the Writer; a reader says what its own see. LostError where none answers."""
+        """Return what requests see by the Writer; a reader says what its own see. LostError if none answers."""
         newest: Newest = await self.ask(lambda handle: handle.newest.remote(reader, seen), READER_SECONDS)
         return newest
 

@@ -83,7 +83,7 @@ class Placement:
     async def encode_again(self, changes: Sequence[Change]) -> list[pa.Table]:
         """Make rows of this index of the documents that changes of another index wrote, for each that wrote some.
 
-        Fields that this index does not declare are left out, those that only it declares are null. InputError where
+        Fields that this index does not declare are left out, those that only it declares are null. InputError if
         the documents do not fit this index.
         """
         return await run_in(self._encode_thread, self._encoded_again, changes)

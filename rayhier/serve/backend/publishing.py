@@ -95,14 +95,14 @@ class Publisher:
             await self._serve(number)
 
     async def _serve(self, number: int) -> None:
-        """Let requests see a version that was published; the changes that its files hold become one object."""
+        """Let requests see a version that was published. The changes that its files hold become one object."""
         self._published = number
         await self._follower.move(number)
         await self.tidy_log()
         await run_in(self._fold_thread, give_back)
 
     async def tidy_log(self) -> None:
-        """Gather the objects of changes that leaf files hold; what storage refuses is done after the next version."""
+        """Gather the objects of changes that leaf files hold. What storage refuses is done after the next version."""
         try:
             await run_in(self._fold_thread, self._follower.log.tidy, self._follower.manifest.log)
         except OSError as error:
@@ -163,7 +163,7 @@ class Publisher:
             begin(self._tidy())
 
     async def _maintain(self) -> None:
-        """Split some leaves that grew, and give small ones up, where it pays; the caller holds `_publishing`."""
+        """Split some leaves that grew, and give small ones up, where it pays. The caller holds `_publishing`."""
         step = self._maintenance.next(self._follower.manifest, self._follower.model.trained, self._follower.spec)
         if step is None or self._lease.moved:
             return
@@ -189,7 +189,7 @@ class Publisher:
             self._is_tidying = False
 
     def _tidied(self) -> LeafMap | None:
-        """Publish a version in fewer files. None where they are few, and without many removed rows."""
+        """Publish a version in fewer files. None if they are few, and without many removed rows."""
         packed = pack(self._root)
         if packed is None and Stats.of(LeafMap.open(self._root).manifest).void > VOID:
             return compact_here(self._follower.spec, self._root)
@@ -205,9 +205,9 @@ class Publisher:
         vacuum(self._root, keep, taken=taken)
 
     async def rollback(self, number: int, key: str | None = None) -> Newest:
-        """Publish the content of an older version as the newest one, and serve it; the log's tail is left behind.
+        """Publish the content of an older version as the newest one, and serve it. The log's tail is left behind.
 
-        ApiError 404 where there is no such version, 409 where it cannot be served, 422 where the key was used for
+        ApiError 404 if there is no such version, 409 where it cannot be served, 422 where the key was used for
         another version, 503 where storage refuses it or a shard group does not answer.
         """
         return await asyncio.shield(begin(self._roll_back(number, key)))
@@ -240,7 +240,7 @@ class Publisher:
         return Newest(made, documents)
 
     async def _check_whole(self, number: int) -> None:
-        """Raise ApiError where a version is not there, or the groups cannot open it."""
+        """Raise ApiError if a version is not there, or the groups cannot open it."""
         if number not in await run_in(self._fold_thread, leaf_map.versions, self._root):
             message = f"version: got {number}; allowed: a version that GET /v1/versions lists"
             raise ApiError(404, "no_version", message)

@@ -101,7 +101,7 @@ class Admission:
             self._there.remove(size)
 
     def check(self) -> None:
-        """Raise ApiError 503 where a further request would be refused, whatever its queries."""
+        """Raise ApiError 503 if a further request would be refused, whatever its queries."""
         now = self._clock()
         if len(self._there) <= 1:
             self._short = now

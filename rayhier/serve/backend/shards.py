@@ -32,13 +32,13 @@ log = logging.getLogger("ray.serve")
 
 
 class ShardGroup:
-    """Searches a range of an index's leaves. InputError where a file is not as published.
+    """Searches a range of an index's leaves. InputError if a file is not as published.
 
     Several versions may be open at a time, each with its tail: those that requests name, and with `follows` the newest
     on storage. A version is closed if no request has named it for `seconds` since a newer version was opened. If
     version follows on version, all but the newest and two older ones are closed after five seconds.
     A request that takes longer than that opens its version again, which vacuum must have left. Where work
-    fails twice in a row, the group opens its newest version's files again; damaged files in the cache of this machine
+    fails twice in a row, the group opens its newest version's files again. Damaged files in the cache of this machine
     are then made again from the published ones.
     """
 
@@ -59,7 +59,7 @@ class ShardGroup:
         self.release()
 
     def release(self) -> None:
-        """Release all versions and their files, which vacuum may then remove; the group reads nothing any more."""
+        """Release all versions and their files, which vacuum may then remove. The group reads nothing any more."""
         for opened in self.__dict__.pop("_versions", {}).values():
             opened.close()
         self.__dict__.pop("_newest", None)
@@ -68,7 +68,7 @@ class ShardGroup:
         """Do a piece of work, such as a scan, in the leaves of this group, of what is `seen`.
 
         Documents are read by their ids, and parts of exact searches done, in threads of their own, so that no search
-        waits for them; such a part comes with the seconds of CPU that it took. InputError where an object of the log
+        waits for them. Such a part comes with the seconds of CPU that it took. InputError if an object of the log
         that is seen cannot be read.
         """
         opened, number = await self._at(seen), seen.log
@@ -166,7 +166,7 @@ class ShardGroup:
         before.close()
 
     async def _work(self, work: Callable[[], T], *, small: bool = False) -> T:
-        """Do work in the thread; small work at once, and where it fails again in the thread, which counts failures."""
+        """Do work in the thread. Small work is done at once, and again in the thread if it fails."""
         if small:
             with contextlib.suppress(Exception):
                 done = work()

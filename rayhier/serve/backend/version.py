@@ -58,7 +58,7 @@ class Version:
         return leaf_map.router() or current.artifact(locate(self.workdir), self.now, "model").local("router")
 
     def reading(self) -> AbstractContextManager[LeafMap]:
-        """Open the leaf map at this version, its files except shards verified; vacuum keeps it while the block runs."""
+        """Open the leaf map at this version, its files except shards verified. Vacuum keeps it while the block runs."""
         return reading_leaf_map(locate(self.workdir), self.now, self.number)
 
 
@@ -73,7 +73,7 @@ class ShardRange:
 def split(counts: Sequence[int], groups: int | None) -> list[ShardRange]:
     """Divide the leaves, of `counts` rows, among shard groups: contiguous, about equal in rows; by default two groups.
 
-    The last range has no end: leaves that are split off later belong to it. InputError where there are more groups than
+    The last range has no end: leaves that are split off later belong to it. InputError if there are more groups than
     leaves.
 
     >>> [(part.name, part.leaves.start) for part in split([5, 1, 1, 1, 4], 2)]

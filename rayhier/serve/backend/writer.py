@@ -45,7 +45,7 @@ class Writer:
     """Makes changes to an index, first come first served; an engine's requests see them by a follower."""
 
     def __init__(self, follower: Follower, limits: WriteLimits, metrics: Metrics | None = None) -> None:
-        """Write to the index that a follower follows. InputError where another writes, or it cannot have a tail."""
+        """Write to the index that a follower follows. InputError if another writes, or it cannot have a tail."""
         if follower.spec.search.how == "level":
             raise InputError(
                 "write_token_file: search.how is level, which compares documents by a tree's levels, that changes do "
@@ -76,7 +76,7 @@ class Writer:
     async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Written:
         """Write documents, which replace those with the same ids. Returns once the change is durable and seen.
 
-        InputError where a document is not allowed. ApiError 422 where a key was used with another body, 503 where
+        InputError if a document is not allowed. ApiError 422 if a key was used with another body, 503 where
         storage refuses the change or too many changes wait to be folded. Nothing is changed then.
         """
         if (again := self._again(key, body)) is not None:
@@ -86,7 +86,7 @@ class Writer:
         return await self._make(WaitingChange("put", table, ids, key, body, assigner))
 
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
-        """Delete documents. ApiError 404 where an id is not there, and as `put`. Nothing is changed then."""
+        """Delete documents. ApiError 404 if an id is not there, and as `put`. Nothing is changed then."""
         if (again := self._again(key, body)) is not None:
             return again
         names = list(dict.fromkeys(ids))
@@ -98,7 +98,7 @@ class Writer:
         """Let requests see the newest version with the log's tail, and what the index before this one was told since.
 
         If no Writer `old` of that index hands over, that index's Writers must be unable to answer a change any more.
-        LostError where a shard group does not answer, InputError as in `take_over`.
+        LostError if a shard group does not answer, InputError as in `take_over`.
         """
         self._before = before = self._follower.version.before()
         if before is not None and (old is None or old.root != before):
@@ -190,11 +190,11 @@ class Writer:
             self.keys.remember(key, body, written)
 
     async def _make(self, waiting: WaitingChange) -> Written:
-        """Make a change after those that wait; once it has begun, it goes on where the request ends before.
+        """Make a change after those that wait. Once it has begun, it goes on where the request ends before.
 
-        Returns once the change is durable and seen. ApiError 404 where a document to be deleted is not there, 422
+        Returns once the change is durable and seen. ApiError 404 if a document to be deleted is not there, 422
         where a key was used with another body, 503 where storage refuses the change or too many wait to be folded;
-        MovedError where another index took the place of this one. Nothing is changed then.
+        MovedError if another index took the place of this one. Nothing is changed then.
         """
         self._waiting.append(waiting)
         if not self._is_changing:
@@ -244,7 +244,7 @@ class Writer:
         return taken
 
     async def _change(self, taken: Sequence[WaitingChange]) -> None:
-        """Make changes one after another, an object of the log each; one that is refused changes nothing."""
+        """Make changes one after another, an object of the log each. One that is refused changes nothing."""
         while left := [each for each in taken if not each.outcome.done()]:
             try:
                 await self._change_some(left)
@@ -258,7 +258,7 @@ class Writer:
                 raise
 
     async def _change_some(self, left: Sequence[WaitingChange]) -> None:
-        """Make changes, but for those that must come later; an error that it raises concerns all that are not made.
+        """Make changes, but for those that must come later. An error that it raises concerns all that are not made.
 
         Later come a change whose key an earlier one has, and all from one on that is refused after others, or whose
         number another process took.
@@ -295,7 +295,7 @@ class Writer:
             nexts = nexts[appended:]
 
     def _end_appended(self, appended: Sequence[NextChange]) -> bool:
-        """Answer requests whose changes are in the log. Returns False where another Writer may have read it before."""
+        """Answer requests whose changes are in the log. Returns False if another Writer may have read it before."""
         try:
             self.lease.check()
         except ApiError as error:
@@ -319,7 +319,7 @@ class Writer:
         return again is not None
 
     async def _made_of(self, waiting: WaitingChange, there: Counter[str], number: int) -> Change:
-        """Make a change of this number; `there` counts its documents before it. ApiError 404 where one is missing."""
+        """Make a change of this number; `there` counts its documents before it. ApiError 404 if one is missing."""
         ids, table, router, replaced = waiting.ids, waiting.table, self._follower.manifest.router, 0
         if waiting.kind == "delete" and (missing := [name for name in ids if not there[name]]):
             message = f"ids: {len(missing)} not in the index: {missing[0]!r:.80}; nothing was changed"
@@ -353,7 +353,7 @@ class Writer:
         return len(changes), None
 
     async def _present(self, ids: Sequence[str], seen: Seen) -> Counter[str]:
-        """Count the rows of documents with some ids. ApiError 503 where a shard group does not answer."""
+        """Count the rows of documents with some ids. ApiError 503 if a shard group does not answer."""
         try:
             return await self._follower.view.present(ids, seen)
         except LostError as lost:
@@ -396,7 +396,7 @@ class Writers:
         self.now = now
 
     async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Written:
-        """Write documents, as `Writer.put` does; vectors count for the index that was served when they came."""
+        """Write documents, as `Writer.put` does. Vectors count for the index that was served when they came."""
         first, texts = self.now, [{name: part for name, part in each.items() if name != "vector"} for each in documents]
         return await self._by(lambda writer: writer.put(documents if writer is first else texts, key, body))
 

@@ -124,7 +124,7 @@ def api(
 ) -> FastAPI:
     """Make the HTTP application over an index that is served; without a `writer` no request may write.
 
-    Requests begin once `following` says so; `lifespan` runs beside the application. With `follows` the index is
+    Requests begin once `following` says so; `lifespan` runs with the application. With `follows` the index is
     followed without a Writer too, so that requests may wait for changes that another server makes.
     """
     args, tokens, limits = served.args, served.tokens, served.args.limits
@@ -170,7 +170,7 @@ class _Sight:
         return self._engine.view.seen
 
     def check_model(self, named: str | None) -> None:
-        """Raise ApiError 409 where requests that begin now see another model than the one that is named."""
+        """Raise ApiError 409 if requests that begin now see another model than the one that is named."""
         if named is not None and named != (served := self.now().model):
             message = f"model: got {named!r:.{NAME_SHOWN}}; allowed: {served}, which is served now"
             raise ApiError(409, "other_model", message)
@@ -391,7 +391,7 @@ def _writes(app: FastAPI, writer: "Writes | None", limits: WriteLimits, sight: _
 
 
 def _writing(writer: "Writes | None") -> Writes:
-    """Return the Writer. ApiError 403 where there is none."""
+    """Return the Writer. ApiError 403 if there is none."""
     if writer is None:
         raise ApiError(403, "forbidden", "this server does not write; allowed: a server that has a write_token_file")
     return writer
@@ -430,7 +430,7 @@ def _told(written: Written) -> Response:
 
 
 def _key(key: str | None) -> str | None:
-    """Return an idempotency key. ApiError 422 where it is not allowed."""
+    """Return an idempotency key. ApiError 422 if it is not allowed."""
     if key is not None and not re.fullmatch(f"[!-~]{{1,{KEY_LENGTH}}}", key):
         raise invalid(
             f"Idempotency-Key: got {key[:NAME_SHOWN]!r}; allowed: 1 to {KEY_LENGTH} printable ASCII characters"
@@ -478,7 +478,7 @@ def _node(node: Node, table: NodeTable) -> NodeBody:
 
 
 def _check_utf_8(request: HttpRequest) -> None:
-    """Raise ApiError 422 where the path or the query of a request is not UTF-8: other bytes would stand for others."""
+    """Raise ApiError 422 if the path or the query of a request is not UTF-8: other bytes would stand for others."""
     for part, name in {"raw_path": "id", "query_string": "after"}.items():
         try:
             unquote_to_bytes(request.scope.get(part) or b"").decode()

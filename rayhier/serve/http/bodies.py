@@ -32,7 +32,7 @@ BYTES = 4
 
 
 def pack(numbers: Iterable[float]) -> str:
-    """Return numbers as a text; OverflowError where one is too large for a float32, TypeError where one is no number.
+    """Return numbers as a text; OverflowError if one is too large for a float32, TypeError if one is no number.
 
     >>> pack([1, 0.5])
     'AACAPwAAAD8='
@@ -41,7 +41,7 @@ def pack(numbers: Iterable[float]) -> str:
 
 
 def unpack(text: str) -> "array[float]":
-    """Return the numbers of a text. ValueError where it is not base64 of one number or more.
+    """Return the numbers of a text. ValueError if it is not base64 of one number or more.
 
     >>> unpack("AACAPwAAAD8=").tolist()
     [1.0, 0.5]
@@ -88,7 +88,7 @@ Vector = Annotated[
 
 
 def _unpacked(value: Any, numbers: ValidatorFunctionWrapHandler) -> Any:
-    """Return a list of numbers, or the numbers of a base64 text as an array. ValueError where it is neither."""
+    """Return a list of numbers, or the numbers of a base64 text as an array. ValueError if it is neither."""
     return unpack(value) if isinstance(value, str) else numbers(value)
 
 
@@ -159,7 +159,7 @@ class _Request(RequestBody):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Add to the schema that exactly one of text and vector is given; the other may be null."""
+        """Add to the schema that exactly one of text and vector is given. The other may be null."""
         schema = handler.resolve_ref_schema(handler(core))
         first, second = cls.query_keys()
         null, given = {"type": "null"}, {"not": {"type": "null"}}
@@ -238,7 +238,7 @@ class PutDocument(RequestBody):
     id: str
     title: str | None = None
     text: str | None = None
-    """Text of the document; title or text may be missing, not both."""
+    """Text of the document. Title or text may be missing, not both."""
     fields: dict[str, Any] = {}
     """Values of the fields that the corpus declares; a field that is missing has no value."""
     vector: PackedVector | None = None
@@ -295,9 +295,9 @@ class DocumentBody(Body):
     id: str
     title: str
     text: str | None
-    """Text of the document. null where the corpus is cut into passages."""
+    """Text of the document. null if the corpus is cut into passages."""
     passages: list[str] | None
-    """Texts of its passages, in their order. null where the corpus is not cut."""
+    """Texts of its passages, in their order. null if the corpus is not cut."""
     fields: dict[str, Any]
     """Values of the fields that the corpus declares."""
     first_leaves: list[int]
@@ -325,7 +325,7 @@ class ListResponse(SeenBody):
 
     documents: list[DocumentBody]
     next: str | None
-    """Value of `after` for the next page. null where no document follows."""
+    """Value of `after` for the next page. null if no document follows."""
 
 
 class Result(Body):
@@ -340,13 +340,13 @@ class Result(Body):
     leaf: int
     """Number of the leaf in which the document was scored."""
     title: str | None
-    """Title of the document. null where the request does not include titles."""
+    """Title of the document. null if the request does not include titles."""
     text: str | None
-    """Text of the document, or of its best passage where the corpus is cut into passages. null where not included."""
+    """Text of the document, or of its best passage where the corpus is cut into passages. null if not included."""
     fields: dict[str, Any] | None
-    """Values of the fields that the corpus declares. null where not included."""
+    """Values of the fields that the corpus declares. null if not included."""
     estimated: bool
-    """True where the score was estimated from those of documents that the cross-encoder read."""
+    """True if the score was estimated from those of documents that the cross-encoder read."""
 
 
 class Visits(Body):
@@ -360,7 +360,7 @@ class Visits(Body):
     fraction: float
     """Number of distinct documents scored, as a fraction of the corpus, 0 to 1."""
     enough: bool
-    """True where there are `k` results; false where the leaves that may be visited hold fewer matching documents."""
+    """True if there are `k` results. False where the leaves that may be visited hold fewer matching documents."""
 
 
 class RoutedLeaf(Body):
@@ -394,12 +394,12 @@ class AnswerBody(Body):
     results: list[Result]
     visited: Visits
     partial: bool
-    """True where results may be missing: a shard group with leaves of this query or the cross-encoder did not
+    """True if results may be missing: a shard group with leaves of this query or the cross-encoder did not
     answer."""
     lost: list[str]
     """Names of the shard groups that did not answer, and `reranker` where the cross-encoder did not."""
     calls: int | None
-    """Number of documents that the cross-encoder read. null where the answer is not re-ranked."""
+    """Number of documents that the cross-encoder read. null if the answer is not re-ranked."""
     explain: Explanation | None
     """Leaves and rows behind the answer. null unless the request has `explain`."""
 
@@ -461,7 +461,7 @@ class NodesRequest(_Page):
     """Nodes of the tree: some leaves, or the children of a node."""
 
     leaf: Annotated[list[int], Field(max_length=1_000)] = []
-    """Numbers of leaves, in the order of the answer; the parameter is repeated."""
+    """Numbers of leaves, in the order of the answer. The parameter is repeated."""
     below: Annotated[str, Field(pattern="^[0-9]{1,9}:[0-9]{1,9}$")] | None = None
     """Name, LEVEL:NUMBER, of the node whose children are listed; without any parameter, of the root, 0:0."""
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
@@ -469,7 +469,7 @@ class NodesRequest(_Page):
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
-        """Raise ValueError where leaves and a node whose children are listed are both named."""
+        """Raise ValueError if leaves and a node whose children are listed are both named."""
         if self.leaf and self.below is not None:
             raise ValueError("got leaf and below; allowed: one of them")
         return self
@@ -479,7 +479,7 @@ class NodeBody(Body):
     """A node of the tree: a leaf, or all leaves below an inner node."""
 
     name: str
-    """LEVEL:NUMBER; level 1 is below the root."""
+    """LEVEL:NUMBER. Level 1 is below the root."""
     parent: str
     """Name of the node above; 0:0 is the root."""
     leaf: int | None
@@ -501,9 +501,9 @@ class NodesResponse(SeenBody):
     total: int
     """Number of nodes that the request is about, of which `nodes` may be the first ones."""
     levels: int
-    """Number of levels of the tree; the nodes of the last are the leaves."""
+    """Number of levels of the tree. The nodes of the last are the leaves."""
     described: int
-    """Version of the index whose documents have these keywords and ids; sizes are those of `version`."""
+    """Version of the index whose documents have these keywords and ids. Sizes are those of `version`."""
 
 
 class VersionsRequest(_Page):
@@ -530,17 +530,17 @@ class VersionBody(Body):
     log: int
     """Number of the last change of the change log that its files hold."""
     restored: int | None
-    """Number of the version whose content a rollback published again. null where this is none."""
+    """Number of the version whose content a rollback published again. null if this is none."""
     served: bool
     """True for the version that requests read now."""
 
 
 class VersionsResponse(Body):
-    """A page of the versions, the newest first; those whose manifest is damaged are left out."""
+    """A page of the versions, the newest first. Those whose manifest is damaged are left out."""
 
     versions: list[VersionBody]
     next: int | None
-    """Value of `before` for the next page. null where no version follows."""
+    """Value of `before` for the next page. null if no version follows."""
 
 
 class RollbackRequest(RequestBody):
@@ -622,7 +622,7 @@ class IndexResponse(Body):
     precision: str
     """Number format that queries are encoded in."""
     fields: dict[str, FieldType]
-    """Fields that the corpus declares, and their types; filters may name them."""
+    """Fields that the corpus declares, and their types. Filters may name them."""
     k: int
     """Number of results for a query that gives no `k`."""
     rerank: str
@@ -641,7 +641,7 @@ class IndexResponse(Body):
     modes: list[Mode]
     """Modes that a query may ask for."""
     weight: float | None
-    """Weight of BM25 in mode `hybrid`. null where there is no such mode, or ranks are fused."""
+    """Weight of BM25 in mode `hybrid`. null if there is no such mode, or ranks are fused."""
     beam: int
     """Most leaves visited for a query that gives neither `k` nor `beam`."""
     recall: float | None

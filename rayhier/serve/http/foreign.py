@@ -15,7 +15,7 @@ class EmbeddingsRequest(RequestBody):
     input: str | list[str]
     """One text or several, each of at most `limits.max_query` characters. Each is cut at the encoder's most tokens."""
     model: str | None = None
-    """Name of the index, or fingerprint of its model, as `GET /v1/models` lists them; left out: what is served."""
+    """Name of the index, or fingerprint of its model, as `GET /v1/models` lists them. Left out: what is served."""
     encoding_format: Literal["float", "base64"] = "float"
     """Vectors as numbers, or as base64 of float32, little-endian."""
     dimensions: Count | None = None
@@ -26,7 +26,7 @@ class EmbeddingsRequest(RequestBody):
     @field_validator("input", mode="before")
     @classmethod
     def _texts(cls, value: Any) -> Any:
-        """Return texts. ValueError where they are something else, such as token ids of another model."""
+        """Return texts. ValueError if they are something else, such as token ids of another model."""
         texts = value if isinstance(value, list) else [value]
         if not texts or not all(isinstance(text, str) for text in texts):
             kind = "an empty list" if not texts else "token ids" if isinstance(texts[0], int | list) else "no text"
@@ -102,7 +102,7 @@ class RerankRequest(RequestBody):
         }
     )
     model: str | None = None
-    """Name of the index, or fingerprint of its model, as `GET /v1/models` lists them; left out: what is served."""
+    """Name of the index, or fingerprint of its model, as `GET /v1/models` lists them. Left out: what is served."""
     query: Query
     documents: Annotated[list[Document], Field(min_length=1, fail_fast=True)]
     top_n: Count | None = None

@@ -32,7 +32,7 @@ ROLLBACK = "/v1/versions/rollback"
 READING_POSTS = {"/v1/search", "/v1/search:batch", "/v1/route", "/v1/embeddings", "/v1/rerank", "/v2/rerank"}
 """Paths to which a POST needs no token for writing."""
 PATHS = READING_POSTS | {"/v1/index", "/v1/documents", "/v1/nodes", "/v1/versions", ROLLBACK, "/v1/models"}
-"""Other paths that metrics count one by one; requests to all further paths are counted together."""
+"""Other paths that metrics count one by one. Requests to all further paths are counted together."""
 READS = ("GET", "HEAD", "OPTIONS")
 """HTTP methods that need no token for writing. Every other method needs it, except POST to `READING_POSTS`."""
 SMALL = 64_000

@@ -2,7 +2,7 @@
 
 Each file is read again every second, so that a token is replaced without a restart. A file that vanishes or
 holds no token while the server runs leaves its token as it was, and so does one that comes to hold the token of the
-other; the log says so, once. When the server starts, each of these is an error.
+other. The log says so, once. When the server starts, each of these is an error.
 """
 
 import hmac
@@ -96,7 +96,7 @@ def _same(tokens: Mapping[str, bytes]) -> bool:
 
 
 def read_token(path: str, name: str = "token_file") -> str:
-    """Read the token from a file. InputError where it holds none, with a message that never quotes the file."""
+    """Read the token from a file. InputError if it holds none, with a message that never quotes the file."""
     if not Path(path).is_absolute():
         raise InputError(f"{name}: got {path!r}; allowed: an absolute path")
     try:

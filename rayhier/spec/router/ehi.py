@@ -14,7 +14,7 @@ DOCUMENTS_A_LEAF = 16.0
 
 
 class EhiRouting(TreeSpec):
-    """EHI's router: a tree whose levels share weights; documents and queries are routed in the same way."""
+    """EHI's router: a tree whose levels share weights. Documents and queries are routed in the same way."""
 
     type: Literal["ehi"]
     height: Annotated[int, Field(ge=1, le=8)] = 1

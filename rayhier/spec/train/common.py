@@ -74,7 +74,7 @@ class Training(Section):
         return None
 
     def check_documents(self, documents: int) -> None:
-        """Raise InputError where training cannot use so few documents; by default it can use any number."""
+        """Raise InputError if training cannot use so few documents; by default it can use any number."""
 
 
 class Mining(Section):
@@ -99,7 +99,7 @@ class ExactNegatives(Mining):
     """`exact`: hard negatives are mined among all documents (as in ANCE). `none`: negatives are only the other
     documents of the batch."""
     per_query: Annotated[int, Field(ge=1, le=MINED)] = 2
-    """Number of hard negatives of a query in a step; fewer where the query has fewer wrong documents."""
+    """Number of hard negatives of a query in a step. Fewer where the query has fewer wrong documents."""
 
     @model_validator(mode="after")
     def _drawn_from_enough(self) -> Self:

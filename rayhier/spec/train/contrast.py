@@ -33,5 +33,5 @@ class ContrastTraining(InfoNce):
         return True
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:  # noqa: ARG002  documents teach nothing here
-        """Return the phases of training, name -> epochs; none without judged pairs, where nothing is trained."""
+        """Return the phases of training, name -> epochs. None without judged pairs, where nothing is trained."""
         return {"encoder": self.passes(pairs)} if pairs else {}

@@ -43,7 +43,7 @@ class EhiNegatives(Mining):
 
 
 class EhiTraining(Training):
-    """EHI's training: triplets on vectors and on paths; unlike documents are driven into different leaves."""
+    """EHI's training: triplets on vectors and on paths. Unlike documents are driven into different leaves."""
 
     type: Literal["ehi"]
     epochs: Annotated[int, Field(ge=1, le=100_000)] = 20

@@ -67,7 +67,7 @@ class TreeShape(Section):
         return len(self.counts(documents)) if self.levels == "auto" else self.levels
 
     def check(self, documents: int) -> None:
-        """Raise InputError where a tree over so many documents has no level of nodes, or fewer levels than `levels`."""
+        """Raise InputError if a tree over so many documents has no level of nodes, or fewer levels than `levels`."""
         branching, height = self.children(documents), len(self.counts(documents))
         if branching >= documents:
             raise InputError(
@@ -100,8 +100,8 @@ class HceTraining(InfoNce):
     hierarchy: Weight = 0.1
     """Weight of the cross-entropy by which a query picks a node among its siblings, at each level of `tree.levels`."""
     siblings: Annotated[int, Field(ge=0, le=100)] = 4
-    """Number of documents below the parent node of a query's answer that are drawn as further negatives of this query;
-    never its known answers."""
+    """Number of documents below the parent node of a query's answer that are drawn as further negatives of this query.
+    Known answers are never drawn."""
     pseudo_queries: PseudoQueries = PseudoQueries()
     """Texts of documents that stand for queries where there are none, or in addition to queries."""
     start: Literal["auto", "whitened", "base"] = "auto"
@@ -161,5 +161,5 @@ class HceTraining(InfoNce):
         return [1, *self.tree.counts(in_training)][self.tree.told_apart(in_training)]
 
     def check_documents(self, documents: int) -> None:
-        """Raise InputError where the tree's settings do not fit this number of documents."""
+        """Raise InputError if the tree's settings do not fit this number of documents."""
         self.tree.check(min(documents, MOST_DOCUMENTS))

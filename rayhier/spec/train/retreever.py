@@ -25,7 +25,7 @@ STARTS: dict[Splits, tuple[str, ...]] = {
 
 
 class RetreeverTraining(Training):
-    """ReTreever's training: symmetric InfoNCE at levels of a tree; the encoder may learn before it, by contrast."""
+    """ReTreever's training: symmetric InfoNCE at levels of a tree. The encoder may learn before it, by contrast."""
 
     least: ClassVar[tuple[int, int]] = 3_000, 5
     type: Literal["retreever"]
@@ -43,7 +43,7 @@ class RetreeverTraining(Training):
     """Similarity of two texts at a level of 2^h nodes, from their probabilities p and q. `tv`: the paper's total
     variation, -½‖p - q‖₁. `cosine`: cosine of 2^h p - 1 and 2^h q - 1 (our addition)."""
     documents: Weight = 1.0
-    """Number of documents used as queries in addition to judged queries, as a multiple of the judged pairs; the answer
+    """Number of documents used as queries in addition to judged queries, as a multiple of the judged pairs. The answer
     of each is one of its three nearest documents (our addition). 0: none."""
     anchor: Weight | Literal["auto"] = "auto"
     """Weight of a loss that keeps similarities which the training pairs do not show (our addition): the mean squared

@@ -31,7 +31,7 @@ JUDGED, OF_DOCUMENTS = 10.0, 0.1
 """Weights in the loss. A nearest neighbour of a query has weight 1, and a judged answer has weight JUDGED. If a
 document is used as a query, it and its neighbours are the answers. Each has weight OF_DOCUMENTS."""
 MOST_JUDGED = 10
-"""Number of a query's judged answers up to which each has the full weight; more answers share the weight of so many."""
+"""Number of a query's judged answers up to which each has the full weight. More answers share the weight of so many."""
 
 MEASURED = 1 << 24
 """About the most densities, of dev pairs and leaves, that are in memory at a time."""
