@@ -166,12 +166,12 @@ class Ingress:
         settle()
 
     def __del__(self) -> None:
-        """Release the version, which vacuum may then remove; called by Ray Serve when it stops the replica."""
+        """Release the version, which vacuum may then remove. Ray Serve calls this when it stops the replica."""
         if hasattr(self, "_served"):  # missing where opening failed
             self._served.close()
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        """Make the HTTP application; called by Ray Serve once the model is loaded."""
+        """Make the HTTP application. Ray Serve calls this once the model is loaded."""
         if self._writer is None:
             return api(self._served)
         return api(self._served, self._writer, self._following, self._beside)
@@ -193,7 +193,7 @@ class WriterReplica:
         self._work: asyncio.Task[None] | None = None
 
     def __del__(self) -> None:
-        """Give the lease and the version back; called by Ray Serve when it stops the replica."""
+        """Give the lease and the version back. Ray Serve calls this when it stops the replica."""
         begun = getattr(self, "_begun", None)
         if begun is not None:
             begun[0].close()
@@ -307,7 +307,7 @@ def deploy(local: ServeConfig) -> None:
 
 
 def _run(local: ServeConfig) -> None:
-    """Pass the config to Ray Serve. The output of its command is shown only where the command fails."""
+    """Pass the config to Ray Serve. The output of its command is shown only if the command fails."""
     from ray.serve.scripts import cli  # replicas do without it
 
     with tempfile.TemporaryDirectory(prefix="rayhier-serve-") as folder:

@@ -55,8 +55,8 @@ class FlatScan:
     def __init__(self, similarity: LevelSimilarity, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> None:
         """Open the shards of a leaf map's version, in the range of leaves of `leaves`, for searches of all documents.
 
-        Files kept on this machine stay within `cache_bytes`. InputError if a shard has no sidecar (a file beside it)
-        of leaf probabilities, or one that another model made.
+        Files kept on this machine stay within `cache_bytes`. InputError if a shard has no file of leaf probabilities,
+        or another model made the file.
         """
         for shard in leaf_map.manifest.shards:
             nodes_of(leaf_map, shard)
@@ -109,7 +109,7 @@ class FlatScan:
 
 
 def nodes_of(leaf_map: LeafMap, shard: Shard) -> Sidecar:
-    """Return a shard's sidecar (a file beside it) of leaf probabilities. InputError if none or another model's."""
+    """Return a shard's sidecar, a file of leaf probabilities. InputError if none or another model's."""
     nodes = shard.sidecars.get(NODES)
     if nodes is None:
         raise InputError(

@@ -165,7 +165,7 @@ class LeafLists:
     def scan(self, query_QM: Floats, leaves_QB: Ints | None, k: int, chosen: Chosen | None = None) -> RankedRows:
         """Find the k best rows [q, k] of each query [q, m] in its leaves [q, β], as `scan.scan` does. None: in all.
 
-        Leaf -1 means no leaf. A document may have two rows, where both of its leaves are the query's.
+        Leaf -1 means no leaf. A document may have two rows, if both of its leaves are the query's.
         """
         chosen, m = chosen or self.all, len(self._size_L)
         if leaves_QB is None:

@@ -76,8 +76,8 @@ class Writer:
     async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Written:
         """Write documents, which replace those with the same ids. Returns once the change is durable and seen.
 
-        InputError if a document is not allowed. ApiError 422 if a key was used with another body, 503 where
-        storage refuses the change or too many changes wait to be folded. Nothing is changed then.
+        InputError if a document is not allowed. ApiError 422 if a key was used with another body. 503 if storage
+        refuses the change, or too many changes wait to be folded. An error changes nothing.
         """
         if (again := self._again(key, body)) is not None:
             return again
@@ -190,11 +190,11 @@ class Writer:
             self.keys.remember(key, body, written)
 
     async def _make(self, waiting: WaitingChange) -> Written:
-        """Make a change after those that wait. Once it has begun, it goes on where the request ends before.
+        """Make a change after those that wait. A change that has begun goes on if its request ends early.
 
-        Returns once the change is durable and seen. ApiError 404 if a document to be deleted is not there, 422
-        where a key was used with another body, 503 where storage refuses the change or too many wait to be folded;
-        MovedError if another index took the place of this one. Nothing is changed then.
+        Returns once the change is durable and seen. ApiError 404 if a document to be deleted is not there. 422 if a key
+        was used with another body. 503 if storage refuses the change, or too many wait to be folded. MovedError if
+        another index took the place of this one. An error changes nothing.
         """
         self._waiting.append(waiting)
         if not self._is_changing:

@@ -32,7 +32,7 @@ BYTES = 4
 
 
 def pack(numbers: Iterable[float]) -> str:
-    """Return numbers as a text; OverflowError if one is too large for a float32, TypeError if one is no number.
+    """Return numbers as a text. OverflowError if one is too large for a float32, TypeError if one is no number.
 
     >>> pack([1, 0.5])
     'AACAPwAAAD8='
