@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 
 import rayhier
 from rayhier.spec import JobSpec
+from rayhier.spec.encoder import EncoderSpec
 
 ROOT = Path(__file__).parents[2]
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -106,4 +107,4 @@ def test_the_reference_says_what_the_docstrings_say(site):
     assert "Find the best k documents of a query" in page
     assert "rayhier.open(workdir: str | os.PathLike[str]) -&gt; Index" in page
     spec = (site / "reference" / "spec.html").read_text()
-    assert "Most tokens of a text; further tokens are cut off." in spec
+    assert EncoderSpec.model_fields["max_length"].description in spec

@@ -53,14 +53,15 @@ def visits(rng, queries, leaves):
     st.sampled_from(["cosine", "tv"]),
 )
 @settings(max_examples=80, deadline=None)
-@pytest.mark.parametrize("scores", [20, scan.SCORES])
-def test_the_numpy_form(scores, seed, n, n_leaves, k, comparison):
+@pytest.mark.parametrize("limits", [{"SCORES": 20, "TILE": 3, "KEPT": 2}, {"TILE": 7}, {}])
+def test_the_numpy_form(limits, seed, n, n_leaves, k, comparison):
     rng = np.random.default_rng(seed)
     leaf_N, vectors, queries = np.sort(rng.integers(0, n_leaves, n)), unit(rng, n, M), unit(rng, 5, M)
     leaves_QB, keep_N = visits(rng, 5, n_leaves), rng.random(n) < rng.choice([0.0, 0.5, 1.0])
     rows = ListedRows.of(vectors.astype(np.float16), np.bincount(leaf_N, minlength=n_leaves))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "SCORES", scores)
+        for name, value in limits.items():
+            patch.setattr(scan, name, value)
         found = scan.scan(rows, queries, leaves_QB, k, keep_N, comparison)
         everything = scan.scan(rows, queries, None, k, keep_N, comparison)
     stored = vectors.astype(np.float16)

@@ -28,7 +28,7 @@ from rayhier.search.segment.threads import in_pool, in_threads, single_products,
 FEWEST_A_THREAD, FEWEST_CODED_A_THREAD = 4, 16
 """Fewest queries that each of several threads scans; of codes more, since a thread reads a list once for all of its
 queries."""
-FEWEST_TOGETHER, FEWEST_SCORES = 16, {2: 4_000, 4: 1_000}
+FEWEST_TOGETHER, FEWEST_SCORES = 16, {2: 2_000, 4: 700}
 """Fewest queries of a batch, and fewest scores for each visited list by the bytes of a stored number (docs/LOG.md). In
 such a batch, a list's rows are compared with all of its queries in one product. faiss scans smaller batches."""
 COUNTED = 4_000_000

@@ -7,14 +7,14 @@ only this form reads codes. Both forms return the same rows, except for ties. Th
 Shapes: Q queries, M embedding size, L lists, B lists of a query, N rows, K results, P pairs of a query and a list.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from numpy.lib.stride_tricks import sliding_window_view
 
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import padded, take
@@ -22,6 +22,12 @@ from rayhier.spec.train.retreever import Comparison
 
 SCORES = 1 << 23
 """Most scores that are in memory together, about."""
+TILE = 1_024
+"""Rows that are compared at once: they stay in the processor's cache."""
+KEPT = 64
+"""Rows of each query that wait for a merge with the best so far, on average (docs/LOG.md)."""
+Kept = tuple[Ints, Ints, Floats]
+"""Query [x], row [x] and score [x] of rows that may be among the best."""
 
 
 @dataclass(frozen=True)
@@ -105,55 +111,72 @@ def scan(
     the negative total variation of two distributions.
     """
     q = len(query_QM)
+    if not q or not k:
+        return RankedRows.none(q, k)
     if list_QB is None:
         list_QB = np.tile(np.arange(len(rows.size_L)), (q, 1))
-    size_QB = np.where(list_QB < 0, 0, np.append(rows.size_L, 0)[list_QB])
-    widest = int(size_QB.sum(axis=1).max(initial=0))
-    if not widest:
-        return RankedRows.none(q, k)
-    step = max(1, SCORES // max(widest, k, list_QB.shape[1]))
+    step = max(1, SCORES // max(TILE, k, list_QB.shape[1]))
     cuts = [slice(begin, begin + step) for begin in range(0, q, step)]
+    query_QM = np.asarray(query_QM, np.float32)
     return RankedRows.joined(
-        [_scan(rows, query_QM[some], list_QB[some], size_QB[some], k, keep_N, comparison) for some in cuts], axis=0
+        [_scan(rows, query_QM[some], list_QB[some], k, keep_N, comparison) for some in cuts], axis=0
     )
 
 
 def _scan(
-    rows: ListedRows,
-    query_QM: Floats,
-    list_QB: Ints,
-    size_QB: Ints,
-    k: int,
-    keep_N: Bools | None,
-    comparison: Comparison,
+    rows: ListedRows, query_QM: Floats, list_QB: Ints, k: int, keep_N: Bools | None, comparison: Comparison
 ) -> RankedRows:
-    (q, beam), end_QB = list_QB.shape, np.cumsum(size_QB, axis=1)
-    begin_QB, begin_L = end_QB - size_QB, np.cumsum(rows.size_L) - rows.size_L
-    score_QN = np.full((q, max(k, int(end_QB[:, -1].max()))), -np.inf, np.float32)
-    # A list's rows are compared at once with all queries that visit it.
-    pair_P = np.flatnonzero(size_QB)
-    pair_P = pair_P[np.argsort(list_QB.ravel()[pair_P], kind="stable")]
-    list_P, query_P, column_P = list_QB.ravel()[pair_P], pair_P // beam, begin_QB.ravel()[pair_P]
-    place_P, query_QM = query_P * score_QN.shape[1] + column_P, np.asarray(query_QM, np.float32)
+    begin_L = np.cumsum(rows.size_L) - rows.size_L
+    best, kept, count = RankedRows.none(len(query_QM), k), list[Kept](), 0
+    for number, query_P in _visits(rows.size_L, list_QB):
+        visitor_PM, vector_NM = torch.from_numpy(query_QM.take(query_P, axis=0)), rows.vectors(number)
+        for top in range(0, len(vector_NM), TILE):
+            row_N = begin_L[number] + np.arange(top, min(top + TILE, len(vector_NM)))
+            score_NP = _compared(torch.from_numpy(vector_NM[top : top + TILE]).float(), visitor_PM, comparison)
+            if keep_N is not None:
+                score_NP[~keep_N[row_N]] = -np.inf
+            # A merge is slow: rows better than the k-th best so far are kept until there are many.
+            place_X = np.flatnonzero(score_NP > best.score_QT[query_P, -1])
+            if len(place_X) > k * len(query_P):  # as at first: of these rows, only each query's k best matter
+                row_KP = np.asarray(torch.topk(torch.from_numpy(score_NP), k, dim=0).indices)
+                place_X = (row_KP * len(query_P) + np.arange(len(query_P))).ravel()
+            if not len(place_X):
+                continue
+            row_X, pair_X = np.divmod(place_X, len(query_P))
+            kept.append((query_P[pair_X], row_N[row_X], score_NP.ravel()[place_X]))
+            count += len(place_X)
+            if count > max(KEPT, k) * len(query_QM):
+                best, kept, count = _merged(best, kept), [], 0
+    best = _merged(best, kept) if kept else best
+    return best.without(np.isneginf(best.score_QT))
+
+
+def _visits(size_L: Ints, list_QB: Ints) -> Iterator[tuple[int, Ints]]:
+    """Yield each visited list with rows, and its queries [p]: its rows are compared with all of them at once."""
+    pair_P = np.flatnonzero(np.where(list_QB < 0, 0, size_L[list_QB]))
+    small_P = list_QB.ravel()[pair_P].astype(np.min_scalar_type(len(size_L)))  # numpy sorts 16 bits ten times as fast
+    pair_P = pair_P[np.argsort(small_P, kind="stable")]
+    list_P, query_P = list_QB.ravel()[pair_P], pair_P // list_QB.shape[1]
     cuts = np.flatnonzero(np.diff(list_P, prepend=-1)).tolist()
-    for begin, end in zip(cuts, [*cuts[1:], len(list_P)], strict=False):
-        number = int(list_P[begin])
-        row_NM = torch.from_numpy(rows.vectors(number)).float()
-        score_PN = _compared(torch.from_numpy(query_QM[query_P[begin:end]]), row_NM, comparison)
-        if keep_N is not None:
-            score_PN[:, ~keep_N[begin_L[number] : begin_L[number] + len(row_NM)]] = -np.inf
-        windows = sliding_window_view(score_QN.ravel(), len(row_NM), writeable=True)
-        windows[place_P[begin:end]] = score_PN
-    score_QK, best_QK = (best.numpy() for best in torch.topk(torch.from_numpy(score_QN), k))
-    # A place is in the first list that ends after it; the queries' places lie one after another.
-    begin_Q1 = np.arange(q)[:, None] * score_QN.shape[1]
-    visits = np.searchsorted((end_QB + begin_Q1).ravel(), (best_QK + begin_Q1).ravel(), side="right")
-    visit_QK = np.minimum(visits.reshape(q, k) - np.arange(q)[:, None] * beam, beam - 1)
-    row_QK = begin_L[take(list_QB, visit_QK)] + best_QK - take(begin_QB, visit_QK)
-    return RankedRows(score_QK, np.where(np.isneginf(score_QK), -1, row_QK))
+    for begin, end in pairwise([*cuts, len(list_P)]):
+        yield int(list_P[begin]), query_P[begin:end]
 
 
-def _compared(query_QM: torch.Tensor, row_NM: torch.Tensor, comparison: Comparison) -> Floats:
+def _merged(best: RankedRows, kept: Sequence[Kept]) -> RankedRows:
+    q, k = best.row_QT.shape
+    query_X, row_X, score_X = (np.concatenate(arrays) for arrays in zip(*kept, strict=True))
+    query_X = np.concatenate([np.repeat(np.arange(q), k), query_X])
+    row_X, score_X = np.append(best.row_QT, row_X), np.append(best.score_QT, score_X)
+    order_X = np.argsort(-score_X)
+    order_X = order_X[np.argsort(query_X[order_X].astype(np.min_scalar_type(q)), kind="stable")]
+    size_Q = np.bincount(query_X)  # each query has at least the k rows of before, some of them -1
+    order_QK = order_X[(np.cumsum(size_Q) - size_Q)[:, None] + np.arange(k)]
+    return RankedRows(score_X[order_QK], row_X[order_QK])
+
+
+def _compared(row_NM: torch.Tensor, query_PM: torch.Tensor, comparison: Comparison) -> Floats:
+    if comparison == "cosine" and len(query_PM) == 1:
+        return np.asarray(np.vecdot(row_NM.numpy(), query_PM.numpy())[:, None])  # three times as fast as torch
     if comparison == "cosine":
-        return np.asarray((query_QM @ row_NM.T).numpy())
-    return np.asarray((-0.5 * torch.cdist(query_QM, row_NM, p=1)).numpy())
+        return np.asarray((row_NM @ query_PM.T).numpy())
+    return np.asarray((-0.5 * torch.cdist(row_NM, query_PM, p=1)).numpy())
