@@ -7,6 +7,13 @@
 #
 # KubeRay replaces entrypoint and command by its own `ray start`. All nodes of a cluster, and whoever submits to it, run
 # the same Python (3.11) and the same Ray (constraints.txt): an image of its own for each node type keeps both.
+FROM python:3.11-slim AS native
+RUN apt-get update && apt-get install -y --no-install-recommends g++
+WORKDIR /native
+COPY pyproject.toml setup.py MANIFEST.in README.md LICENSE ./
+COPY rayhier rayhier
+RUN pip wheel --no-cache-dir --no-deps -w /wheels .
+
 FROM python:3.11-slim
 
 # KubeRay's probes ask by wget whether a node is well; procps is what Ray's dashboard looks at processes with.
@@ -21,8 +28,8 @@ ARG PIP_ARGS=""
 
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 RUN pip install --no-cache-dir -c constraints.txt $PIP_ARGS torch==2.13.0
-COPY rayhier rayhier
-RUN pip install --no-cache-dir -c constraints.txt $PIP_ARGS '.[cpu,demo]'
+COPY --from=native /wheels /wheels
+RUN pip install --no-cache-dir -c constraints.txt $PIP_ARGS "$(ls /wheels/rayhier-*.whl)[cpu,demo]"
 COPY specs specs
 COPY jobs jobs
 

@@ -34,7 +34,7 @@ help:  ## this list
 setup: $(STAMP)  ## install into .venv what constraints.txt pins, once
 
 # torch first and by itself: it is the largest, and what needs it then finds it there.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard rayhier/search/native/*.cpp rayhier/search/native/*.h)
 	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(None if sys.version_info >= (3, 11) else \
 		"rayhier needs Python 3.11 or newer; $(PYTHON) is " + v + ". Name another one: make setup PYTHON=python3.11")'
 	@echo 'Installing into $(VENV) (some minutes the first time)'

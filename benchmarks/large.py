@@ -27,7 +27,7 @@ from benchmarks.tables import UNKNOWN, table
 from benchmarks.vectors import Asked, harder
 from rayhier.progress import say
 
-SYSTEMS = ("rayhier, leaves", "rayhier, mapped leaves", "faiss IVF on disk, float16", "LanceDB IVF_PQ", "DiskANN")
+SYSTEMS = ("rayhier, leaves", "faiss IVF on disk, float16", "LanceDB IVF_PQ", "DiskANN")
 TOGETHER = 1_000
 ASKED = 1_000
 """Queries of dev, and of test."""
@@ -111,9 +111,7 @@ def system(name: str, folder: Path, lists: int, *, warm: bool) -> System:
     if name == "DiskANN":
         return next(diskann(vector_NM, folder))
     ours = Ours(vector_NM, lists, folder)
-    if name == "rayhier, leaves":
-        return ours.leaves(warm=warm)
-    return ours.mapped() if name == "rayhier, mapped leaves" else next(faiss_on_disk(ours, folder))
+    return ours.leaves(warm=warm) if name == "rayhier, leaves" else next(faiss_on_disk(ours, folder))
 
 
 def warmed(name: str, folder: Path, lists: int, asked: dict[str, Asked]) -> dict[str, Any]:

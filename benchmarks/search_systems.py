@@ -19,7 +19,6 @@ from rayhier.cluster.library import faiss, ivf_tools
 from rayhier.model.router import load_router, save_router
 from rayhier.search.routing.coded_router import CodedRouter, first_pass_before
 from rayhier.search.segment.leaf_scan import LeafScan
-from rayhier.search.segment.scan import RankedRows
 from rayhier.spec.index import IndexSpec
 from rayhier.storage import columns
 from rayhier.storage.leaf_map import LeafMap
@@ -49,7 +48,7 @@ class System:
     name: str
     seconds: float
     resident: int
-    """Bytes that the index holds in memory, besides files that are mapped."""
+    """Bytes that the index holds in memory, and of mapped files those that searches read all of over time."""
     efforts: Sequence[Sequence[Any]]
     """Ladders of efforts, each from the least to the most; of several ladders the fastest is taken on dev."""
     search: Search
@@ -382,7 +381,7 @@ class Ours:
     def leaves(self, *, warm: bool = True) -> System:
         """Route, scan codes in the leaves, and score the best again: all but reading what is shown of a document."""
         began = time.monotonic()
-        scan, router = LeafScan.mapped(self.there, "pq"), self.router
+        scan, router = LeafScan.mapped(self.there), self.router
         scan.open()
         if warm:
             scan.warm(float("inf"))
@@ -391,10 +390,11 @@ class Ours:
         def search(query_QM: Floats, effort: tuple[int, int]) -> Ints:
             beam, listed = effort
             leaves_QB = router.route_vectors(query_QM, beam)[0]
-            return numbered(scan.candidates(query_QM, leaves_QB, K, listed), number_N)
+            row_QK = scan.candidates(query_QM, leaves_QB, K, listed)[0].row_QT
+            return np.where(row_QK < 0, -1, number_N[row_QK])
 
         ladders = probes(self.router.n_leaves // 4)
-        resident = scan.rows.begin_S[-1] * (self.there.manifest.dimension // 8 + 8) + 4 * self.router.n_leaves * 480
+        resident = self.there.manifest.size.coded_bytes + 4 * self.router.n_leaves * self.there.manifest.dimension
         return System("rayhier, leaves", self.seconds + time.monotonic() - began, int(resident), ladders, search)
 
     def numbers(self, scan: LeafScan) -> np.ndarray:
@@ -404,33 +404,3 @@ class Ours:
             ids = [segment.ids().cast(pa.int64()).to_numpy().astype(np.int32) for segment in scan.segments]
             np.save(path, np.concatenate(ids))
         return np.asarray(np.load(path, mmap_mode="r"))
-
-    def mapped(self) -> System:
-        """Route, and score the rows of the leaves by their vectors, which are mapped from files."""
-        began = time.monotonic()
-        scan, router = LeafScan.mapped(self.there), self.router
-        scan.open()
-        number_N = self.numbers(scan)
-
-        def search(query_QM: Floats, beam: int) -> Ints:
-            leaves_QB = router.route_vectors(query_QM, beam)[0]
-            return numbered(scan.candidates(query_QM, leaves_QB, K), number_N)
-
-        seconds, efforts = self.seconds + time.monotonic() - began, [ladder(self.router.n_leaves // 4)]
-        return System("rayhier, mapped leaves", seconds, 0, efforts, search)
-
-
-def numbered(rows: RankedRows, number_N: np.ndarray) -> Ints:
-    """Numbers [q, 10] of the best documents: one in two files comes once."""
-    row_QT = rows.first(4 * K).row_QT
-    number_QT = np.where(row_QT < 0, -1, number_N[row_QT])
-    return number_QT if number_QT.shape[1] == K else distinct(number_QT)
-
-
-def distinct(number_QT: Ints) -> Ints:
-    """The first ten different numbers [q, 10] of each row."""
-    number_QK = np.full((len(number_QT), K), -1)
-    for number_K, number_T in zip(number_QK, number_QT.tolist(), strict=True):
-        best = list(dict.fromkeys(number_T))[:K]
-        number_K[: len(best)] = best
-    return number_QK

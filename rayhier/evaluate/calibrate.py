@@ -34,7 +34,7 @@ from rayhier.search.words.fusion_weight import WEIGHTS, FusionWeight, best
 from rayhier.search.words.hybrid import WordScan, fused
 from rayhier.spec import JobSpec
 from rayhier.spec.cross_encoder import CHOSEN_DEPTH
-from rayhier.spec.index_size import MOST_LOSSLESS
+from rayhier.spec.index_size import MOST_SMALL
 from rayhier.spec.search import (
     CACHE_BYTES,
     CHOOSING_DOCUMENTS,
@@ -74,7 +74,7 @@ def calibrate(
     dev = load_queries(corpus, vectors, "dev")
     opened, leaf_map = Model.open(model, spec), LeafMap.open(index.root, BUILT)
     counts: dict[str, float] = {}
-    if spec.chooses_beam and (spec.search.beam != "auto" or leaf_map.manifest.rows <= MOST_LOSSLESS):
+    if spec.chooses_beam and (spec.search.beam != "auto" or leaf_map.manifest.rows <= MOST_SMALL):
         if len(dev) >= FEWEST_QUERIES:
             some = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_QUERIES)))
             ids, encoded = some.ids, opened.encode_stored(some.vector_QM, lambda: some.texts)
@@ -185,8 +185,7 @@ def choose_weight(
     if not dev.answered:
         return FusionWeight(weight=UNTAUGHT_WEIGHT, queries=0, measure=MEASURE, measured={})
     dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_FUSED)))
-    codec = spec.search.row_codec(leaf_map.manifest.size)
-    leaves = LeafScan.mapped(leaf_map, codec, cache_bytes=CACHE_BYTES)
+    leaves = LeafScan.mapped(leaf_map, cache_bytes=CACHE_BYTES)
     query_QM = model.encode_stored(dev.vector_QM, lambda: dev.texts).numpy
     dense = exact_best(leaf_map, query_QM, FUSED)
     dense = replace(dense, documents=dense.documents.select([ID]))

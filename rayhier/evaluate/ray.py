@@ -21,6 +21,7 @@ from rayhier.evaluate.output import write
 from rayhier.evaluate.workers import Holder, Holders
 from rayhier.progress import here, say
 from rayhier.ray import call, get
+from rayhier.search.native import form
 from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import Workers
@@ -110,7 +111,8 @@ def build_calibration(
     workers = spec.cluster.evaluate
     spec = as_embedded(spec, vectors, workers.gpus)
     read = corpus, vectors, model, index, attempt.root, cross_encoder
-    counts = call(_calibrate, workers.cpus, spec, *read, gpus=workers.gpus)
+    counts, scan = call(_calibrate, workers.cpus, spec, *read, gpus=workers.gpus)
+    say(f"  calibrate: scanned by {scan}")
     if "queries" in counts:
         say(f"  calibrate: {counts['queries']:,} dev queries, the exact best {counts['k']:,} of each")
     if "weight" in counts:
@@ -128,10 +130,10 @@ def build_calibration(
     return Output(counts)
 
 
-def _calibrate(spec: JobSpec, *read: Any) -> dict[str, float]:
+def _calibrate(spec: JobSpec, *read: Any) -> tuple[dict[str, float], str]:
     torch.set_num_threads(spec.cluster.evaluate.cpus)
     faiss.omp_set_num_threads(spec.cluster.evaluate.cpus)
-    return calibrate(spec, *read)
+    return calibrate(spec, *read), form()
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Export an index to a file that plain faiss opens: leaves become lists of an IVF, their means its quantizer."""
 
 import contextlib
+import errno
 import itertools
 import os
 from collections.abc import Iterator
@@ -13,10 +14,8 @@ import pyarrow as pa
 
 from rayhier.arrays import Floats
 from rayhier.cluster.library import faiss, ivf_tools
-from rayhier.search.segment import codecs
 from rayhier.spec import InputError
 from rayhier.spec.index import BYTES
-from rayhier.spec.search import LOSSLESS
 from rayhier.storage import columns, files
 from rayhier.storage.leaf_map import LeafMap
 
@@ -49,7 +48,7 @@ def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
         )
     quantizer = faiss.IndexFlatIP(m)
     index: Any = faiss.IndexIVFFlat(quantizer, m, leaves, faiss.METRIC_INNER_PRODUCT)
-    if LOSSLESS[manifest.vectors] == "fp16":
+    if manifest.vectors == "float16":
         kind = faiss.ScalarQuantizer.QT_fp16
         index = faiss.IndexIVFScalarQuantizer(quantizer, m, leaves, kind, faiss.METRIC_INNER_PRODUCT, False)
     index.is_trained = True
@@ -70,9 +69,17 @@ def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
     tables = _rows(leaf_map)
     first = next(tables)
     files.write_parquet(path.parent, path.name + ROWS, itertools.chain([first], tables), first.schema)
-    files.write(path, lambda temporary: codecs.write(index, temporary))
+    files.write(path, lambda temporary: _write(index, temporary))
     sample = np.concatenate([np.empty((0, m), np.float32), *sampled])
     return Export(begin, leaves, path.stat().st_size, _recall(index, sample[:: max(1, len(sample) // ASKED)], probes))
+
+
+def _write(index: Any, path: Path) -> None:
+    try:
+        faiss.write_index(index, str(path))
+    except RuntimeError as error:  # faiss' message has the place in its sources, then what happened
+        cause = str(error).rpartition("failed: ")[2]
+        raise OSError(errno.EIO, f"cannot be written ({cause}); is there space left?", str(path)) from None
 
 
 def _rows(leaf_map: LeafMap) -> Iterator[pa.Table]:

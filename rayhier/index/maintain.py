@@ -36,7 +36,7 @@ from rayhier.model.spill import CANDIDATES
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.segment import Segment, leaf_pairs
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.search import CACHE_BYTES, LOSSLESS
+from rayhier.spec.search import CACHE_BYTES
 from rayhier.storage import columns, files, leaf_map
 from rayhier.storage.files import File
 from rayhier.storage.leaf_map import LeafMap, Manifest, Revision, key_of
@@ -114,7 +114,7 @@ class Region:
         """For each leaf, that of the model from which it was split."""
         self._whole_L = np.zeros(router.n_leaves, dtype=bool)  # leaves of which all documents are in memory
         self._whole_L[changing] = self._whole_L[self._near(changing, 2 * NEAR)] = True
-        self.stored = MappedRows(there, spec)
+        self.stored = MappedRows(there)
         rows = self.stored.in_leaves(self._whole_L)
         self._id_N = rows["id"].combine_chunks()
         self._unit_NM = F.normalize(torch.from_numpy(columns.matrix(rows["vector"])), dim=1)
@@ -260,11 +260,8 @@ def two_means(unit_AM: Tensor, part_A: Tensor, parts: int) -> Tensor:
 class MappedRows:
     """Rows of a version in the mapped files that searches read. Only the wanted rows are read."""
 
-    def __init__(self, there: LeafMap, spec: JobSpec) -> None:
-        # Lists of codes have the stored vectors beside them; others hold vectors in the codec alone.
-        codec, cache_bytes = spec.search.row_codec(there.manifest.size), CACHE_BYTES
-        codec = codec if codec == "pq" else LOSSLESS[there.manifest.vectors]
-        self._segments = LeafScan.mapped(there, codec, None, cache_bytes).segments
+    def __init__(self, there: LeafMap) -> None:
+        self._segments = LeafScan.mapped(there, cache_bytes=CACHE_BYTES).segments
 
     def in_leaves(self, leaf_L: Bools) -> pa.Table:
         """Read `id`, `leaves` and `vector` of the documents that have a row in some leaves, each document once."""

@@ -11,7 +11,7 @@ import numpy as np
 from rayhier.arrays import Ints
 from rayhier.dataset.balance import balance
 from rayhier.spec import JobSpec
-from rayhier.spec.index_size import MOST_LOSSLESS
+from rayhier.spec.index_size import MOST_SMALL
 from rayhier.storage.leaf_map import Manifest
 from rayhier.storage.shard import Shard
 
@@ -50,7 +50,7 @@ class Due:
         """Compare the rows of a version's leaves. If some were given up, those without rows do not count."""
         count_L, documents = np.array(manifest.counts), max(1, manifest.documents)
         # Where more documents have fewer leaves, as they hold codes, an index that grew past that keeps its leaves.
-        leaves = max(spec.leaves(documents), spec.leaves(min(documents, MOST_LOSSLESS)))
+        leaves = max(spec.leaves(documents), spec.leaves(min(documents, MOST_SMALL)))
         mean = max(1, manifest.rows) / leaves
         dear = float((count_L**2).sum() / max(1, manifest.rows)) / (EVEN * mean)
         shrunk = np.flatnonzero(count_L < SHRUNK * mean)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from rayhier.job.hours import FLOPS, Work, reranking_seconds, tokens
 from rayhier.spec import JobSpec
-from rayhier.spec.search import LOSSLESS
 from rayhier.spec.train import RetreeverTraining
 from rayhier.spec.train.common import MOST_DOCUMENTS
 
@@ -70,7 +69,7 @@ def deployments(spec: JobSpec, work: Work, weights: float, reader: float) -> lis
 def held(spec: JobSpec, work: Work) -> float:
     """Estimate the bytes of index that all shard groups hold: vectors, numbers of a level, lengths of documents."""
     index = spec.index_size(work.documents, work.dimension)
-    size = index.coded_rows(spec.search.row_codec(index) or LOSSLESS[spec.index.vectors])
+    size = index.coded_bytes
     if spec.search.how == "level":
         size += work.documents * spec.router.sidecar_bytes
     return size + (COUNTED * index.rows if spec.index.words else 0)

@@ -322,14 +322,14 @@ class _Steps:
         if self.spec.chooses_beside:
             rerank = search.reranking
             beam = {"beam": "auto"} if self.spec.chooses_beam else {}
-            parts |= {"searched": _fields(search, "codec", "rerank") | beam}
+            parts |= {"searched": _fields(search, "rerank") | beam}
             parts["read"] = [] if rerank is None else [min(CHOSEN_DEPTH, rerank.budget), rerank.pool == "all"]
         return self._step("calibrate", inputs, size, seed, **parts)
 
     def _evaluation(self, measured: dict[str, str]) -> Step:
         unfiltered = ("filter",) if self.spec.measured is None else ()
         evaluate = _fields(self.spec.evaluate, *unfiltered)
-        search = _fields(self.spec.search, "codec")
+        search = _fields(self.spec.search)
         reads = self.spec.cross_encoder if self.spec.search.reranking is not None else None
         beside: dict[str, Any] = {} if reads is None else {"beside": reads.beside}
         return self._step("evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search, **beside)

@@ -91,7 +91,7 @@ class Snapshot:
         count, size = len(manifest.counts), manifest.size
         here = None if leaves is None else range(min(leaves.start, count), min(leaves.stop, count))
         listed = partial(search.shortlisted, documents=size.documents)
-        self.leaves = LeafScan.mapped(leaf_map, search.row_codec(size), here, CACHE_BYTES, listed)
+        self.leaves = LeafScan.mapped(leaf_map, here, CACHE_BYTES, listed)
         self.words = WordScan.mapped(leaf_map, self.leaves, CACHE_BYTES) if manifest.words else None
         self.levels: FlatScan | None = None
         if (similarity := self.model.flat_similarity if search.how == "level" else None) is not None:

@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 
-CODED: dict[str, float] = {"flat": 4, "fp16": 2, "pq": 1 / 8}
-"""Bytes that each codec takes to store one dimension of a vector (`rayhier/search/segment/codecs.py`)."""
+CODE = 1 / 4
+"""Bytes of a code for each dimension of a vector (`rayhier/search/segment/segment.py`)."""
 ROW, SECOND = 12, 8
-"""Bytes that a scan holds in memory for a row beside its vector; and more where documents may have a second leaf."""
-MOST_LOSSLESS = 200_000
-"""Most documents of an index whose leaves hold vectors without loss where `codec` is auto. Of more documents, leaves of
-codes are scanned in less time (docs/search.md)."""
+"""Bytes that a scan reads of a row beside its code, and more where documents may have a second leaf."""
+MOST_SMALL = 200_000
+"""Most documents of an index of which `auto` chooses few leaves, and a beam by dev queries (docs/search.md)."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,8 @@ class IndexSize:
     dimension: int
     leaves: int
 
-    def coded_rows(self, codec: str) -> float:
-        """Estimate the bytes that leaves take in a codec, in memory where it is `pq`, else in mapped files."""
+    @property
+    def coded_bytes(self) -> float:
+        """Estimate the bytes of codes, which searches read all of over time."""
         second = SECOND if self.rows > self.documents else 0
-        return self.rows * (CODED[codec] * self.dimension + ROW + second)
+        return self.rows * (CODE * self.dimension + ROW + second)

@@ -6,14 +6,13 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from rayhier.spec.base import Section, UnusedKeysError
-from rayhier.spec.index import VectorFormat
-from rayhier.spec.index_size import MOST_LOSSLESS, IndexSize
+from rayhier.spec.index_size import MOST_SMALL
 
 ROWS_A_RESULT = 10
 """Rows for each result that the visited leaves hold, where `beam` is auto."""
 ROWS_A_ROOT = 32
 """Rows, for each unit of the square root of the number of rows, that the visited leaves hold at least in an index of
-more than MOST_LOSSLESS rows: ten a result find little there, and a row in codes costs little (docs/LOG.md)."""
+more than MOST_SMALL rows: ten a result find little there, and a row in codes costs little (docs/LOG.md)."""
 LEAVES_A_VISITED = 20
 """Where `beam` is auto, a query visits at most one in this many of the index's leaves, but at least FEWEST_VISITED."""
 FEWEST_VISITED = 4
@@ -22,7 +21,7 @@ AUTO_LEVEL = 6
 """Level of a ReTreever tree by which documents are compared where `level` is auto."""
 LISTED_A_RESULT, FEWEST_LISTED = 3, 120
 """Where `shortlist` is auto: documents to score again for each result, and the least number of documents to score
-again. In an index of more than MOST_LOSSLESS documents, among which more come before the best by codes, twice as many
+again. In an index of more than MOST_SMALL documents, among which more come before the best by codes, twice as many
 (docs/LOG.md)."""
 POOLED = 10_000
 """Most documents of the visited leaves that the cross-encoder may read with `pool: leaves`; a larger budget counts
@@ -40,10 +39,6 @@ FEWEST_QUERIES, MOST_QUERIES = 20, 2_000
 """Fewest dev queries that choose a beam, and the most that do: those first by a hash of the id."""
 CHOOSING_DOCUMENTS = 1_000
 """Documents that choose a beam as queries, where there are fewer dev queries."""
-
-Codec = Literal["flat", "fp16", "pq"]
-LOSSLESS: dict[VectorFormat, Codec] = {"float16": "fp16", "float32": "flat"}
-"""Number format of the stored vectors -> the codec that keeps such vectors without loss."""
 
 
 class RecallBeam(Section):
@@ -142,7 +137,7 @@ Mode = Literal["dense", "bm25", "hybrid"]
 
 
 class SearchSpec(Section):
-    """Leaves that a query visits, codec of their vectors, fusion with BM25, re-ranking, and number of results."""
+    """Leaves that a query visits, fusion with BM25, re-ranking, and number of results."""
 
     k: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Number of results of a query."""
@@ -153,19 +148,14 @@ class SearchSpec(Section):
     """Level h of the tree, at which a text is 2^h numbers, for `how: level`. `auto`: 6, or the tree's depth if that is
     less."""
     shortlist: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
-    """Number of documents that are rescored after a comparison by `level`, or by codes in leaves of codec `pq`.
-    `auto`: three for each result, at least 120; twice as many in an index of more than 200,000 documents."""
+    """Number of documents that are scored by their vectors after a comparison by codes, or by `level`. `auto`: three
+    for each result, at least 120; twice as many in an index of more than 200,000 documents."""
     beam: Annotated[int, Field(ge=1)] | Literal["auto"] | RecallBeam = "auto"
     """Most leaves that a query visits, β. `{recall: 0.98}`: the fewest with which dev queries find that share of the
     exact best `k` documents, on average, for each number of results. If there are fewer than 20 dev queries, documents
     are the queries. `auto`: the same with recall 0.99. In an index of more than 200,000 rows, `auto` is as many leaves
     as hold 32 √rows and ten rows for each result, at most a twentieth of all leaves, at least 4. Where no number is
     given, here or in a request, a query that finds fewer than `k` documents visits more leaves."""
-    codec: Codec | Literal["auto"] = "auto"
-    """Format in which faiss holds the vectors of a leaf: `flat` 4 bytes a dimension, `fp16` 2, `pq` an eighth of a
-    byte, after which the best `shortlist` rows are scored again by the stored vectors. `auto`: `pq` beyond 200,000
-    documents, where it is faster. Below, and where `beam` names a recall, the precision of the stored vectors,
-    without loss."""
     mode: Mode | Literal["auto"] = "auto"
     """Scores that order the results of a query that names no mode: of vectors (`dense`), of BM25 (`bm25`), or of both
     (`hybrid`). `auto`: of both, where the index counts words and BM25's weight is above 0; otherwise of vectors."""
@@ -178,12 +168,8 @@ class SearchSpec(Section):
     def _each_key_counts(self) -> Self:
         if self.how != "level":
             self.refuse("level", where="only where how is level")
-        if self.how == "leaves" and self.codec in LOSSLESS.values():
-            self.refuse("shortlist", where="only where how is level, or codec is pq")
         if self.how == "level":
             self.refuse("beam", where="only where how is leaves")
-        if isinstance(self.beam, RecallBeam) and self.codec == "pq":
-            raise ValueError("codec: auto, flat or fp16, where beam names a recall: codes miss documents too")
         if isinstance(self.shortlist, int) and self.shortlist < self.k:
             raise ValueError(f"shortlist at least k ({self.k}), the number of results")
         return self
@@ -196,18 +182,11 @@ class SearchSpec(Section):
         """
         if self.shortlist != "auto":
             return max(k, self.shortlist)
-        return max(FEWEST_LISTED, LISTED_A_RESULT * k) * (1 if documents <= MOST_LOSSLESS else 2)
+        return max(FEWEST_LISTED, LISTED_A_RESULT * k) * (1 if documents <= MOST_SMALL else 2)
 
     def at_level(self, depth: int) -> int:
         """Return the level by which documents are compared, in a tree of the given depth."""
         return min(AUTO_LEVEL, depth) if self.level == "auto" else self.level
-
-    def row_codec(self, size: IndexSize) -> Codec | None:
-        """Return the codec of leaves in an index of a size. None: the stored vectors' precision."""
-        if self.codec != "auto":
-            return self.codec
-        may_lose = self.how != "level" and not isinstance(self.beam, RecallBeam)
-        return "pq" if size.documents > MOST_LOSSLESS and may_lose else None
 
     @property
     def usual_mode(self) -> Mode:
@@ -262,6 +241,6 @@ class SearchSpec(Section):
         """
         if isinstance(self.beam, int):
             return min(self.beam, leaves)
-        least = ROWS_A_ROOT * math.sqrt(rows) if rows > MOST_LOSSLESS else 0
+        least = ROWS_A_ROOT * math.sqrt(rows) if rows > MOST_SMALL else 0
         holding = max(ROWS_A_RESULT * self.k, least) * leaves / max(rows, 1)
         return min(leaves, max(FEWEST_VISITED, math.ceil(min(holding, leaves / LEAVES_A_VISITED))))

@@ -10,7 +10,7 @@ from rayhier.storage.artifact import OLDER, Artifact
 from rayhier.storage.paths import Location
 
 NAME = "current.json"
-FORMAT = 4
+FORMAT = 5
 
 
 class Current(BaseModel, frozen=True, extra="forbid"):

@@ -111,10 +111,10 @@ def test_two_leaves_a_document(built: Path, tmp_path: Path, here: Callable[..., 
     assert len({(row["doc_id"], row["rank"]) for row in rows}) == len(rows) == 2 * leaf_map.manifest.documents
     assert all(row["leaves"][row["rank"]] == row["leaf"] and len(set(row["leaves"])) == 2 for row in rows)
     assert sum(leaf_map.manifest.counts) == len(rows)
-    for system in ("ehi", "faiss_ivf_spill"):
+    for system, compared in (("ehi", 1.0), ("faiss_ivf_spill", 2.0)):  # ours compares a document once
         curve = json.loads((work / "report.json").read_text())["curves"][system]
         assert curve[-1]["visited_mean"] == 1.0
-        assert curve[-1]["cost_mean"] > 2.0
+        assert compared < curve[-1]["cost_mean"] < compared + 1
     _search_is_the_evaluated_one(work, "ehi")
 
 

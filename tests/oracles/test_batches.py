@@ -1,4 +1,4 @@
-"""A batch of queries against the same queries one by one: in every codec, over several files, versions and filters."""
+"""A batch of queries against the same queries one by one: over several files, versions and filters."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,6 @@ from ..draws import unit
 from .test_filters import FIELDS, LEAST, documents
 
 N, M, L, Q, BEAM, PASSAGES = 4000, 32, 40, 70, 7, 3
-CODECS = ["flat", "fp16", "pq"]
 FILTERS = {"all": None, "half": {"even": True}, "few": {"n": {"gte": 300, "lt": 340}}}
 
 
@@ -67,10 +66,9 @@ def same(together, alone):
 
 @pytest.mark.parametrize("k", [1, 10, 400], ids=lambda k: f"k {k}")
 @pytest.mark.parametrize("name", FILTERS)
-@pytest.mark.parametrize("codec", CODECS)
-def test_leaves(corpus, codec, name, k, tmp_path_factory, monkeypatch):
+def test_leaves(corpus, name, k, tmp_path_factory, monkeypatch):
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path_factory.getbasetemp() / "batches"))
-    leaves = LeafScan.mapped(corpus, codec)
+    leaves = LeafScan.mapped(corpus)
     where = None if FILTERS[name] is None else parse(FILTERS[name], FIELDS)
     queries, rng = unit(9, Q, M), np.random.default_rng(2)
     probed = np.stack([rng.permutation(L)[:BEAM] for _ in range(Q)])

@@ -1,16 +1,13 @@
-"""The two forms of the scan, in numpy and by faiss' lists, against a search written out by its definition."""
+"""Scans in numpy and by the native kernels, against a search written out by its definition."""
 
-from concurrent.futures import ThreadPoolExecutor
-
-import faiss
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayhier.search.segment import codecs, lists, scan
-from rayhier.search.segment.lists import FileLists, LeafLists
+from rayhier.search.native import extension, reference
+from rayhier.search.native.reference import CodedFile, codes_of
+from rayhier.search.segment import scan
 from rayhier.search.segment.scan import ListedRows
 
 from ..draws import unit
@@ -70,91 +67,120 @@ def test_the_numpy_form(limits, seed, n, n_leaves, k, comparison):
     check(everything, *by_definition(stored, leaf_N, queries, every_QB, k, keep_N, comparison))
 
 
-def file_of(codec, vectors, leaf_N, lower_N=None):
-    """Lists of a file as a mapped segment has them; leaves ascend."""
-    held, list_N = np.unique(leaf_N, return_inverse=True)
-    index = codecs.fill(codec, vectors, list_N, len(held))
-    return FileLists(index, held, np.bincount(list_N, minlength=len(held)), lower_N)
+def native():
+    """Skips where nothing could build the extension; CI has a compiler."""
+    return extension() or pytest.skip("no native scan")
+
+
+def made(rng, m, bits, leaves, files):
+    """Files with rows in some leaves, some of which no query compares, and rows in documents' second leaves."""
+    made = []
+    for _ in range(files):
+        leaf_L = np.flatnonzero(rng.random(leaves) < 0.8)
+        size_L = rng.integers(0, 12, len(leaf_L))
+        n = int(size_L.sum())
+        vectors = unit(rng, n, m).astype(rng.choice([np.float16, np.float32]))
+        bias = rng.normal(size=n).astype(np.float32) if rng.random() < 0.3 else None
+        lower = np.where(rng.random(n) < 0.3, rng.integers(0, leaves, n), -1) if rng.random() < 0.6 else None
+        leaf_L = np.where(rng.random(len(leaf_L)) < 0.1, -1, leaf_L)
+        made.append(CodedFile(vectors, *codes_of(vectors, bits), bias, leaf_L, size_L, lower))
+    return made
 
 
 @given(
     st.integers(0, 1 << 30),
-    st.sampled_from(["flat", "fp16"]),
-    st.integers(0, 100),
-    st.integers(2, 12),
-    st.sampled_from([0, 1, 3, 20]),
-    st.integers(1, 30),
+    st.sampled_from([3, 7, 64, 65, 384, 1023]),
+    st.integers(1, 4),
+    st.integers(0, 3),
+    st.integers(0, 6),
+    st.integers(0, 40),
+    st.sampled_from([0, 5, 30, 1_000]),
     st.booleans(),
     st.booleans(),
 )
-@settings(max_examples=150, deadline=None)
-def test_the_form_by_lists(seed, codec, n, n_leaves, q, k, filtered, together):
-    """Several files, of which the last has any leaf; a range of leaves; empty leaves; query by query and together."""
-    rng = np.random.default_rng(seed)
-    leaf_FN = [np.sort(rng.choice(own, n)) for own in np.array_split(np.arange(n_leaves), rng.integers(1, 3))]
-    leaf_FN.append(np.sort(rng.integers(0, n_leaves, 9)))
-    vectors = [unit(rng, len(leaf_N), M).astype(np.float16 if codec == "fp16" else np.float32) for leaf_N in leaf_FN]
-    first = int(rng.integers(0, n_leaves))
-    searched = range(first, int(rng.integers(first, n_leaves)) + 1)
-    held = LeafLists([file_of(codec, *both) for both in zip(vectors, leaf_FN, strict=True)], searched)
-    leaf_N, keep_N = np.concatenate(leaf_FN), np.ones(sum(map(len, leaf_FN)), bool)
-    if filtered:
-        keep_N = rng.random(len(leaf_N)) < rng.choice([0.0, 0.1, 0.6])
-    chosen, leaves_QB, queries = held.choose(keep_N) if filtered else None, visits(rng, q, n_leaves), unit(rng, q, M)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lists, "FEWEST_SCORES", dict.fromkeys((2, 4), 0 if together else 1 << 40))
-        found, everything = held.scan(queries, leaves_QB, k, chosen), held.scan(queries, None, k, chosen)
-    here_N = keep_N & (leaf_N >= searched.start) & (leaf_N < searched.stop)
-    check(found, *by_definition(np.concatenate(vectors), leaf_N, queries, leaves_QB, k, here_N))
-    every_QB = np.tile(np.arange(n_leaves), (q, 1))
-    check(everything, *by_definition(np.concatenate(vectors), leaf_N, queries, every_QB, k, here_N))
-    scanned_Q = [int((np.isin(leaf_N, leaf_B) & here_N).sum()) for leaf_B in leaves_QB]
-    assert [count.tolist() for count in held.count(leaves_QB, chosen)] == [scanned_Q, scanned_Q]
+@settings(max_examples=200, deadline=None)
+def test_native_kernels_find_what_numpy_finds(seed, m, bits, files, q, k, listed, filtered, everywhere):
+    module, rng, leaves = native(), np.random.default_rng(seed), 9
+    parts = [tuple(file) for file in made(rng, m, bits, leaves, files)]
+    here, there = reference.CodedRows(m, bits, leaves, parts), module.CodedRows(m, bits, leaves, parts)
+    queries, leaves_QB = unit(rng, q, m), None if everywhere else visits(rng, q, leaves + 2)
+    keep_N = rng.random(here.count) < rng.choice([0.0, 0.1, 0.6]) if filtered else None
+    row_QK, score_QK, compared_Q = here.scan(queries, leaves_QB, k, listed, keep_N)
+    for kernel in module.kernels():
+        rows, scores, compared = there.scan(queries, leaves_QB, k, listed, keep_N, 1 + seed % 3, kernel)
+        assert compared.tolist() == compared_Q.tolist()
+        np.testing.assert_allclose(scores, score_QK, atol=1e-5)
+        tied_QK = np.isclose(score_QK[:, 1:], score_QK[:, :-1], atol=1e-5).any(axis=1)
+        assert (rows[~tied_QK] == row_QK[~tied_QK]).all()
 
 
-@given(st.integers(0, 1 << 30), st.integers(1, 40), st.integers(1, 6), st.booleans(), st.booleans())
+@given(st.integers(0, 1 << 30), st.integers(0, 3), st.integers(1, 30), st.booleans())
 @settings(max_examples=80, deadline=None)
-def test_documents_in_two_leaves_are_counted_once_and_marked_once(seed, n, beam, filtered, in_parts):
-    rng, n_leaves, q = np.random.default_rng(seed), 6, 5
-    own_N2 = np.stack([rng.permutation(n_leaves)[:2] for _ in range(n)])
-    leaf_N, document_N = own_N2.T.reshape(-1), np.tile(np.arange(n), 2)
-    lower_N = np.concatenate([np.full(n, -1), own_N2[:, 0]])
-    order_N = np.argsort(leaf_N, kind="stable")
-    leaf_N, document_N, lower_N = leaf_N[order_N], document_N[order_N], lower_N[order_N]
-    held = LeafLists([file_of("flat", unit(rng, n, M)[document_N], leaf_N, lower_N)])
-    keep_N = rng.random(n) < (0.5 if filtered else 1)
-    chosen = held.choose(keep_N[document_N]) if filtered else None
-    leaves_QB = np.stack([rng.permutation(n_leaves)[:beam] for _ in range(q)])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lists, "COUNTED", 7 if in_parts else lists.COUNTED)
-        visited_Q, scanned_Q = held.count(leaves_QB, chosen)
-    row_QT = held.scan(unit(rng, q, M), leaves_QB, 2 * n, chosen).row_QT
-    again_QT = held.again(row_QT, leaves_QB)
-    for query, leaf_B in enumerate(leaves_QB):
-        inside_N2 = np.isin(own_N2, leaf_B) & keep_N[:, None]
-        assert (visited_Q[query], scanned_Q[query]) == (inside_N2.any(axis=1).sum(), inside_N2.sum())
-        kept_T = row_QT[query][(row_QT[query] >= 0) & ~again_QT[query]]
-        assert sorted(document_N[kept_T].tolist()) == np.flatnonzero(inside_N2.any(axis=1)).tolist()
+@pytest.mark.parametrize("form", ["numpy", "native"])
+def test_exact_scores_of_all_rows_are_the_definition(form, seed, files, k, filtered):
+    rng, leaves, q, m = np.random.default_rng(seed), 7, 4, M
+    parts = made(rng, m, 2, leaves, files)
+    kind = reference.CodedRows if form == "numpy" else native().CodedRows
+    rows = kind(m, 2, leaves, [tuple(file) for file in parts])
+    leaf_N = np.concatenate([np.zeros(0, int), *(np.repeat(file.leaf_L, file.size_L) for file in parts)])
+    lower_N = [np.full(len(file.vector_NM), -1) if file.lower_N is None else file.lower_N for file in parts]
+    lower_N = np.concatenate([np.zeros(0, int), *lower_N])
+    queries, leaves_QB = unit(rng, q, m), visits(rng, q, leaves)
+    keep_N = rng.random(len(leaf_N)) < 0.5 if filtered else np.ones(len(leaf_N), bool)
+    row_QK, score_QK, compared_Q = rows.scan(queries, leaves_QB, k, len(leaf_N), keep_N if filtered else None)
+    vectors = np.concatenate([np.zeros((0, m)), *(file.vector_NM for file in parts)])
+    bias_N = [np.zeros(len(file.vector_NM)) if file.bias_N is None else file.bias_N for file in parts]
+    bias_N = np.concatenate([np.zeros(0), *bias_N])
+    for query in range(q):
+        visited = set(leaves_QB[query][leaves_QB[query] >= 0].tolist())
+        counted_N = np.array(
+            [leaf in visited and lower not in visited for leaf, lower in zip(leaf_N, lower_N, strict=True)], bool
+        )
+        row_A = np.flatnonzero(counted_N & keep_N)
+        best_A = -np.sort(-(vectors[row_A] @ queries[query].astype(np.float64) + bias_N[row_A]))[:k]
+        assert compared_Q[query] == len(row_A)
+        np.testing.assert_allclose(score_QK[query][: len(best_A)], best_A, atol=1e-5)
+        assert (row_QK[query][len(best_A) :] == -1).all()
+        assert set(row_QK[query][: len(best_A)].tolist()) <= set(row_A.tolist())
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("codec", ["flat", "fp16"])
-def test_threads_divide_the_queries_and_leave_torchs_as_they_were(codec, threads):
-    rng, n, q = np.random.default_rng(5), 4_000, 300
-    vectors = unit(rng, n, M).astype(np.float16)
-    leaf_N, queries = np.sort(rng.choice([0, 1, 1, 1, 2], n)), unit(rng, q, M)
-    held, leaves_QB = LeafLists([file_of(codec, vectors, leaf_N)]), visits(rng, q, 3)
-    queries.flags.writeable = False
-    before = faiss.omp_get_max_threads(), torch.get_num_threads()
-    faiss.omp_set_num_threads(threads)
-    torch.set_num_threads(2)
-    try:
-        found = held.scan(queries, leaves_QB, 40)
-        assert held._pays_together(held.all, held._lists(leaves_QB))
-        assert torch.get_num_threads() == 2
-        with ThreadPoolExecutor(1) as other:
-            assert other.submit(torch.get_num_threads).result() == 2
-    finally:
-        faiss.omp_set_num_threads(before[0])
-        torch.set_num_threads(before[1])
-    check(found, *by_definition(vectors, leaf_N, queries, leaves_QB, 40, np.ones(n, bool)))
+def test_codes_of_few_bits_find_nearly_all_of_the_best_rows():
+    rng, n, m = np.random.default_rng(3), 5_000, 128
+    vectors, queries = unit(rng, n, m).astype(np.float16), unit(rng, 30, m)
+    best_QK = np.argsort(-(queries @ vectors.T.astype(np.float32)), axis=1)[:, :10]
+    found = []
+    for bits in (1, 2, 4):
+        file = CodedFile(vectors, *codes_of(vectors, bits), None, np.zeros(1, int), np.array([n]), None)
+        row_QK = reference.CodedRows(m, bits, 1, [tuple(file)]).scan(queries, None, 10, 100, None)[0]
+        found.append(np.mean([len(np.intersect1d(*pair)) / 10 for pair in zip(row_QK, best_QK, strict=True)]))
+    assert found[0] > 0.75
+    assert found[1] > 0.95
+    assert found[2] > 0.99
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"queries": np.zeros((1, 5), np.float32)}, "queries"),
+        ({"queries": np.zeros((1, 8))}, "incompatible|convert"),
+        ({"leaves": np.zeros((2, 1), np.int64)}, "leaves"),
+        ({"keep": np.ones(3, bool)}, "keep"),
+        ({"k": -1}, "k"),
+        ({"kernel": "vax"}, "vax"),
+    ],
+)
+def test_the_extension_refuses_what_it_would_read_beyond(change, words):
+    file = made(np.random.default_rng(1), M, 2, 3, 1)[0]
+    rows = native().CodedRows(M, 2, 3, [tuple(file)])
+    given_ = {"queries": np.zeros((1, M), np.float32), "leaves": None, "k": 3, "listed": 5, "keep": None} | change
+    with pytest.raises((ValueError, TypeError), match=words):
+        rows.scan(**given_)
+
+
+def test_queries_that_are_no_numbers_find_nothing_or_no_wrong_rows():
+    file = made(np.random.default_rng(1), M, 2, 3, 1)[0]
+    for bad in (np.nan, np.inf):
+        row_QK, _, _ = (
+            native().CodedRows(M, 2, 3, [tuple(file)]).scan(np.full((1, M), bad, np.float32), None, 3, 4, None)
+        )
+        assert ((row_QK >= -1) & (row_QK < len(file.vector_NM))).all()

@@ -8,15 +8,14 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from rayhier.arrays import Floats, Ints
-from rayhier.cluster.kmeans import SAMPLE_A_CLUSTER, nearest, quantizer, spherical_kmeans
-from rayhier.cluster.library import faiss
+from rayhier.cluster.kmeans import CAST_ROWS, SAMPLE_A_CLUSTER, nearest, quantizer, spherical_kmeans
+from rayhier.cluster.library import faiss, ivf_tools
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import Ranking, whole_scan
 from rayhier.evaluate.baselines.documents import BaselineDocuments
 from rayhier.evaluate.curve import System, beams, measure_curve, reach
 from rayhier.model.spill import CANDIDATES, second_leaves
-from rayhier.search.segment import codecs
 from rayhier.search.segment.exact import best_results
 
 FEWEST_LISTS = 16
@@ -39,10 +38,13 @@ class KmeansIvf:
         leaf_AN = near_NC[None, :, 0]
         if leaves > 1 and lists > 1:
             leaf_AN = np.stack([leaf_AN[0], near_NC[np.arange(n), second_leaves(vector_NM, near_NC, centroids)]])
-        self._index = codecs.fill("flat", vector_NM, leaf_AN[0], lists)
-        if len(leaf_AN) > 1:
-            codecs.add(self._index, vector_NM, leaf_AN[1])
-        self._index.quantizer = self._near
+        self._index: Any = faiss.IndexIVFFlat(self._near, vector_NM.shape[1], lists, faiss.METRIC_INNER_PRODUCT)
+        self._index.is_trained = True
+        for leaf_N in leaf_AN:
+            for begin in range(0, n, CAST_ROWS):
+                rows = slice(begin, begin + CAST_ROWS)
+                vectors = np.ascontiguousarray(vector_NM[rows], np.float32)
+                ivf_tools.add_preassigned(self._index, vectors, np.ascontiguousarray(leaf_N[rows], np.int64))
         self._result_N = documents.result_N
         if len(leaf_AN) > 1:
             self._result_N = np.tile(np.arange(n) if self._result_N is None else self._result_N, 2)

@@ -39,7 +39,7 @@ class Answer:
     fraction: float
     """Number of distinct documents whose scores were computed, as a fraction of the corpus, 0 to 1."""
     scored: int = 0
-    """Number of scores computed; a document's copies in several leaves or shard groups count each."""
+    """Number of scores computed. A document in leaves of several shard groups may count in each."""
     calls: int | None = None
     """Number of documents that the cross-encoder read. None if results were not re-ranked."""
     enough: bool = True

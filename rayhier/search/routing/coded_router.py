@@ -1,58 +1,48 @@
 """A flat router that compares queries with codes of its leaves first (ours).
 
-A query is compared with four-bit codes of every leaf's weights and bias (codebook.py), and the best leaves are then
-scored in full, both in one call of faiss. So a leaf costs 1/64 of a product of its weights, and the time of one query
-grows with the leaves that it visits more than with those that there are.
+A query is compared with codes of every leaf's weights, and the best leaves are then scored in full: the same scan as
+that of rows. So the time of one query grows with the leaves that it visits more than with those that there are.
 
-Shapes: N queries, L leaves, M embedding size, P the size of codes, K beam, S leaves scored in full.
+Shapes: N queries, L leaves, M embedding size, K beam, S leaves scored in full.
 """
-
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rayhier.arrays import Floats, Ints
-from rayhier.cluster.library import faiss
 from rayhier.model.cells import Cells
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.revise import in_use
-from rayhier.model.router import WEIGHTS, Router, route_all
-from rayhier.search.segment.codebook import CENTROIDS, FORMAT, Codebook
-from rayhier.storage import cache, files
+from rayhier.model.router import Router, route_all
+from rayhier.search.native import scanned_rows
+from rayhier.search.native.reference import CodedFile, codes_of
+from rayhier.search.segment.segment import BITS
 
-FEWEST = 39 * CENTROIDS
-"""Fewest leaves that are coded, 39 for each centroid as faiss asks: fewer are compared in full at once."""
-PIECE = 2
-"""Numbers of a leaf's weights that one code stands for."""
-ADDED = 32
-"""Codes whose table entries are added in the time of one multiply-add."""
+FEWEST = 128
+"""Fewest leaves that are coded: fewer are compared in full at once."""
+CODED = 16
+"""Dimensions of codes that are compared in the time of one multiply-add."""
 SHORTLIST = 2
-"""Number of leaves that are scored in full after the first pass, for each leaf that a query visits. With this piece,
-.994 to .997 of the leaves are those of the full comparison (docs/LOG.md)."""
+"""Number of leaves that are scored in full after the first pass, for each leaf that a query visits: .992 of the leaves
+are those of the full comparison (docs/LOG.md)."""
 
 
 class CodedRouter:
     """A learned IVF router whose queries find their leaves by codes."""
 
-    def __init__(self, router: LearnedIvfRouter, codebook: Codebook | None = None) -> None:
-        """Code the leaves' weights, from which their mean is taken: it adds the same number to a query's every score.
-
-        The bias is one more coordinate, by which every query has 1. `codebook` is that of the router before leaves were
-        split, None: it is computed. Equal weights and codebooks give equal codes.
-        """
+    def __init__(self, router: LearnedIvfRouter) -> None:
         self.router = router
-        leaves_L, full_LM, coded_LM = _live(router)  # codes cannot tell how bad a merged leaf is
+        weight_LM, bias_L = (tensor.detach().cpu().numpy().astype(np.float32) for tensor in (router.W, router.b))
+        leaves_L = np.flatnonzero(np.isfinite(bias_L))  # others were merged
         self._leaves = None if len(leaves_L) == router.n_leaves else leaves_L
+        weight_LM, bias_L = np.ascontiguousarray(weight_LM[leaves_L]), bias_L[leaves_L]
         self._V, self._U = router.V.detach().cpu(), router.U.detach().cpu()
         self._log_size_L = router.log_size_L.cpu().numpy()[leaves_L]
-        self._codebook = codebook or Codebook.train(coded_LM, PIECE)
-        codes, full = self._codebook.flat(coded_LM), faiss.IndexFlatIP(self._codebook.width)
-        full.add(self._codebook.padded(full_LM))
-        self._index = faiss.IndexRefine(codes, full)
-        self._held = codes, full  # faiss keeps no reference
+        one, size = np.zeros(1, np.int64), np.array([len(leaves_L)])
+        file = CodedFile(weight_LM, *codes_of(weight_LM, BITS), bias_L, one, size, None)
+        self._rows = scanned_rows(router.dimension, BITS, 1, [file])
 
     @property
     def n_leaves(self) -> int:
@@ -97,16 +87,11 @@ class CodedRouter:
 
     def by_codes(self, query_NM: Floats, beam: int) -> tuple[Ints, Floats]:
         """Choose leaves for vectors [n, m] by codes, whether or not they pay; `beam` is at most half of the leaves."""
-        coded_NP, m = np.zeros((len(query_NM), self._codebook.width), np.float32), query_NM.shape[1]
-        coded_NP[:, :m], coded_NP[:, m] = query_NM, 1
-        if len(self._V):
-            coded_NP[:, :m] += self._added(query_NM)
-        score_NS, leaf_NS = self._index.search(coded_NP, SHORTLIST * beam)
-        if (leaf_NS[:, beam - 1] < 0).any():  # faiss leaves out some of the worst codes
-            return self._in_full(query_NM, beam)
+        query_NM = np.asarray(query_NM, np.float32)
+        bent_NM = query_NM + self._added(query_NM) if len(self._V) else query_NM
+        listed = SHORTLIST * beam
+        leaf_NS, score_NS, _ = self._rows.scan(np.ascontiguousarray(bent_NM), None, listed, listed, None)
         most_N1, mass_NS = score_NS[:, :1], score_NS + self._log_size_L.take(leaf_NS, mode="clip")
-        if (leaf_NS[:, -1] < 0).any():
-            mass_NS[leaf_NS < 0] = -np.inf
         total_N1 = most_N1 + np.log(np.exp(mass_NS - most_N1).sum(axis=1, keepdims=True))
         leaf_NK = leaf_NS[:, :beam]
         return leaf_NK if self._leaves is None else self._leaves[leaf_NK], mass_NS[:, :beam] - total_N1
@@ -126,46 +111,16 @@ class CodedRouter:
         return SHORTLIST * beam <= self.n_leaves and self._coded(beam) < self.router.multiply_adds(beam)
 
     def _coded(self, beam: int) -> int:
-        m, pieces = self.router.dimension, self._codebook.pieces
-        codes = CENTROIDS * self._codebook.width + self.n_leaves * pieces // ADDED
-        return 2 * self.router.rank * m + codes + SHORTLIST * beam * m
+        m = self.router.dimension
+        return 2 * self.router.rank * m + self.n_leaves * m // CODED + SHORTLIST * beam * m
 
     def _in_full(self, query_NM: Floats, beam: int) -> tuple[Ints, Floats]:
         leaf_NK, log_prob_NK = route_all(self.router, Encoded.of(query_NM), beam)
         return leaf_NK.numpy(), log_prob_NK.numpy()
 
 
-def _live(router: LearnedIvfRouter) -> tuple[Ints, Floats, Floats]:
-    """Return the leaves [l] in use, their weights with biases [l, m + 1], and these without their means."""
-    weight_LM, bias_L = (tensor.detach().cpu().numpy() for tensor in (router.W, router.b))
-    leaves_L = np.flatnonzero(np.isfinite(bias_L))
-    weight_LM, bias_L = weight_LM[leaves_L], bias_L[leaves_L]
-    coded_LM = np.column_stack([weight_LM - weight_LM.mean(axis=0), bias_L - bias_L.mean()])
-    return leaves_L, np.column_stack([weight_LM, bias_L]), coded_LM
-
-
-def codebook_of(folder: Path, router: Router) -> Codebook | None:
-    """Return the codebook of a router in a folder, computed once on this machine. None if codes do not pay.
-
-    Versions whose leaves were split have it too, so that these open in no time.
-    """
-    if not (isinstance(router, LearnedIvfRouter) and _pays(router)):
-        return None
-
-    def fill(place: Path) -> None:
-        Codebook.train(_live(router)[2], PIECE).save(place)
-
-    made_of = f"codebook of leaves {FORMAT} {PIECE} {files.digest(folder / WEIGHTS)}"
-    return Codebook.load(cache.get_or_build("codebooks", made_of, fill).folder, router.dimension + 1)
-
-
-def first_pass_before(router: Router, codebook: Codebook | None = None) -> Router:
-    """Put codes before a router where they pay: before a learned IVF with at least 624 leaves in use.
-
-    `codebook` is that of the router before leaves were split, None: it is computed.
-    """
-    return CodedRouter(router, codebook) if isinstance(router, LearnedIvfRouter) and _pays(router) else router
-
-
-def _pays(router: LearnedIvfRouter) -> bool:
-    return int(in_use(router).sum()) >= FEWEST
+def first_pass_before(router: Router) -> Router:
+    """Put codes before a router where they pay: before a learned IVF with at least 128 leaves in use."""
+    if isinstance(router, LearnedIvfRouter) and int(in_use(router).sum()) >= FEWEST:
+        return CodedRouter(router)
+    return router

@@ -23,8 +23,7 @@ from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import Router, load_router, route_all
 from rayhier.search.request.request import Queries
 from rayhier.search.routing.chosen_beam import Calibration, ChosenBeam, calibration_of
-from rayhier.search.routing.coded_router import CodedRouter, codebook_of, first_pass_before
-from rayhier.search.segment.codebook import Codebook
+from rayhier.search.routing.coded_router import CodedRouter, first_pass_before
 from rayhier.search.segment.level_similarity import FlatQuery, LevelSimilarity
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current
@@ -47,17 +46,15 @@ class Model:
         spec: JobSpec,
         head: ResidualHead | None = None,
         calibration: Calibration | None = None,
-        codebook: Codebook | None = None,
     ) -> None:
         """Take a router, a function that opens the encoder, and a head where it alone maps stored base vectors.
 
         The head is None if the transformer trained too, so that texts must be encoded. `calibration` is that of the
-        index, if dev queries choose the beam; `codebook` that of the leaves' codes, None: it is computed.
+        index, if dev queries choose the beam.
         """
-        self._codebook = codebook
         self.trained, self.spec, self._open, self._head = router, spec, text_encoder, head
         self.calibration = calibration
-        self.router = first_pass_before(router, codebook)
+        self.router = first_pass_before(router)
 
     @classmethod
     def open(
@@ -76,10 +73,8 @@ class Model:
         folder = model.local("encoder")
         head = load_head(folder) if spec.encoder.transformer_part is None else None
         revised = None if leaf_map is None else leaf_map.router()
-        trained = model.local("router")
-        router = load_router(revised or trained, device)
-        codebook = codebook_of(trained, router if revised is None else load_router(trained))
-        return cls(router, lambda: TextEncoder(folder, spec.encoder).traced(), spec, head, calibration, codebook)
+        router = load_router(revised or model.local("router"), device)
+        return cls(router, lambda: TextEncoder(folder, spec.encoder).traced(), spec, head, calibration)
 
     @classmethod
     def of_workdir(cls, workdir: Location, now: Current, leaf_map: LeafMap | None = None) -> Self:
@@ -94,7 +89,7 @@ class Model:
     def with_router(self, folder: Path) -> Self:
         """Return this model, its encoder shared, with the router that lies in a folder."""
         router, encoder = load_router(folder, self.trained.device), self.text_encoder
-        return type(self)(router, lambda: encoder, self.spec, self._head, self.calibration, self._codebook)
+        return type(self)(router, lambda: encoder, self.spec, self._head, self.calibration)
 
     def load(self) -> Self:
         """Load the encoder's transformer, and start the tokenizer's threads, now instead of at the first text.

@@ -1,18 +1,13 @@
-"""Segments: rows of a leaf map that are scanned together, as inverted lists and a table in mapped files.
+"""Segments: rows of a leaf map that are scanned together, in mapped files.
 
-A mapped segment is a shard of a leaf map in the form that a search needs: faiss lists and rows in local files. These
-are made once from the shard's verified bytes, and cached by its checksum, the codec and the rows that later versions
-removed. A search then reads only the leaves that a query visits, so an index may be larger than memory. Only the lists
-of `pq` are read completely: an eighth of a byte for each dimension, and eight bytes for each row.
+A mapped segment is a shard of a leaf map in the form that a search needs: codes, vectors and columns in local files.
+These are made once from the shard's verified bytes, and cached by its checksum and the rows that later versions
+removed. A search then reads only the leaves that a query visits, so an index may be larger than memory.
 """
 
 import contextlib
 import json
 import math
-import mmap
-import threading
-import warnings
-import weakref
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,15 +19,11 @@ import pyarrow as pa
 import torch
 
 from rayhier.arrays import Bools, Ints
-from rayhier.cluster.library import faiss
 from rayhier.dataset.ranking import ID, Needs
 from rayhier.dataset.words import word_hashes
-from rayhier.search.segment import codecs
-from rayhier.search.segment.codebook import Codebook
+from rayhier.search.native.reference import CodedFile, Codes, codes_of
 from rayhier.search.segment.filter import matching
-from rayhier.search.segment.lists import FileLists
 from rayhier.spec.filter import Filter
-from rayhier.spec.search import Codec
 from rayhier.storage import cache, columns
 from rayhier.storage.cache import Lease
 from rayhier.storage.leaf_map import LeafMap, key_of
@@ -40,16 +31,15 @@ from rayhier.storage.shard import Shard
 
 POPULATE = 22
 """Linux's number of the advice to map all pages of a file for reading now (MADV_POPULATE_READ)."""
-LISTS, ROWS, ABOUT = "lists.faiss", "rows.arrow", "about.json"
-FORMAT = 6
+ROWS, ABOUT = "rows.arrow", "about.json"
+CODES = ("codes", "scales", "shifts", "centers")
+"""Names of the files that hold the parts of codes."""
+FORMAT = 8
+BITS = 2
+"""Bits of a code for each dimension (docs/LOG.md)."""
 DOC_ID, VECTOR = "doc_id", "vector"
 INNER = (DOC_ID, "parent", "rank", "leaves", "log_prob", VECTOR)
 """Columns of a leaf map that no result shows."""
-
-
-_lists: weakref.WeakValueDictionary[tuple[object, int | None], FileLists] = weakref.WeakValueDictionary()
-"""Lists in use, by the files that they were read from, and the number with which ids of lists in memory begin."""
-_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -59,26 +49,14 @@ class Segment:
     lease: Lease
 
     @classmethod
-    def open(
-        cls,
-        leaf_map: LeafMap,
-        shard: Shard,
-        codec: Codec,
-        limit: float = math.inf,
-        codebook: Codebook | None = None,
-    ) -> Self:
+    def open(cls, leaf_map: LeafMap, shard: Shard, limit: float = math.inf) -> Self:
         """Open a shard's rows at the leaf map's version. InputError if the file is not as the manifest lists it.
 
-        `codebook` is needed for the codec `pq` alone. The segment's files may displace other cached files: all stay
-        within `limit` bytes, except those that are mapped.
+        The segment's files may displace other cached files: all stay within `limit` bytes, except those that are
+        mapped.
         """
-        void_V = leaf_map.void(shard)
-        coded = codec if codebook is None else f"{codec} {codebook.name}"
-        made_of = f"mapped {FORMAT} {coded} {shard.file.sha256} {void_V.tolist()}"
-        lease = cache.get_or_build(
-            "lists", made_of, lambda place: _write(place, leaf_map.read(shard), codec, codebook), limit
-        )
-        return cls(lease)
+        made_of = f"mapped {FORMAT} {BITS} {shard.file.sha256} {leaf_map.void(shard).tolist()}"
+        return cls(cache.get_or_build("lists", made_of, lambda place: _write(place, leaf_map.read(shard)), limit))
 
     @property
     def folder(self) -> Path:
@@ -109,37 +87,19 @@ class Segment:
         """True if several rows may belong to one result."""
         return "parent" in self.table.column_names
 
+    def file(self, leaves: range) -> CodedFile:
+        """Return the rows as a scan of some leaves reads them."""
+        leaf_L, size_L = self.lists
+        leaf_L = np.where((leaf_L >= leaves.start) & (leaf_L < leaves.stop), leaf_L, -1)
+        codes = Codes(*map(self._array, CODES))
+        return CodedFile(self.stored, *codes, None, leaf_L, size_L, self._array("lower"))
+
     @cached_property
-    def lists(self) -> FileLists:
-        """Inverted lists of the rows. Versions share those that are mapped."""
-        return self._shared(None) if self._mapped is None else self._read_lists()
-
-    def _read_lists(self) -> FileLists:
+    def lists(self) -> tuple[Ints, Ints]:
+        """Leaf and number of rows of each list [l]. The rows lie list after list."""
         about = json.loads((self.folder / ABOUT).read_bytes())
-        index = faiss.read_index(str(self.folder / LISTS), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
         leaf_L, size_L = (np.array(about[name], dtype=np.int64) for name in ("leaves", "sizes"))
-        return FileLists(index, leaf_L, size_L, self._array("lower"))
-
-    def lists_from(self, begin: int) -> FileLists:
-        """Return these lists, whose ids, where they name rows, begin with a number.
-
-        Those in memory are shared by versions in which the rows have the same numbers, as all have that were there
-        before an addition.
-        """
-        if self._mapped is not None:
-            self.__dict__["lists"] = self._shared(begin)
-        return self.lists
-
-    def _shared(self, begin: int | None) -> FileLists:
-        key = self.lease.content, begin
-        with _lock:
-            lists = _lists.get(key)
-            if lists is None:
-                lists = self._read_lists()  # nobody has these yet
-                if begin is not None:
-                    lists.number_from(begin)
-                _lists[key] = lists
-            return lists
+        return leaf_L, size_L
 
     def mask(self, where: Filter) -> Bools:
         """Return a mask [n] of the rows: True if a row meets the filter."""
@@ -179,46 +139,22 @@ class Segment:
         return self._array("id_hash"), self._array("id_row")
 
     @cached_property
-    def matrix(self) -> torch.Tensor:
-        """Stored vectors [n, m] of all rows, mapped. ValueError if the codec keeps them in the lists alone."""
-        mapped = self._mapped
-        if mapped is None:
-            raise ValueError(f"matrix: got rows of {self.folder}, whose lists hold the vectors; allowed: of codec pq")
-        with warnings.catch_warnings():  # torch warns of arrays that it may not write
-            warnings.simplefilter("ignore")
-            return torch.from_numpy(mapped)
-
-    @cached_property
-    def _mapped(self) -> Any:
-        return self._array("vectors")
+    def stored(self) -> npt.NDArray[Any]:
+        """Stored vectors [n, m] of all rows, mapped."""
+        return np.asarray(self._array("vectors"))
 
     def warm(self) -> None:
         """Read all stored vectors into memory, from where the system may drop them again.
 
         Without this, a query waits for a page fault at almost every row that it scores again.
         """
-        if self._mapped is not None and len(self._mapped):
+        if self.count:
             with contextlib.suppress(OSError):  # older kernels do not know the advice
-                self._mapped.base.madvise(POPULATE)
-
-    def read_ahead(self, rows: Ints) -> None:
-        """Have the system read the stored vectors of some rows [n], ascending, at the same time. Returns at once."""
-        if self._mapped is None or not len(rows):
-            return
-        page, width = mmap.ALLOCATIONGRANULARITY, self._mapped.strides[0]
-        first = (rows * width + self._mapped.offset % page) // page
-        last = ((rows + 1) * width + self._mapped.offset % page - 1) // page
-        begins = np.flatnonzero(np.append(True, first[1:] > last[:-1] + 1))
-        ends = np.append(begins[1:], len(rows)) - 1
-        with contextlib.suppress(OSError):
-            for begin, end in zip(first[begins].tolist(), last[ends].tolist(), strict=True):
-                self._mapped.base.madvise(mmap.MADV_WILLNEED, begin * page, (end + 1 - begin) * page)
+                self._array("vectors").base.madvise(POPULATE)
 
     def vectors(self, rows: Ints) -> torch.Tensor:
-        """Read the stored vectors [n, m] of some rows: from a file where the codec loses precision, else from lists."""
-        if (self.folder / "vectors.npy").exists():
-            return self.matrix.index_select(0, torch.from_numpy(rows)).float()
-        return torch.from_numpy(self.lists.vectors(rows))
+        """Read the stored vectors [n, m] of some rows, as float32."""
+        return torch.from_numpy(self.stored[rows]).float()
 
     def _array(self, name: str) -> Any:
         """Map the array of this name. None if the segment has none."""
@@ -226,14 +162,15 @@ class Segment:
         return np.load(path, mmap_mode="r") if path.exists() else None
 
 
-def _write(folder: Path, table: pa.Table, codec: Codec, codebook: Codebook | None) -> None:
-    leaf_L, list_N, size_L = np.unique(table["leaf"].to_numpy(), return_inverse=True, return_counts=True)
+def _write(folder: Path, table: pa.Table) -> None:
+    leaf_L, size_L = np.unique(table["leaf"].to_numpy(), return_counts=True)
     vector_NM, rank_N = columns.as_stored(table["vector"]), table["rank"].to_numpy()
     rows = table.drop_columns(["vector"])
-    if codec == "pq":
-        np.save(folder / "vectors.npy", vector_NM)
     del table  # it would hold a shard's vectors in memory a second time
-    codecs.write(codecs.fill(codec, vector_NM, list_N, len(leaf_L), codebook), folder / LISTS)
+    np.save(folder / "vectors.npy", vector_NM)
+    coded: tuple[npt.NDArray[Any], ...] = codes_of(vector_NM, BITS)
+    for name, array in zip(CODES, coded, strict=True):
+        np.save(folder / f"{name}.npy", array)
     if (rank_N > 0).any():
         first_leaf_N = leaf_pairs(rows["leaves"].combine_chunks())[:, 0]
         np.save(folder / "lower.npy", np.where(rank_N > 0, first_leaf_N, -1))

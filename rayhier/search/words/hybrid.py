@@ -141,7 +141,7 @@ def _opened(leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> PostingL
         postings = Postings.open(leaf_map, shard, cache_bytes, rarity_alone=not is_searched)
         (searched if is_searched else others).append(postings)
     for segment in leaves.segments:
-        size_L, leaf_L = segment.lists.size_L, segment.lists.leaf_L
+        leaf_L, size_L = segment.lists
         before, within = leaf_L < leaves.leaves.start, leaf_L < leaves.leaves.stop
         spans.append((int(size_L[before].sum()), int(size_L[within].sum())))
     return PostingLists(searched, spans, others)

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import torch
+
 from rayhier.cluster.library import faiss
 from rayhier.search.retrieve import Exact, Reading, Scan
 from rayhier.search.segment.stored import Listing, Lookup
 from rayhier.search.segment.tail import Tail
-from rayhier.search.segment.threads import single_thread
 from rayhier.search.snapshot import Seen, Snapshot
 from rayhier.serve.backend.version import ShardRange, Version
 from rayhier.serve.errors import LostError
@@ -29,6 +30,12 @@ OLDER, SOON = 2, 5.0
 """Older versions that stay open for as long as a request may take, and the seconds for which further ones stay."""
 T = TypeVar("T")
 log = logging.getLogger("ray.serve")
+
+
+def single_thread() -> None:
+    """Have faiss, torch and scans use one thread in the thread that calls this, such as a new one."""
+    torch.get_num_threads()  # torch's first call in a thread sets OpenMP's limit there, which is faiss's too
+    faiss.omp_set_num_threads(1)
 
 
 class ShardGroup:

@@ -3,7 +3,7 @@
 import math
 from typing import Literal
 
-from rayhier.spec.index_size import MOST_LOSSLESS
+from rayhier.spec.index_size import MOST_SMALL
 from rayhier.spec.router.tree import TreeSpec
 
 RANK = 16
@@ -44,7 +44,7 @@ class LearnedIvfRouting(TreeSpec):
         With small leaves a search visits fewer documents. Beyond 200,000 documents leaves hold codes, of which 32 are
         compared at a time, and 4 √N leaves take the least time (docs/search.md).
         """
-        a_root = LEAVES_A_ROOT if documents <= MOST_LOSSLESS else CODED_LEAVES_A_ROOT
+        a_root = LEAVES_A_ROOT if documents <= MOST_SMALL else CODED_LEAVES_A_ROOT
         return min(documents / DOCUMENTS_A_LEAF, a_root * math.sqrt(documents))
 
     def multiply_adds(self, leaves: int, dimension: int) -> float:

@@ -87,3 +87,13 @@ def test_too_little_memory_is_said_before(made, tmp_path, monkeypatch):
     monkeypatch.setattr(exporting, "available", lambda: 1)
     with pytest.raises(InputError, match=r"export: needs .* MiB of memory"):
         export(LeafMap.open(made.root), tmp_path / "index.faiss", 4)
+
+
+def test_a_file_that_cannot_be_written_is_named(made, tmp_path, monkeypatch):
+    def full(*_):
+        raise RuntimeError("Error in void faiss::write_InvertedLists: failed: write error")
+
+    monkeypatch.setattr(exporting.faiss, "write_index", full)
+    with pytest.raises(OSError, match=r"cannot be written \(write error\); is there space left\?.*index\.faiss"):
+        export(LeafMap.open(made.root), tmp_path / "index.faiss", 4)
+    assert not (tmp_path / "index.faiss").exists()

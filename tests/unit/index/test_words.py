@@ -43,7 +43,7 @@ def check(root, parts=1):
     cuts = np.linspace(0, L, parts + 1).astype(int)
     score_of = [{} for _ in QUERIES]
     for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
-        scan = LeafScan.mapped(there, None, range(first, last))
+        scan = LeafScan.mapped(there, range(first, last))
         lexical = WordScan.mapped(there, scan).scan(QUERIES, np.ones((len(QUERIES), M), np.float32), len(names))
         for query, (row_K, score_K) in enumerate(zip(lexical.row_QK, lexical.score_QK, strict=True)):
             named = lexical.ids[row_K[row_K >= 0]].tolist()

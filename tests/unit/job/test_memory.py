@@ -4,15 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from rayhier.job.memory import COUNTED, PROCESS, SCANNED, SCANNING, SCANNING_PROCESS, Deployment, deployments, held
 from rayhier.job.plan import make_plan
 from rayhier.spec import JobSpec, load
-from rayhier.spec.index_size import CODED, ROW, SECOND
-from rayhier.spec.search import Codec
+from rayhier.spec.index_size import ROW, SECOND
 
 from .test_hours import SCIFACT
 
@@ -26,15 +24,13 @@ def spec(tiny_spec: Callable[..., Path]) -> Callable[..., JobSpec]:
     return lambda *overrides: load(tiny_spec(cluster="{}", train="{}"), overrides)
 
 
-def test_a_groups_memory_is_its_share_of_coded_vectors(spec: Callable[..., JobSpec]) -> None:
+def test_a_groups_memory_is_its_share_of_codes(spec: Callable[..., JobSpec]) -> None:
     spec = partial(spec, "index.words=false")
-    one = spec("index.leaves_per_document=1", "index.vectors=float16", "search.codec=fp16")
-    assert held(one, MILLIONS) == 10_000_000 * (2 * 384 + ROW)
+    one = spec("index.leaves_per_document=1")
+    assert held(one, MILLIONS) == 10_000_000 * (384 / 4 + ROW)
     ingress, group = deployments(one, MILLIONS, WEIGHTS, READER)
     assert group.memory == SCANNING_PROCESS + held(one, MILLIONS) / 2
     assert ingress.memory >= PROCESS + WEIGHTS
-    assert held(spec("index.leaves_per_document=1", "search.codec=pq"), MILLIONS) == 10_000_000 * (48 + ROW)
-    assert set(CODED) == set(get_args(Codec))
 
 
 def test_words_and_second_leaves_take_memory_too(spec: Callable[..., JobSpec]) -> None:

@@ -276,7 +276,7 @@ def test_a_workdir_of_another_format_is_refused(tiny_spec: Callable[..., Path], 
     work = tmp_path / "older"
     work.mkdir()
     (work / "current.json").write_text('{"format": 1}')
-    with pytest.raises(InputError, match=r"current\.json: format 1, not 4: .* use another workdir"):
+    with pytest.raises(InputError, match=r"current\.json: format 1, not 5: .* use another workdir"):
         make_plan(load(tiny_spec(), [f"workdir={work}"]))
 
 

@@ -6,10 +6,9 @@ import torch
 
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter
-from rayhier.model.router import route_all, save_router
+from rayhier.model.router import route_all
 from rayhier.search.routing import coded_router
-from rayhier.search.routing.coded_router import CodedRouter, codebook_of
-from rayhier.search.segment.codebook import Codebook
+from rayhier.search.routing.coded_router import CodedRouter
 
 M, L, Q = 96, 2_000, 50
 
@@ -79,12 +78,3 @@ def test_a_wide_beam_and_no_queries(router, queries):
     for found, wanted in zip(coded.route(queries, L), route_all(router, queries, L), strict=True):
         assert torch.equal(found, wanted)
     assert [part.shape for part in coded.route(queries[:0], 4)] == [(0, 4), (0, 4)]
-
-
-def test_a_codebook_is_computed_once_for_all_versions(router, queries, tmp_path, monkeypatch):
-    save_router(router, tmp_path / "router")
-    book, routes = codebook_of(tmp_path / "router", router), CodedRouter(router).route(queries, 30)
-    monkeypatch.setattr(Codebook, "train", lambda *_: pytest.fail("computed again"))
-    assert torch.equal(CodedRouter(router, book).route(queries, 30)[0], routes[0])
-    again = codebook_of(tmp_path / "router", router)
-    assert again.name == book.name

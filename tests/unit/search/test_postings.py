@@ -56,7 +56,7 @@ def test_words_of_an_older_tokenizer_are_counted_again(older_words, world):
 
 
 def lists_of(leaf_map, leaves=None):
-    scan = LeafScan.mapped(leaf_map, None, leaves)
+    scan = LeafScan.mapped(leaf_map, leaves)
     return WordScan.mapped(leaf_map, scan).words, scan
 
 
@@ -229,7 +229,7 @@ def twice(tmp_path, write_map, unit):
 def test_a_shard_or_a_group_of_second_rows_alone_has_no_words(twice, leaves):
     leaf_map, texts = twice
     assert len(leaf_map.manifest.shards) == 2
-    scan = LeafScan.mapped(leaf_map, None, leaves)
+    scan = LeafScan.mapped(leaf_map, leaves)
     lexical = WordScan.mapped(leaf_map, scan).scan(["tree7 w1", "unheard"], np.ones((2, M), np.float32), 5)
     here = leaves is None or 0 in leaves
     (row_K, none_K), plain = lexical.row_QK, Bm25Index(list(texts.values()))

@@ -1,71 +1,54 @@
-"""Rows are scored again by their stored vectors: a few queries together, in several threads, from several files."""
-
-from types import SimpleNamespace
+"""Rows of several files: products with their stored vectors, and results whose scores are tied."""
 
 import numpy as np
 import pytest
-import torch
 
-from rayhier.cluster.library import faiss
 from rayhier.search.segment import rows as module
-from rayhier.search.segment.rows import TOGETHER, Rows
+from rayhier.search.segment.leaf_scan import LeafScan
 
-SIZES, M = (70, 1, 55), 24
+from .maps import leaf_map_of_rows, leaf_rows
+
+N, M, LEAVES, Q, K = 60, 8, 6, 5, 10
 
 
-@pytest.fixture(params=[np.float16, np.float32])
-def stored(request):
-    return [np.random.default_rng(size).normal(size=(size, M)).astype(request.param) for size in SIZES]
+@pytest.fixture(params=[False, True], ids=["documents", "passages"])
+def passages(request):
+    return request.param
 
 
 @pytest.fixture
-def rows(stored):
-    segments = [
-        SimpleNamespace(count=len(matrix), matrix=torch.from_numpy(matrix), read_ahead=lambda _: None)
-        for matrix in stored
-    ]
-    return Rows(segments)
+def world(unit, tmp_path, write_map, passages):
+    """Sixty documents in six leaves and two files, every third in two leaves. Six documents have each vector."""
+    rng = np.random.default_rng(0)
+    vector_NM = unit(rng, N // 6, M).astype(np.float16).astype(np.float32)[rng.permutation(N) % (N // 6)]
+    leaf_N = rng.integers(LEAVES, size=N)
+    leaves = [[int(leaf), int(leaf + 1) % LEAVES][: 2 if n % 3 == 0 else 1] for n, leaf in enumerate(leaf_N)]
+    ids = [f"d{n:02d}" for n in rng.permutation(N)]
+    own = {"parent": [f"p{name[1]}{int(name[2]) // 2}" for name in ids]} if passages else {}
+    table = leaf_rows(leaves, vector_NM, doc_id=ids, text=ids, **own)
+    leaf_map = leaf_map_of_rows(tmp_path / "map", write_map, table, LEAVES)
+    return LeafScan.mapped(leaf_map), vector_NM, own.get("parent", ids)
 
 
-@pytest.fixture(params=[1, 2, 3])
-def threads(request):
-    before = torch.get_num_threads(), faiss.omp_get_max_threads()
-    torch.set_num_threads(request.param)
-    faiss.omp_set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before[0])
-    faiss.omp_set_num_threads(before[1])
-
-
-@pytest.mark.parametrize("queries", [1, 2, TOGETHER, TOGETHER + 1, 4 * TOGETHER + 3, 97])
-def test_scores_are_products_of_the_stored_vectors(rows, stored, queries, threads):
-    rng, vectors = np.random.default_rng(queries), np.concatenate(stored).astype(np.float32)
-    query_QM = rng.normal(size=(queries, M)).astype(np.float32)
-    row_QT = np.array([rng.permutation(len(vectors))[:30] for _ in range(queries)])
+@pytest.mark.parametrize("numbers", [1, 40 * M, module.MULTIPLIED])
+def test_products_are_those_of_the_stored_vectors(world, unit, monkeypatch, numbers):
+    monkeypatch.setattr(module, "MULTIPLIED", numbers)
+    rows, rng = world[0].rows, np.random.default_rng(3)
+    stored = np.concatenate([segment.stored for segment in world[0].segments]).astype(np.float32)
+    query_QM, row_QT = unit(rng, Q, M), np.array([rng.permutation(rows.count)[:30] for _ in range(Q)])
     row_QT[rng.random(row_QT.shape) < 0.2] = -1
-    if queries > 1:
-        row_QT[0] = -1  # nothing was found for it
-    found = rows.scored(query_QM, row_QT)
-    expected_QT = np.where(row_QT < 0, -np.inf, np.einsum("qm,qtm->qt", query_QM, vectors[row_QT]))
-    for query, row_T in enumerate(row_QT.tolist()):
-        order = np.argsort(-expected_QT[query], kind="stable")
-        np.testing.assert_allclose(found.score_QT[query], expected_QT[query][order], atol=1e-5)
-        assert sorted(found.row_QT[query].tolist()) == sorted(row_T)
-        scores = dict(zip(row_T, expected_QT[query].tolist(), strict=True))
-        for row, score in zip(found.row_QT[query].tolist(), found.score_QT[query].tolist(), strict=True):
-            assert score == pytest.approx(scores[row], abs=1e-5)
+    row_QT[0] = -1  # nothing was found for it
+    expected_QT = np.where(row_QT < 0, -np.inf, np.einsum("qm,qtm->qt", query_QM, stored[row_QT]))
+    np.testing.assert_allclose(rows.products(query_QM, row_QT), expected_QT, atol=1e-5)
 
 
-def test_long_lists_are_scored_in_blocks_and_alone_as_in_a_batch(rows, stored, threads, monkeypatch):
-    monkeypatch.setattr(module, "KEPT", 50 * M)
-    vectors, rng = np.concatenate(stored).astype(np.float32), np.random.default_rng(3)
-    query_QM = rng.normal(size=(40, M)).astype(np.float32)
-    for listed in (7, 25, 49, 50, 51, 126):
-        row_QT = np.array([rng.permutation(len(vectors))[:listed] for _ in query_QM])
-        found = rows.scored(query_QM, row_QT)
-        best_Q = np.einsum("qm,qtm->qt", query_QM, vectors[row_QT]).max(axis=1)
-        np.testing.assert_allclose(found.score_QT[:, 0], best_Q, atol=1e-5)
-        for query, row_T in enumerate(row_QT):
-            alone = rows.scored(query_QM[query, None], row_T[None])
-            np.testing.assert_array_equal(alone.score_QT[0], found.score_QT[query])
-            np.testing.assert_array_equal(alone.row_QT[0], found.row_QT[query])
+@pytest.mark.parametrize("k", [1, 3, K])
+def test_results_with_the_same_score_are_in_the_order_of_their_ids(world, unit, k):
+    scan, vector_NM, names = world
+    query_QM = unit(np.random.default_rng(4), Q, M)
+    found = scan.scan(query_QM, np.tile(np.arange(LEAVES), (Q, 1)), k)
+    for query, row_K in enumerate(found.row_QK):
+        score_N, best = (vector_NM @ query_QM[query]).round(5), {}
+        for name, score in zip(names, score_N.tolist(), strict=True):
+            best[name] = max(score, best.get(name, -9))
+        assert found.ids[row_K].tolist() == sorted(best, key=lambda name: (-best[name], name))[:k]

@@ -64,7 +64,7 @@ def expected(both, passages):
 def answered(leaf_map, work, parts=(None,)):
     if parts == "files":
         return documents(read_shards(leaf_map, work), work)
-    return documents([StoredDocuments(LeafScan.mapped(leaf_map, None, leaves)).read(work) for leaves in parts], work)
+    return documents([StoredDocuments(LeafScan.mapped(leaf_map, leaves)).read(work) for leaves in parts], work)
 
 
 PARTS = [(None,), (range(1), range(1, 3), range(3, LEAVES)), "files"]

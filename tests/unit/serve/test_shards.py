@@ -69,8 +69,8 @@ def test_what_fails_twice_in_a_row_loads_anew(group):
 
 
 def mapped(home):
-    """The lists that a group has open."""
-    return sorted((home / "lists").glob("*/lists.faiss"))
+    """The codes that a group has open."""
+    return sorted((home / "lists").glob("*/codes.npy"))
 
 
 def test_a_mapped_file_that_is_overwritten(group, home):

@@ -194,10 +194,6 @@ REFUSED = {
         {"train": {"type": "ehi"}, "router": {"type": "learned_ivf"}},
         "train.type: got 'ehi' with router.type 'learned_ivf'; allowed: contrast, hce, or router.type ehi",
     ),
-    "a beam by recall with codes, which miss documents": (
-        {"search": {"beam": {"recall": 0.9}, "codec": "pq"}},
-        "codec: auto, flat or fp16, where beam names a recall",
-    ),
     "EHI's router's rate": ({"train": {"type": "contrast", "router_lr": 1e-3}}, "train.contrast.router_lr"),
     "EHI's losses": ({"train": {"type": "contrast", "loss": {"semantic": 0.1}}}, "train.contrast.loss"),
     "EHI's negatives": (

@@ -304,7 +304,7 @@ def test_a_mapping_is_read_as_a_file_is(file):
 
 
 def test_null_in_the_file_is_as_if_it_were_not_there(file):
-    nulls = "search: {rerank: null, k: null, codec:}\ntrain: null\nindex:\n"
+    nulls = "search: {rerank: null, k: null, beam:}\ntrain: null\nindex:\n"
     assert load(file(SMALLEST + nulls)) == load(file(SMALLEST))
 
 

@@ -1,22 +1,20 @@
-"""What the automatic choices of a search come to, by the size of an index and the memory that it may take."""
+"""What the automatic choices of a search come to, by the size of an index."""
 
-from rayhier.spec.index_size import IndexSize
+import pytest
+
+from rayhier.spec.index_size import MOST_SMALL
 from rayhier.spec.search import SearchSpec
 
 from ...toys import job
 
-HUNDRED = IndexSize(documents=100_000, rows=100_000, dimension=384, leaves=8_000)
-MILLIONS = IndexSize(documents=10_000_000, rows=10_000_000, dimension=384, leaves=16_384)
 
-
-def codec(size: IndexSize, **section: object) -> str | None:
-    """The codec of leaves."""
-    return SearchSpec.model_validate(section).row_codec(size)
-
-
-def test_speed_decides():
-    assert codec(HUNDRED) is None
-    assert codec(MILLIONS) == "pq"
+@pytest.mark.parametrize(
+    ("section", "k", "small", "large"),
+    [({}, 10, 120, 240), ({}, 100, 300, 600), ({"shortlist": 150}, 10, 150, 150), ({"shortlist": 150}, 200, 200, 200)],
+)
+def test_rows_that_vectors_score_after_codes(section, k, small, large):
+    search = SearchSpec.model_validate(section)
+    assert [search.shortlisted(k, documents) for documents in (MOST_SMALL, MOST_SMALL + 1)] == [small, large]
 
 
 def test_what_a_plan_estimates_is_near_what_an_index_has():

@@ -29,9 +29,9 @@ def test_nothing_yet(folder):
         ("{", "cannot be read as JSON"),
         (
             json.dumps({"format": 1, "new": "field"}),
-            "format 1, not 4: was written by another version of rayhier; use another workdir",
+            "format 1, not 5: was written by another version of rayhier; use another workdir",
         ),
-        (json.dumps({"format": 4}), "cannot be read: Field required"),
+        (json.dumps({"format": 5}), "cannot be read: Field required"),
     ],
 )
 def test_refused(folder, text, message):
@@ -42,7 +42,7 @@ def test_refused(folder, text, message):
 
 def test_a_workdir_of_0_2_0_is_refused_by_name():
     asset = Path(__file__).parents[2] / "assets" / "workdir-0.2.0" / "work"
-    with pytest.raises(InputError, match=r"workdir-0\.2\.0/work/current\.json: format 3, not 4: .* another version"):
+    with pytest.raises(InputError, match=r"workdir-0\.2\.0/work/current\.json: format 3, not 5: .* another version"):
         current.read(asset)
 
 

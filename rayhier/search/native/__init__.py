@@ -1,0 +1,43 @@
+"""The scan of rows in lists: by a native extension, or by numpy where the extension is missing.
+
+The extension is the module `rayhier_native`. It is no part of the package `rayhier`, since a job's own sources may
+shadow an installed package. `reference.py` defines what both forms compute.
+"""
+
+import importlib
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from rayhier.progress import say
+from rayhier.search.native import reference
+from rayhier.search.native.reference import CodedFile
+
+ABI = 1
+"""Version of the extension's interface that this package calls."""
+
+
+@cache
+def extension() -> Any:
+    """Return the extension. None, after a notice, if it is missing or of another version."""
+    try:
+        rayhier_native = importlib.import_module("rayhier_native")
+    except ImportError as error:
+        reason = str(error)
+    else:
+        if rayhier_native.ABI == ABI:
+            return rayhier_native
+        reason = f"rayhier_native is of version {rayhier_native.ABI}, not {ABI}"
+    say(f"search: numpy scans the index, which takes longer ({reason})")
+    return None
+
+
+def form() -> str:
+    """Return the name of the form that scans: `numpy`, or the native kernel that fits this processor best."""
+    return "numpy" if extension() is None else f"native code ({extension().kernels()[0]})"
+
+
+def scanned_rows(dimension: int, bits: int, leaves: int, files: Sequence[CodedFile]) -> Any:
+    """Open rows for scans: `reference.CodedRows`, or the extension's class with the same methods."""
+    kind = reference.CodedRows if extension() is None else extension().CodedRows
+    return kind(dimension, bits, leaves, [tuple(file) for file in files])

@@ -1,0 +1,175 @@
+"""The scan of rows in lists, in numpy: the oracle of the native kernels, and their substitute.
+
+A row has a code: `bits` bit planes of its difference from its file's center. A query is rounded to four bits. The scan
+estimates scores from codes, and computes the exact scores of the best `listed` rows (RaBitQ, Gao and Long, 2024, but
+without a rotation: docs/LOG.md).
+
+Shapes: N rows, M embedding size, L lists, Q queries, B leaves of a query, K results, W words of 64 bits.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rayhier.arrays import Bools, Floats, Ints
+
+CODED_AT_ONCE = 16_384
+"""Rows that are coded at a time."""
+LEVELS = 7
+"""Largest number to which a query's numbers are rounded."""
+
+
+class CodedFile(NamedTuple):
+    """Rows of a file, list after list."""
+
+    vector_NM: npt.NDArray[Any]
+    """Vectors of 16 or 32 bits, in memory or mapped."""
+    code_NW: npt.NDArray[np.uint64]
+    """Codes, plane after plane."""
+    scale_N: Floats
+    shift_N: Floats
+    center_2M: Floats
+    """Center of the rows, and of the queries, about."""
+    bias_N: Floats | None
+    """Number that is added to each score of a row."""
+    leaf_L: Ints
+    size_L: Ints
+    """Leaf, and number of rows, of each list."""
+    lower_N: Ints | None
+    """First leaf of the document of each row in a document's second leaf, else -1. None if all are -1."""
+
+
+class Codes(NamedTuple):
+    """Codes of rows: <v, q> is about <c, q> + shift + scale · <code, q - r> for the centers c of rows, r of queries."""
+
+    code_NW: npt.NDArray[np.uint64]
+    scale_N: Floats
+    shift_N: Floats
+    """<v - c, r>: exact, since all vectors of an encoder may share a direction."""
+    center_2M: Floats
+
+
+def codes_of(vector_NM: npt.NDArray[Any], bits: int) -> Codes:
+    """Code rows [n, m] with `bits` bits for each dimension of their difference from their center.
+
+    Queries are taken to lie where rows do, but with norm 1.
+
+    The numbers of a row are rounded to the grid whose direction is closest to the row's. The scale makes the product
+    of the rounded row with the row itself exact.
+    """
+    center_M = (vector_NM.sum(axis=0, dtype=np.float32) / max(1, len(vector_NM))).astype(np.float32)
+    cuts = range(0, max(1, len(vector_NM)), CODED_AT_ONCE)
+    sample_SM = vector_NM[:: max(1, len(vector_NM) // CODED_AT_ONCE)].astype(np.float32)
+    norm = float(np.linalg.norm(sample_SM, axis=1).mean()) if len(sample_SM) else 1.0
+    center_2M = np.stack([center_M, center_M / np.float32(norm or 1)])
+    offsets = (vector_NM[begin : begin + CODED_AT_ONCE].astype(np.float32) - center_M for begin in cuts)
+    parts = zip(*((*_coded(offset_NM, bits), offset_NM @ center_2M[1]) for offset_NM in offsets), strict=True)
+    code_NW, scale_N, shift_N = map(np.concatenate, parts)
+    return Codes(code_NW, scale_N, shift_N, center_2M)
+
+
+def _coded(offset_NM: Floats, bits: int) -> tuple[npt.NDArray[np.uint64], Floats]:
+    (n, m), middle = offset_NM.shape, (2**bits - 1) / 2
+    norm_N, largest_N = np.square(offset_NM).sum(axis=1), np.abs(offset_NM).max(axis=1, initial=1e-12)
+    best_N, code_NM, scale_N = np.full(n, -np.inf), np.zeros((n, m), np.uint8), np.zeros(n, np.float32)
+    for share in (1.0,) if bits == 1 else np.arange(1.0, 0.25, -0.1):
+        step_N1 = (largest_N * share / 2 ** (bits - 1))[:, None]
+        number_NM = np.clip(np.floor(offset_NM / step_N1) + 2 ** (bits - 1), 0, 2**bits - 1)
+        product_N = ((number_NM - middle) * offset_NM).sum(axis=1)
+        cosine_N = product_N / np.sqrt(np.square(number_NM - middle).sum(axis=1))
+        is_closer_N = cosine_N > best_N
+        best_N[is_closer_N], code_NM[is_closer_N] = cosine_N[is_closer_N], number_NM[is_closer_N]
+        scale_N[is_closer_N] = (norm_N / np.maximum(product_N, 1e-12))[is_closer_N]
+    plane_NBM = np.zeros((n, bits, 64 * -(-m // 64)), np.uint8)
+    for bit in range(bits):
+        plane_NBM[:, bit, :m] = code_NM >> bit & 1
+    code_NW = np.packbits(plane_NBM.reshape(n, bits * plane_NBM.shape[2]), axis=1, bitorder="little").view(np.uint64)
+    return code_NW, scale_N
+
+
+class CodedRows:
+    """Rows of several files under one numbering, file after file."""
+
+    def __init__(self, dimension: int, bits: int, leaves: int, files: Sequence[tuple[Any, ...]]) -> None:
+        """Take files of rows in a number of leaves. No query compares rows of leaf -1."""
+        self._m, self._bits, self._leaves, self._files = dimension, bits, leaves, [CodedFile(*file) for file in files]
+        self._first_F = np.cumsum([0, *(len(file.vector_NM) for file in self._files)])
+        self.count = int(self._first_F[-1])
+        self._leaf_N = np.full(self.count, -1)
+        for file, first in zip(self._files, self._first_F.tolist(), strict=False):
+            self._leaf_N[first : first + int(file.size_L.sum())] = np.repeat(file.leaf_L, file.size_L)
+        lower = [np.full(len(file.vector_NM), -1) if file.lower_N is None else file.lower_N for file in self._files]
+        self._lower_N = np.concatenate([np.zeros(0, np.int64), *lower])
+
+    def scan(
+        self,
+        queries: Floats,
+        leaves: Ints | None,
+        k: int,
+        listed: int,
+        keep: Bools | None,
+        threads: int = 1,  # noqa: ARG002  the extension's
+        kernel: str = "best",  # noqa: ARG002
+    ) -> tuple[Ints, Floats, Ints]:
+        """Find the k best rows of each query [q, m] in its leaves [q, β] (None: in all) among rows where `keep` [n].
+
+        Returns rows [q, k], -1 for none, scores [q, k], and the number of rows that were compared [q]. Of a document
+        in two visited leaves only the row in the first counts. If more than `listed` and k rows count, codes choose
+        those whose exact scores are computed. Ties are in the order of rows.
+        """
+        row_QK, score_QK = np.full((len(queries), k), -1), np.full((len(queries), k), -np.inf, np.float32)
+        compared_Q = np.zeros(len(queries), np.int64)
+        for query, query_M in enumerate(queries):
+            row_A = self._visited(None if leaves is None else leaves[query], keep)
+            compared_Q[query] = len(row_A)
+            if len(row_A) > max(k, listed):
+                row_A = np.sort(_best(row_A, self._by_codes(row_A, query_M), max(k, listed))[0])
+            row_A, score_A = _best(row_A, self._exact(row_A, query_M), k)
+            row_QK[query, : len(row_A)], score_QK[query, : len(row_A)] = row_A, score_A
+        return row_QK, score_QK, compared_Q
+
+    def _visited(self, leaf_B: Ints | None, keep_N: Bools | None) -> Ints:
+        is_visited_L = np.full(self._leaves + 1, leaf_B is None)
+        if leaf_B is not None:
+            is_visited_L[np.minimum(leaf_B, self._leaves)] = True
+        is_visited_L[-1] = False  # leaf -1, and leaves that are not here
+        is_in_N = is_visited_L[self._leaf_N] & ~is_visited_L[np.minimum(self._lower_N, self._leaves)]
+        return np.flatnonzero(is_in_N if keep_N is None else is_in_N & keep_N)
+
+    def _by_codes(self, row_A: Ints, query_M: Floats) -> Floats:
+        scores, middle = [np.zeros(0, np.float32)], (2**self._bits - 1) / 2
+        for file, place_A in self._by_file(row_A):
+            offset_M = query_M - file.center_2M[1]
+            step = np.float32(np.abs(offset_M).max(initial=0) / np.float32(LEVELS)) or np.float32(1)
+            number_M = np.rint(offset_M / step)
+            plane_ABM = np.unpackbits(file.code_NW[place_A].view(np.uint8), axis=1, bitorder="little")
+            plane_ABM = plane_ABM.reshape(len(place_A), self._bits, -1)[:, :, : self._m]
+            product_A = (plane_ABM @ number_M) @ (1 << np.arange(self._bits)) - middle * number_M.sum()
+            estimate_A = file.shift_N[place_A] + file.scale_N[place_A] * step * product_A
+            scores.append(_biased(file, place_A, np.dot(file.center_2M[0], query_M) + estimate_A))
+        return np.concatenate(scores)
+
+    def _exact(self, row_A: Ints, query_M: Floats) -> Floats:
+        scores = [np.zeros(0, np.float32)]
+        for file, place_A in self._by_file(row_A):
+            scores.append(_biased(file, place_A, np.dot(file.vector_NM[place_A].astype(np.float32), query_M)))
+        return np.concatenate(scores)
+
+    def _by_file(self, row_A: Ints) -> list[tuple[CodedFile, Ints]]:
+        """Return files and the places in them of ascending rows [a]."""
+        cut_F = np.searchsorted(row_A, self._first_F)
+        spans = zip(self._files, self._first_F, cut_F, cut_F[1:], strict=False)
+        return [(file, row_A[begin:end] - first) for file, first, begin, end in spans if begin < end]
+
+
+def _biased(file: CodedFile, place_A: Ints, score_A: Floats) -> Floats:
+    return np.asarray(score_A if file.bias_N is None else score_A + file.bias_N[place_A], np.float32)
+
+
+def _best(row_A: Ints, score_A: Floats, count: int) -> tuple[Ints, Floats]:
+    """Return the `count` best rows and their scores, best first, ties by row. A score that is NaN never counts."""
+    order_A = np.lexsort((row_A, -score_A))
+    order_A = order_A[~np.isnan(score_A[order_A])][:count]
+    return row_A[order_A], score_A[order_A]

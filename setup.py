@@ -1,0 +1,20 @@
+"""Build of the native scan. pyproject.toml has all other metadata."""
+
+import pybind11
+from setuptools import Extension, setup
+
+NATIVE = "rayhier/search/native"
+
+setup(
+    ext_modules=[
+        Extension(
+            "rayhier_native",
+            [f"{NATIVE}/scan.cpp"],
+            depends=[f"{NATIVE}/kernels.h"],
+            include_dirs=[pybind11.get_include()],
+            language="c++",
+            extra_compile_args=["-std=c++17", "-O3", "-g0", "-fvisibility=hidden", "-pthread"],
+            optional=True,  # without a compiler, numpy scans
+        )
+    ]
+)
