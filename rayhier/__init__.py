@@ -29,7 +29,7 @@ __all__ = ["run", *PLACES]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name of the package at its first use; AttributeError if `name` is not public."""
+    """Import a public name of the package at its first use. AttributeError if `name` is not public."""
     if name == "run":
         return importlib.import_module("rayhier.run")  # the module: calling it runs a job
     if name not in PLACES:

@@ -115,7 +115,7 @@ def _is_running() -> bool:
 
 
 def _check_answers(address: str) -> None:
-    """InputError if nothing listens at HOST:PORT; without this test Ray would wait for minutes."""
+    """Raise InputError if nothing listens at HOST:PORT. Without this test Ray would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         return
@@ -141,7 +141,7 @@ def check_resources(spec: JobSpec) -> None:
 
 
 def check_cpus(key: str, workers: int) -> None:
-    """Raise InputError if the cluster has not a CPU for each of so many processes; `key` stands for their number."""
+    """Raise InputError if the cluster has no CPU for each of so many processes. `key` names their number."""
     _check(key, workers, 1, "CPU", [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]])
 
 
@@ -210,7 +210,7 @@ def stream(
     """Yield the results of `actor(**arguments)(item)` for all items as they arrive, from a pool of `workers` actors.
 
     With a pool `ahead`, an actor of that pool processes each item first and its result goes on to an actor of this
-    pool; both pools work at the same time. Raises InputError if an actor raises InputError or has no room to write.
+    pool. Both pools work at the same time. Raises InputError if an actor raises InputError or has no room to write.
     """
     if not items:
         return
@@ -251,7 +251,7 @@ def _reporting(actor: type) -> type:
 
 
 def _told(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row that an actor returned; raise InputError if the row reports an error."""
+    """Return the row that an actor returned. InputError if the row reports an error."""
     if row[ERROR]:
         raise InputError(row[ERROR])
     return row

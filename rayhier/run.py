@@ -17,7 +17,7 @@ from rayhier.spec import InputError, JobSpec, load
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. The exit code is 2 for a mistake of the user or a full disk, 130 where it is stopped, else 0."""
+    """Run the command. The exit code is 2 for a mistake of the user or a full disk, 130 if it is stopped, else 0."""
     given = _parser().parse_args(arguments)
     return run_command(lambda: _run(given), stopped="stopped; the same command goes on where this one was")
 

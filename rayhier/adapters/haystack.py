@@ -68,7 +68,7 @@ class RayhierDocumentStore:
         return len(self._store)
 
     def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
-        """Read all documents that meet a filter, in the order of ids; FilterError if it cannot be applied."""
+        """Read all documents that meet a filter, in the order of ids. FilterError if it cannot be applied."""
         return list(map(_document, self._matching(filters)))
 
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
@@ -143,7 +143,7 @@ class RayhierDocumentStore:
 
 
 def translated(filters: Mapping[str, Any], fields: Mapping[str, FieldType]) -> dict[str, Any]:
-    """Return rayhier's filter for Haystack's; FilterError if a key is missing or rayhier has no such operator."""
+    """Return rayhier's filter for Haystack's. FilterError if a key is missing or rayhier has no such operator."""
     operator = filters.get("operator")
     if "field" not in filters:
         conditions = filters.get("conditions")

@@ -330,7 +330,7 @@ class Retriever:
             widening.visit(self.widen(routes.encoded[widening.asked_A], widening.wider))
 
     def _reranked(self, reranker: Reranker, request: Request, routes: Routes, outcome: Found) -> Retrieval:
-        """Re-rank an outcome within the request's budget. It stays in its order where no cross-encoder answers."""
+        """Re-rank an outcome within the request's budget. It keeps its order if no cross-encoder answers."""
         query_QM, k = routes.encoded.numpy, request.k
         by_score = self.rules.search.adds_scores(request.mode)
         rounds = reranker.asking(request.texts, query_QM, outcome.ranking, k, request.budget, by_score=by_score)

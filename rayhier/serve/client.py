@@ -2,7 +2,7 @@
 
 Client("http://127.0.0.1:8000").search("how do I open a zip file", k=5).results[0].title
 
-Every failure to get an answer is an `ApiError`. Its status is 0 where no server answered. A query that no server
+Every failure to get an answer is an `ApiError`. Its status is 0 if no server answered. A query that no server
 could answer, text where a list belongs for instance, is a ValueError before anything is sent. An answer that redirects
 to another address is not followed, since a token belongs to one server: it is an ApiError that names the address.
 """

@@ -22,7 +22,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 HA_PROXY = "RAY_SERVE_ENABLE_HA_PROXY"
 """Environment variable that makes Ray Serve start HAProxy, which listens on every address of the machine."""
 HOST, PORT = "127.0.0.1", 8000
-"""Address and port where the config names none. They are Ray Serve's."""
+"""Address and port if the config names none. They are Ray Serve's."""
 
 
 @dataclass(frozen=True)

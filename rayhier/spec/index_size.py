@@ -5,7 +5,7 @@ from dataclasses import dataclass
 CODE = 1 / 4
 """Bytes of a code for each dimension of a vector (`rayhier/search/segment/segment.py`)."""
 ROW, SECOND = 12, 8
-"""Bytes that a scan reads of a row beside its code, and more where documents may have a second leaf."""
+"""Bytes that a scan reads of a row next to its code, and further bytes if documents may have a second leaf."""
 MOST_SMALL = 200_000
 """Most documents of an index of which `auto` chooses few leaves, and a beam by dev queries (docs/search.md)."""
 

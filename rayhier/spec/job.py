@@ -253,7 +253,7 @@ class JobSpec(Section):
     def settled(self, weight: float | None) -> Self:
         """Return the spec with an automatic mode and weight of searches settled.
 
-        `weight` is the one that dev queries chose for the model. None, if none was chosen, stands for a usual one.
+        `weight` is the one that dev queries chose for the model. None means the usual weight.
         """
         usual = TAUGHT_WEIGHT if self.corpus.names_judgements else UNTAUGHT_WEIGHT
         search = self.search.settled(usual if weight is None else weight, words=self.index.words)

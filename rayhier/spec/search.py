@@ -149,7 +149,7 @@ class SearchSpec(Section):
     less."""
     shortlist: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
     """Number of documents that are scored by their vectors after a comparison by codes, or by `level`. `auto`: three
-    for each result, at least 120; twice as many in an index of more than 200,000 documents."""
+    for each result, at least 120. In an index of more than 200,000 documents, twice as many."""
     beam: Annotated[int, Field(ge=1)] | Literal["auto"] | RecallBeam = "auto"
     """Most leaves that a query visits, β. `{recall: 0.98}`: the fewest with which dev queries find that share of the
     exact best `k` documents, on average, for each number of results. If there are fewer than 20 dev queries, documents

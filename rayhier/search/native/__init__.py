@@ -1,4 +1,4 @@
-"""The scan of rows in lists: by a native extension, or by numpy where the extension is missing.
+"""The scan of rows in lists: by a native extension, or by numpy if there is no extension.
 
 The extension is the module `rayhier_native`. It is no part of the package `rayhier`, since a job's own sources may
 shadow an installed package. `reference.py` defines what both forms compute.
@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from rayhier.cluster.library import faiss
 from rayhier.progress import say
 from rayhier.search.native import reference
 from rayhier.search.native.reference import CodedFile
 
 ABI = 1
 """Version of the extension's interface that this package calls."""
+FEWEST_A_THREAD = 8
+"""Fewest queries that each of several threads scans."""
 
 
 @cache
@@ -41,3 +44,8 @@ def scanned_rows(dimension: int, bits: int, leaves: int, files: Sequence[CodedFi
     """Open rows for scans: `reference.CodedRows`, or the extension's class with the same methods."""
     kind = reference.CodedRows if extension() is None else extension().CodedRows
     return kind(dimension, bits, leaves, [tuple(file) for file in files])
+
+
+def threads_for(queries: int) -> int:
+    """Return how many threads scan for a number of queries: at most as many as faiss may use."""
+    return max(1, min(faiss.omp_get_max_threads(), queries // FEWEST_A_THREAD))

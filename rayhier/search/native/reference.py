@@ -1,8 +1,8 @@
 """The scan of rows in lists, in numpy: the oracle of the native kernels, and their substitute.
 
-A row has a code: `bits` bit planes of its difference from its file's center. A query is rounded to four bits. The scan
-estimates scores from codes, and computes the exact scores of the best `listed` rows (RaBitQ, Gao and Long, 2024, but
-without a rotation: docs/LOG.md).
+A row has a code: `bits` bit planes of its difference from its file's center. A query is rounded to four bits.
+The scan estimates scores from codes, and computes the exact scores of the best `listed` rows. The codes are those of
+RaBitQ (Gao and Long, 2024) without its rotation (docs/LOG.md).
 
 Shapes: N rows, M embedding size, L lists, Q queries, B leaves of a query, K results, W words of 64 bits.
 """
@@ -42,7 +42,10 @@ class CodedFile(NamedTuple):
 
 
 class Codes(NamedTuple):
-    """Codes of rows: <v, q> is about <c, q> + shift + scale · <code, q - r> for the centers c of rows, r of queries."""
+    """Codes of rows: <v, q> is about <c, q> + shift + scale · <code, q - r>.
+
+    c is the center of the rows v. r is the center of the queries q, about.
+    """
 
     code_NW: npt.NDArray[np.uint64]
     scale_N: Floats
@@ -54,7 +57,7 @@ class Codes(NamedTuple):
 def codes_of(vector_NM: npt.NDArray[Any], bits: int) -> Codes:
     """Code rows [n, m] with `bits` bits for each dimension of their difference from their center.
 
-    Queries are taken to lie where rows do, but with norm 1.
+    The center of the queries is taken to be that of the rows, scaled as if rows had norm 1.
 
     The numbers of a row are rounded to the grid whose direction is closest to the row's. The scale makes the product
     of the rounded row with the row itself exact.

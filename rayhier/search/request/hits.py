@@ -43,7 +43,7 @@ class Answer:
     calls: int | None = None
     """Number of documents that the cross-encoder read. None if results were not re-ranked."""
     enough: bool = True
-    """True if there are as many results as the query asked for; False if fewer documents match in its leaves."""
+    """True if there are as many results as the query asked for. False if fewer documents match in its leaves."""
 
 
 def answers(ranking: Ranking, leaves_QB: Ints, total: int, k: int) -> list[Answer]:

@@ -157,7 +157,7 @@ class Rules:
         return Request(queries, self.search.k, visits)
 
     def check_dimension(self, name: str, numbers: int) -> None:
-        """Raise InputError if a vector of `numbers` numbers does not fit the index; `name` stands for it."""
+        """Raise InputError if a vector of `numbers` numbers does not fit the index. `name` names it in the message."""
         if self.dimension is not None and numbers != self.dimension:
             raise InputError(f"{name}: got {numbers} numbers; allowed: {self.dimension}, the index's dimension")
 

@@ -1,7 +1,7 @@
 """A flat router that compares queries with codes of its leaves first (ours).
 
-A query is compared with codes of every leaf's weights, and the best leaves are then scored in full: the same scan as
-that of rows. So the time of one query grows with the leaves that it visits more than with those that there are.
+A query is compared with codes of every leaf's weights, by the scan that also compares rows. The best leaves are then
+scored in full. So the time of a query depends more on the leaves that it visits than on all leaves.
 
 Shapes: N queries, L leaves, M embedding size, K beam, S leaves scored in full.
 """
@@ -16,7 +16,7 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.revise import in_use
 from rayhier.model.router import Router, route_all
-from rayhier.search.native import scanned_rows
+from rayhier.search.native import scanned_rows, threads_for
 from rayhier.search.native.reference import CodedFile, codes_of
 from rayhier.search.segment.segment import BITS
 
@@ -25,8 +25,8 @@ FEWEST = 128
 CODED = 16
 """Dimensions of codes that are compared in the time of one multiply-add."""
 SHORTLIST = 2
-"""Number of leaves that are scored in full after the first pass, for each leaf that a query visits: .992 of the leaves
-are those of the full comparison (docs/LOG.md)."""
+"""Number of leaves that are scored in full, for each leaf that a query visits. Then 99% of the chosen leaves are those
+of the full comparison (docs/LOG.md)."""
 
 
 class CodedRouter:
@@ -89,8 +89,10 @@ class CodedRouter:
         """Choose leaves for vectors [n, m] by codes, whether or not they pay; `beam` is at most half of the leaves."""
         query_NM = np.asarray(query_NM, np.float32)
         bent_NM = query_NM + self._added(query_NM) if len(self._V) else query_NM
-        listed = SHORTLIST * beam
-        leaf_NS, score_NS, _ = self._rows.scan(np.ascontiguousarray(bent_NM), None, listed, listed, None)
+        listed, threads = SHORTLIST * beam, threads_for(len(bent_NM))
+        leaf_NS, score_NS, _ = self._rows.scan(np.ascontiguousarray(bent_NM), None, listed, listed, None, threads)
+        if (leaf_NS[:, :beam] < 0).any():  # many leaves were merged
+            return self._in_full(query_NM, beam)
         most_N1, mass_NS = score_NS[:, :1], score_NS + self._log_size_L.take(leaf_NS, mode="clip")
         total_N1 = most_N1 + np.log(np.exp(mass_NS - most_N1).sum(axis=1, keepdims=True))
         leaf_NK = leaf_NS[:, :beam]
@@ -120,7 +122,7 @@ class CodedRouter:
 
 
 def first_pass_before(router: Router) -> Router:
-    """Put codes before a router where they pay: before a learned IVF with at least 128 leaves in use."""
+    """Put codes before a learned IVF with at least 128 leaves in use. Codes do not pay before other routers."""
     if isinstance(router, LearnedIvfRouter) and int(in_use(router).sum()) >= FEWEST:
         return CodedRouter(router)
     return router

@@ -17,9 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.cluster.library import faiss
 from rayhier.dataset.ranking import Needs, Ranking
-from rayhier.search.native import scanned_rows
+from rayhier.search.native import scanned_rows, threads_for
 from rayhier.search.segment.rows import Rows, lacks
 from rayhier.search.segment.scan import RankedRows
 from rayhier.search.segment.segment import BITS, Segment
@@ -32,8 +31,6 @@ KEPT_FILTERS = 4
 """Number of filters whose matching rows a scan remembers."""
 TIED = 8
 """Rows that are fetched beyond the results, since rows may tie with the last."""
-FEWEST_A_THREAD = 8
-"""Fewest queries that each of several threads scans."""
 
 
 class LeafScan:
@@ -190,8 +187,8 @@ class LeafScan:
         """
         native, mask_N = self._native, None if where is None else self.mask(where)
         queries, leaves = np.ascontiguousarray(query_QM, np.float32), np.ascontiguousarray(leaves_QB, np.int64)
-        threads = max(1, min(faiss.omp_get_max_threads(), len(queries) // FEWEST_A_THREAD))
-        row_QK, score_QK, compared_Q = native.scan(queries, leaves, min(k, native.count), listed, mask_N, threads)
+        most, threads = min(k, native.count), threads_for(len(queries))
+        row_QK, score_QK, compared_Q = native.scan(queries, leaves, most, listed, mask_N, threads)
         return RankedRows(score_QK, row_QK), compared_Q
 
     def mask(self, where: Filter) -> Bools:

@@ -1,7 +1,7 @@
 """Keeps the view of an engine new: which version of an index, and which change of its log, requests read.
 
 The Writer's own engine and those of ingresses follow the index alike. The Writer reads the log where another process
-may have written. An ingress shows what the Writer tells it, or reads storage itself where the Writer is silent.
+may have written. An ingress shows what the Writer tells it, or reads storage itself if the Writer is silent.
 
 A change is answered once each reader (a server that follows the Writer) sees it, or may answer requests no more. A
 reader asks the Writer again and again for what is new, and each time says what its requests see. For `SECONDS` after it

@@ -163,7 +163,7 @@ class Publisher:
             begin(self._tidy())
 
     async def _maintain(self) -> None:
-        """Split some leaves that grew, and give small ones up, where it pays. The caller holds `_publishing`."""
+        """Split some leaves that grew, and give small ones up, if this pays. The caller holds `_publishing`."""
         step = self._maintenance.next(self._follower.manifest, self._follower.model.trained, self._follower.spec)
         if step is None or self._lease.moved:
             return
@@ -207,8 +207,8 @@ class Publisher:
     async def rollback(self, number: int, key: str | None = None) -> Newest:
         """Publish the content of an older version as the newest one, and serve it. The log's tail is left behind.
 
-        ApiError 404 if there is no such version, 409 where it cannot be served, 422 where the key was used for
-        another version, 503 where storage refuses it or a shard group does not answer.
+        ApiError 404 if there is no such version, 409 if it cannot be served, 422 if the key was used for
+        another version, 503 if storage refuses it or a shard group does not answer.
         """
         return await asyncio.shield(begin(self._roll_back(number, key)))
 

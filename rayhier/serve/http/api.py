@@ -478,7 +478,7 @@ def _node(node: Node, table: NodeTable) -> NodeBody:
 
 
 def _check_utf_8(request: HttpRequest) -> None:
-    """Raise ApiError 422 if the path or the query of a request is not UTF-8: other bytes would stand for others."""
+    """Raise ApiError 422 if the path or the query of a request is not UTF-8."""
     for part, name in {"raw_path": "id", "query_string": "after"}.items():
         try:
             unquote_to_bytes(request.scope.get(part) or b"").decode()

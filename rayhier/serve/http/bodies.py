@@ -360,7 +360,7 @@ class Visits(Body):
     fraction: float
     """Number of distinct documents scored, as a fraction of the corpus, 0 to 1."""
     enough: bool
-    """True if there are `k` results. False where the leaves that may be visited hold fewer matching documents."""
+    """True if there are `k` results. False if the leaves that may be visited hold fewer matching documents."""
 
 
 class RoutedLeaf(Body):

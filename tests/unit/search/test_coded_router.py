@@ -78,3 +78,12 @@ def test_a_wide_beam_and_no_queries(router, queries):
     for found, wanted in zip(coded.route(queries, L), route_all(router, queries, L), strict=True):
         assert torch.equal(found, wanted)
     assert [part.shape for part in coded.route(queries[:0], 4)] == [(0, 4), (0, 4)]
+
+
+def test_fewer_leaves_in_use_than_a_beam(queries):
+    """Codes know the leaves in use alone, of which there may be fewer than a query visits."""
+    router = made()
+    router.b[150:] = -torch.inf
+    leaves = CodedRouter(router).by_codes(queries.numpy, 200)[0]
+    assert leaves.shape == (Q, 200)
+    assert all(len(set(row)) == 200 and set(row[:150]) == set(range(150)) for row in leaves.tolist())
