@@ -1,8 +1,7 @@
-"""Find the best rows of a segment for each query. This file defines the scan, in plain numpy.
+"""Find the best of some rows for each query without codes, in numpy.
 
-Searches of some leaves, all leaves, a level of a tree and the change log call `scan` with different arguments.
-`lists.py` has a second form of the scan, over faiss' inverted lists. The second form is faster for few queries, and
-only this form reads codes. Both forms return the same rows, except for ties. Their scores differ by at most 1e-5.
+Searches of a level of a tree, of the change log and of EHI's lists in training call `scan`. Leaves of an index have
+codes, which `search/native/` scans.
 
 Shapes: Q queries, M embedding size, L lists, B lists of a query, N rows, K results, P pairs of a query and a list.
 """

@@ -18,11 +18,6 @@ N, M, LEAVES, Q = 60, 8, 6, 4
 WORDS = ["oak", "elm", "ash", "fir", "yew", "bay", "fig", "plum"]
 
 
-@pytest.fixture(params=[False, True], ids=["documents", "passages"])
-def passages(request):
-    return request.param
-
-
 @pytest.fixture
 def world(unit, tmp_path, write_map, passages):
     """Sixty documents of a few words in six leaves, every third in two; as passages, three rows a document."""

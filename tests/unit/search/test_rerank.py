@@ -25,11 +25,6 @@ def read(_, texts):
     return SCORES[[int(text.split()[1].removeprefix("d")) for text in texts]]
 
 
-@pytest.fixture(params=[False, True], ids=["documents", "passages"])
-def passages(request):
-    return request.param
-
-
 @pytest.fixture
 def world(unit, tmp_path, write_map, passages):
     """Sixty documents in six leaves, every third in two; as passages, three rows a document."""

@@ -11,11 +11,6 @@ from .maps import leaf_map_of_rows, leaf_rows
 N, M, LEAVES, Q, K = 60, 8, 6, 5, 10
 
 
-@pytest.fixture(params=[False, True], ids=["documents", "passages"])
-def passages(request):
-    return request.param
-
-
 @pytest.fixture
 def world(unit, tmp_path, write_map, passages):
     """Sixty documents in six leaves and two files, every third in two leaves. Six documents have each vector."""

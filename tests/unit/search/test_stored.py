@@ -22,11 +22,6 @@ def made_of(n):
     return {"title": f"title {n}", "text": f"text {n}", "year": 2000 + n}
 
 
-@pytest.fixture(params=[False, True], ids=["documents", "passages"])
-def passages(request):
-    return request.param
-
-
 @pytest.fixture
 def leaf_map(unit, tmp_path, write_map, passages):
     """Thirty documents, every other one in two leaves; as passages, a document for every three rows."""
