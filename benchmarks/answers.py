@@ -123,7 +123,7 @@ def results(searcher: Snapshot, queries: Queries, base: tuple[Artifact, Artifact
     row_N = np.array([row[name] for name in listed.ids.tolist()] + [0])
     base_QK = np.vecdot(documents.vector_NM[row_N[listed.row_QK]], queries.vector_QM[:, None])
     base_QK = np.where(listed.row_QK < 0, -np.inf, base_QK).astype(np.float32)
-    near, far = replace(untouched, documents=untouched.documents.select([ID])), replace(listed, base_QK=base_QK)
+    near, far = replace(untouched, source=untouched.documents.select([ID])), replace(listed, base_QK=base_QK)
     both = fused(near, [far], K, HybridSpec(weight=UNTAUGHT_WEIGHT), K)
     rankings = {
         **{

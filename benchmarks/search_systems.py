@@ -389,7 +389,7 @@ class Ours:
 
         def search(query_QM: Floats, effort: tuple[int, int]) -> Ints:
             beam, listed = effort
-            leaves_QB = router.route_vectors(query_QM, beam)[0]
+            leaves_QB = router.route_vectors(query_QM, beam)
             row_QK = scan.candidates(query_QM, leaves_QB, K, listed)[0].row_QT
             return np.where(row_QK < 0, -1, number_N[row_QK])
 

@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -84,7 +84,7 @@ class Results(Sequence[Hit]):
 
         rows = []
         for hit in self.answer.hits:
-            row = asdict(hit)
+            row = hit._asdict()
             rows.append({**row, **row.pop("fields")})
         names = ["id", "score", "leaf", "title", "text"]
         table = pd.DataFrame(rows, columns=None if rows else names)

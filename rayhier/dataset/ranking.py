@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Self, SupportsIndex
+from typing import Any, Literal, Protocol, Self, SupportsIndex
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +17,28 @@ from rayhier.arrays import Bools, Floats, Ints, Names
 
 ID = "id"
 """Column of the ids that users know: of documents, also if the corpus is cut into passages."""
+OWN = (ID, "leaf", "title", "text")
+"""Columns that every result has. Further columns are the corpus's declared fields."""
 Needs = Literal["ids", "texts", "vectors"]
 """Columns that documents of a ranking need: `id` alone, those that results show, or also `doc_id` and `vector`."""
 COPIED = 1_000_000
 """Most bytes of documents for which a ranking is pickled as one run of bytes. For more, the copy costs too much."""
 HEAD = struct.Struct("QQQQ")
 """Numbers that begin a packed ranking: queries, results of each, arrays of costs, bytes of a score."""
+
+
+Record = tuple[str, int, str, str, dict[str, Any]]
+"""A document as results show it: id, leaf, title, text, and the corpus's declared fields by name."""
+
+
+class Unread(Protocol):
+    """Documents of a ranking that are read only when somebody needs them."""
+
+    def read(self) -> pa.Table:
+        """Read all of them."""
+
+    def records(self) -> list[Record]:
+        """Read all of them as results show them, which is faster for few."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +49,8 @@ class Ranking:
     """Scores [q, k]. -inf if a query has fewer results."""
     row_QK: Ints
     """Rows [q, k] of the table `documents`. -1 if a query has fewer results."""
-    documents: pa.Table
-    """The column `id`, and further columns that the search was told to return."""
+    source: pa.Table | Unread
+    """The documents, read or not."""
     visited_Q: Ints
     """Number [q] of distinct documents whose scores were computed."""
     scanned_Q: Ints
@@ -48,6 +64,21 @@ class Ranking:
     """Scores [q, k] of the results by their vectors, -inf for none. None if these are the ranking's scores."""
     leaf_QKR: Ints | None = None
     """Leaves [q, k, 2] of results by words. -1 or None if every search by vectors compares these results."""
+
+    @cached_property
+    def documents(self) -> pa.Table:
+        """The column `id`, and further columns that the search was told to return."""
+        return self.source if isinstance(self.source, pa.Table) else self.source.read()
+
+    @property
+    def records(self) -> list[Record]:
+        """The documents, as results show them."""
+        if not isinstance(self.source, pa.Table):
+            return self.source.records()
+        if not self.source.num_rows:
+            return []
+        fields = self.source.drop_columns(list(OWN)).to_pylist()
+        return list(zip(*(self.source[name].to_pylist() for name in OWN), fields, strict=True))
 
     @cached_property
     def ids(self) -> Names:
@@ -86,7 +117,7 @@ class Ranking:
         score_QK[here_Q], row_QK[here_Q] = self.score_QK, self.row_QK
         costs = np.zeros((3, len(here_Q)), dtype=np.int64)
         costs[:, here_Q] = self.visited_Q, self.scanned_Q, self.leaves_Q
-        return Ranking(score_QK, row_QK, self.documents, *costs)
+        return Ranking(score_QK, row_QK, self.source, *costs)
 
 
 def unpacked(content: bytes) -> Ranking:

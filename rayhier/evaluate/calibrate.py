@@ -166,7 +166,7 @@ def positions(model: Model, encoded: Encoded, leaf_QKR: Ints) -> Ints:
         position_QL = np.zeros((len(some), leaves), np.int64)
         for width in widths:
             among_QL = np.full_like(position_QL, width + 1)
-            np.put_along_axis(among_QL, model.route(some, width)[0], np.arange(1, width + 1)[None], axis=1)
+            np.put_along_axis(among_QL, model.route(some, width), np.arange(1, width + 1)[None], axis=1)
             position_QL = np.maximum(position_QL, among_QL)
         leaf_QX = leaf_QKR[begin : begin + rows].reshape(len(some), -1)
         found_QX = np.take_along_axis(position_QL, leaf_QX, axis=1)
@@ -188,7 +188,7 @@ def choose_weight(
     leaves = LeafScan.mapped(leaf_map, cache_bytes=CACHE_BYTES)
     query_QM = model.encode_stored(dev.vector_QM, lambda: dev.texts).numpy
     dense = exact_best(leaf_map, query_QM, FUSED)
-    dense = replace(dense, documents=dense.documents.select([ID]))
+    dense = replace(dense, source=dense.documents.select([ID]))
     lexical = WordScan.mapped(leaf_map, leaves).scan(dev.texts, query_QM, FUSED, needs="ids")
     judge, cosines = Judge(dev, [MEASURE]), spec.encoder.similarity == "cosine"
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -24,7 +25,7 @@ class Encoded:
     def of(cls, vector_NM: Floats) -> Self:
         return cls(torch.from_numpy(np.asarray(vector_NM)))
 
-    @property
+    @cached_property
     def numpy(self) -> Floats:
         return np.asarray(self.vectors.float().cpu().numpy())
 

@@ -203,7 +203,7 @@ class Widening:
     @property
     def leaves(self) -> Ints:
         """Leaves [a, β] to scan next, for the queries numbered in `asked_A`."""
-        return self.leaves_QB[self.asked_A]
+        return self.leaves_QB if len(self.asked_A) == len(self.leaves_QB) else self.leaves_QB[self.asked_A]
 
     @property
     def ranking(self) -> Ranking:
@@ -218,6 +218,8 @@ class Widening:
     def add_results(self, ranking: Ranking, stopped_A: Bools | None = None) -> None:
         """Add the ranking of the queries in `asked_A`; queries marked in `stopped_A` [a] visit no further leaves."""
         self._ranking = ranking if self._ranking is None else _replaced(self._ranking, self.asked_A, ranking)
+        if self.beam >= self._goal.widest:
+            return
         few_A = (ranking.row_QK >= 0).sum(axis=1) < self._goal.k
         lacking_A = few_A | (ranking.visited_Q < self._goal.matching)
         self.asked_A = self.asked_A[lacking_A if stopped_A is None else lacking_A & ~stopped_A]
@@ -320,10 +322,9 @@ class Retriever:
         while True:
             query_AM = routes.encoded.numpy if len(widening.asked_A) == q else routes.encoded[widening.asked_A].numpy
             (reply,) = yield [Scan(query_AM, widening.leaves, fetch, request.where, request.read)]
-            names = reply.names(len(query_AM))
-            for row, unavailable in zip(widening.asked_A.tolist(), names, strict=True):
-                lost[row] = unavailable
-            lacking_A = np.array([len(unavailable) > 0 for unavailable in names], dtype=bool)
+            for row, names in zip(widening.asked_A.tolist(), reply.names(len(query_AM)), strict=True):
+                lost[row] = names
+            lacking_A = np.array([len(names) > 0 for names in reply.lost], dtype=bool) if reply.lost else None
             widening.add_results(_merged(reply.parts, fetch, len(query_AM)), lacking_A)
             if widening.done:
                 return Found(widening.ranking, widening.leaves_QB, lost, widening.ranking)
@@ -351,12 +352,12 @@ def unread(ranking: Ranking, k: int) -> Ranking:
     inner = [name for name in (DOC_ID, VECTOR) if name in ranking.documents.column_names]
     documents = ranking.documents.drop_columns(inner)
     score_QK, row_QK = ranking.score_QK[:, :k], ranking.row_QK[:, :k]
-    return _compacted(replace(ranking, score_QK=score_QK, row_QK=row_QK, documents=documents))
+    return _compacted(replace(ranking, score_QK=score_QK, row_QK=row_QK, source=documents))
 
 
 def _compacted(ranking: Ranking) -> Ranking:
     score_QK, row_QK, documents = compact(ranking.score_QK, ranking.row_QK, ranking.documents)
-    return replace(ranking, score_QK=score_QK, row_QK=row_QK, documents=documents)
+    return replace(ranking, score_QK=score_QK, row_QK=row_QK, source=documents)
 
 
 def _merged(parts: Sequence[Ranking], k: int, queries: int) -> Ranking:

@@ -207,7 +207,7 @@ class Snapshot:
 
     def drive(self, request: Request, routes: Routes, reply: Callable[[Work], Reply]) -> Found:
         """Search for queries that were encoded and routed; `reply` does each piece of work, here or elsewhere."""
-        retriever, parts = Retriever(self.rules, self.model.widen, self.reranker), list[Found]()
+        retriever, parts = Retriever(self.rules, self.model.route, self.reranker), list[Found]()
         size = len(routes.encoded) if request.pool is None else AT_ONCE
         if len(routes.encoded) <= size:
             return run_sync(retriever(request, routes), lambda work: [reply(piece) for piece in work])
@@ -408,7 +408,7 @@ def _dropped(ranking: Ranking, gone_QK: Bools, k: int) -> Ranking:
     if base_QK is not None:
         base_QK = np.where(missing_QK, -np.inf, take(base_QK, order_QK)).astype(np.float32)
     leaf_QKR = None if leaf_QKR is None else take(leaf_QKR, order_QK)
-    kept = {"score_QK": score_QK, "row_QK": row_QK, "documents": documents}
+    kept = {"score_QK": score_QK, "row_QK": row_QK, "source": documents}
     return replace(ranking, **kept, base_QK=base_QK, leaf_QKR=leaf_QKR)
 
 
@@ -422,6 +422,6 @@ def _joined(parts: Sequence[Ranking], k: int) -> Ranking:
     score_QK, row_QK, documents = compact(take(score_QF, order_QK), take(row_QF, order_QK), documents)
     none = (np.full((*part.row_QK.shape, 2), -1) for part in parts)
     leaves = [gap if part.leaf_QKR is None else part.leaf_QKR for part, gap in zip(parts, none, strict=True)]
-    kept = {"score_QK": score_QK, "row_QK": row_QK, "documents": documents}
+    kept = {"score_QK": score_QK, "row_QK": row_QK, "source": documents}
     leaf_QKR = take(np.concatenate(leaves, axis=1), order_QK)
     return replace(parts[0], **kept, base_QK=take(base_QF, order_QK), leaf_QKR=leaf_QKR)

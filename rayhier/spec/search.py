@@ -19,7 +19,7 @@ FEWEST_VISITED = 4
 """Least number of leaves that a query visits where `beam` is auto."""
 AUTO_LEVEL = 6
 """Level of a ReTreever tree by which documents are compared where `level` is auto."""
-LISTED_A_RESULT, FEWEST_LISTED = 3, 120
+LISTED_A_RESULT, FEWEST_LISTED = 3, {"leaves": 60, "level": 120}
 """Where `shortlist` is auto: documents to score again for each result, and the least number of documents to score
 again. In an index of more than MOST_SMALL documents, among which more come before the best by codes, twice as many
 (docs/LOG.md)."""
@@ -149,7 +149,7 @@ class SearchSpec(Section):
     less."""
     shortlist: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
     """Number of documents that are scored by their vectors after a comparison by codes, or by `level`. `auto`: three
-    for each result, at least 120. In an index of more than 200,000 documents, twice as many."""
+    for each result, at least 60, or 120 for `level`. In an index of more than 200,000 documents, twice as many."""
     beam: Annotated[int, Field(ge=1)] | Literal["auto"] | RecallBeam = "auto"
     """Most leaves that a query visits, β. `{recall: 0.98}`: the fewest with which dev queries find that share of the
     exact best `k` documents, on average, for each number of results. If there are fewer than 20 dev queries, documents
@@ -182,7 +182,7 @@ class SearchSpec(Section):
         """
         if self.shortlist != "auto":
             return max(k, self.shortlist)
-        return max(FEWEST_LISTED, LISTED_A_RESULT * k) * (1 if documents <= MOST_SMALL else 2)
+        return max(FEWEST_LISTED[self.how], LISTED_A_RESULT * k) * (1 if documents <= MOST_SMALL else 2)
 
     def at_level(self, depth: int) -> int:
         """Return the level by which documents are compared, in a tree of the given depth."""

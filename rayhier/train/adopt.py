@@ -85,7 +85,7 @@ class Searches:
         if self.words is None:
             return judge.values(exact(query_QM, document_NM, self.ids, self.results, RESULTS))[MEASURE][None]
         dense = exact(query_QM, document_NM, self.ids, self.results, DEPTH)
-        dense = replace(dense, documents=dense.documents.select([ID]))
+        dense = replace(dense, source=dense.documents.select([ID]))
         lexical = self._lexical(self.words, queries.texts, query_QM, document_NM)
         rankings = (
             fused(dense, [lexical], RESULTS, HybridSpec(weight=weight), DEPTH, cosines=self.cosines)

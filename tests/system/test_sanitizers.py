@@ -19,18 +19,17 @@ from rayhier.search.native.reference import CodedFile, codes_of
 
 rng = np.random.default_rng(0)
 for m in (1, 7, 64, 65, 384, 1023):
-    for bits in (1, 2, 3, 4):
-        size = rng.integers(0, 9, 5)
-        vectors = rng.normal(size=(int(size.sum()), m)).astype(rng.choice([np.float16, np.float32]))
-        lower = rng.integers(-1, 5, len(vectors))
-        file = CodedFile(vectors, *codes_of(vectors, bits), None, np.arange(5), size, lower)
-        rows = rayhier_native.CodedRows(m, bits, 5, [tuple(file)] * 2)
-        queries, leaves = rng.normal(size=(4, m)).astype(np.float32), rng.integers(-1, 7, (4, 3))
-        queries[0, 0] = np.nan
-        for kernel in rayhier_native.kernels():
-            for k, listed in ((0, 0), (3, 5), (100, 7)):
-                rows.scan(queries, leaves, k, listed, rng.random(rows.count) < 0.5, 2, kernel)
-                rows.scan(queries, None, k, listed, None, 1, kernel)
+    size = rng.integers(0, 9, 5)
+    vectors = rng.normal(size=(int(size.sum()), m)).astype(rng.choice([np.float16, np.float32]))
+    lower = rng.integers(-1, 5, len(vectors))
+    file = CodedFile(vectors, *codes_of(vectors), None, np.arange(5), size, lower)
+    rows = rayhier_native.CodedRows(m, 5, [tuple(file)] * 2)
+    queries, leaves = rng.normal(size=(4, m)).astype(np.float32), rng.integers(-1, 7, (4, 3))
+    queries[0, 0] = np.nan
+    for kernel in rayhier_native.kernels():
+        for k, listed in ((0, 0), (3, 5), (100, 7)):
+            rows.scan(queries, leaves, k, listed, rng.random(rows.count) < 0.5, 2, kernel)
+            rows.scan(queries, None, k, listed, None, 1, kernel)
 print("scanned")
 """
 

@@ -14,7 +14,7 @@ from rayhier.progress import say
 from rayhier.search.native import reference
 from rayhier.search.native.reference import CodedFile
 
-ABI = 1
+ABI = 2
 """Version of the extension's interface that this package calls."""
 FEWEST_A_THREAD = 8
 """Fewest queries that each of several threads scans."""
@@ -40,10 +40,10 @@ def form() -> str:
     return "numpy" if extension() is None else f"native code ({extension().kernels()[0]})"
 
 
-def scanned_rows(dimension: int, bits: int, leaves: int, files: Sequence[CodedFile]) -> Any:
+def scanned_rows(dimension: int, leaves: int, files: Sequence[CodedFile]) -> Any:
     """Open rows for scans: `reference.CodedRows`, or the extension's class with the same methods."""
     kind = reference.CodedRows if extension() is None else extension().CodedRows
-    return kind(dimension, bits, leaves, [tuple(file) for file in files])
+    return kind(dimension, leaves, [tuple(file) for file in files])
 
 
 def threads_for(queries: int) -> int:

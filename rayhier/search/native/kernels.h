@@ -14,14 +14,35 @@
 
 using Dot16 = float (*)(const std::uint16_t *, const float *, int);
 using Dot32 = float (*)(const float *, const float *, int);
-// Products of the codes of some rows and a query of four bit planes, of which the last counts -8.
-using Products = void (*)(const std::uint64_t *codes, const std::uint32_t *rows, std::size_t count,
-                          const std::uint64_t *planes, int words, int bits, std::int32_t *product);
+constexpr int BLOCK = 4;
+
+// Two bits for each dimension of rows. They lie in blocks of four rows. A block has 64 bytes for each group of 64
+// dimensions: 16 of each row. Byte b has dimensions b, 16 + b, 32 + b and 48 + b of the group, the first in the lowest bits.
+struct Coded {
+    const std::uint8_t *codes;
+    const float *terms;  // [n, 2]: scale and shift
+    int groups;
+
+    const std::uint8_t *block_of(std::uint32_t row) const { return codes + std::size_t(row / BLOCK) * groups * 64; }
+};
+
+// A query rounded to 8 bits, with the terms that its scores of all rows of a file share.
+struct Rounded {
+    const std::int8_t *numbers;  // 64 bytes for each 16 dimensions: four times the same. Aligned, since that is faster.
+    float base, step, middle;
+
+    float score(const float *terms, std::int32_t product) const {
+        return base + terms[1] + terms[0] * step * (float(product) - middle);
+    }
+};
+
+// Scores of some rows, about, by their codes.
+using Scores = void (*)(const Coded &file, const std::uint32_t *rows, std::size_t count, const Rounded &query, float *score);
 
 struct Kernels {
     Dot16 dot16;
     Dot32 dot32;
-    Products products;
+    Scores scores;
 };
 
 namespace portable {
@@ -61,18 +82,27 @@ inline float dot32(const float *row, const float *query, int m) {
     return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
 }
 
-inline void products(const std::uint64_t *codes, const std::uint32_t *rows, std::size_t count,
-                     const std::uint64_t *planes, int words, int bits, std::int32_t *product) {
-    for (std::size_t place = 0; place < count; ++place) {
-        const std::uint64_t *code = codes + std::size_t(rows[place]) * bits * words;
-        std::int32_t sum = 0;
-        for (int bit = 0; bit < bits; ++bit, code += words)
-            for (int plane = 0; plane < 4; ++plane) {
-                std::int32_t both = 0;
-                for (int i = 0; i < words; ++i) both += __builtin_popcountll(code[i] & planes[plane * words + i]);
-                sum += (plane == 3 ? -8 : 1 << plane) * both * (1 << bit);
-            }
-        product[place] = sum;
+// Scores the rows from `place` on that are in the block of the row at `place`. Returns the place of the next row.
+inline std::size_t take(const Coded &file, const std::uint32_t *rows, std::size_t place, std::size_t count,
+                        const Rounded &query, const std::int32_t *product, float *score) {
+    const std::uint32_t block = rows[place] / BLOCK;
+    for (; place < count && rows[place] / BLOCK == block; ++place)
+        score[place] = query.score(file.terms + 2 * std::size_t(rows[place]), product[rows[place] % BLOCK]);
+    return place;
+}
+
+inline void scores(const Coded &file, const std::uint32_t *rows, std::size_t count, const Rounded &query, float *score) {
+    const std::int8_t *numbers = query.numbers;
+    for (std::size_t place = 0; place < count;) {
+        const std::uint8_t *code = file.block_of(rows[place]);
+        std::int32_t product[BLOCK] = {};
+        for (int row = 0; row < BLOCK; ++row)
+            for (int group = 0; group < file.groups; ++group)
+                for (int slot = 0; slot < 4; ++slot)
+                    for (int byte = 0; byte < 16; ++byte)
+                        product[row] += (code[group * 64 + row * 16 + byte] >> 2 * slot & 3) *
+                                        numbers[(group * 4 + slot) * 64 + byte];
+        place = take(file, rows, place, count, query, product, score);
     }
 }
 
@@ -110,26 +140,39 @@ AVX2 inline float dot32(const float *row, const float *query, int m) {
     return sum_of(_mm256_add_ps(one, two)) + portable::dot32(row + i, query + i, m - i);
 }
 
-AVX2 inline void products(const std::uint64_t *codes, const std::uint32_t *rows, std::size_t count,
-                          const std::uint64_t *planes, int words, int bits, std::int32_t *product) {
-    for (std::size_t place = 0; place < count; ++place) {
-        const std::uint64_t *code = codes + std::size_t(rows[place]) * bits * words;
-        std::int64_t sum = 0;
-        for (int bit = 0; bit < bits; ++bit, code += words) {
-            std::int64_t both[4] = {};
-            for (int i = 0; i < words; ++i)
-                for (int plane = 0; plane < 4; ++plane)
-                    both[plane] += _mm_popcnt_u64(code[i] & planes[plane * words + i]);
-            sum += (both[0] + 2 * both[1] + 4 * both[2] - 8 * both[3]) << bit;
+AVX2 inline void scores(const Coded &file, const std::uint32_t *rows, std::size_t count, const Rounded &query, float *score) {
+    const __m256i first = _mm256_set1_epi8(3), second = _mm256_set1_epi8(12), ones = _mm256_set1_epi16(1);
+    for (std::size_t place = 0; place < count;) {
+        const std::uint8_t *code = file.block_of(rows[place]);
+        std::int32_t product[BLOCK];
+        for (int half = 0; half < 2; ++half) {
+            __m256i once = _mm256_setzero_si256(), fourfold = once;  // sums of even slots, and of odd slots times 4
+            for (int group = 0; group < file.groups; ++group) {
+                const auto *of_query = reinterpret_cast<const __m256i *>(query.numbers + group * 256);
+                const auto *of_code = reinterpret_cast<const __m256i *>(code + group * 64 + half * 32);
+                const __m256i low = _mm256_loadu_si256(of_code), high = _mm256_srli_epi16(low, 4);
+                const auto times = [&](__m256i part, __m256i mask, int slot) AVX2 {
+                    return _mm256_maddubs_epi16(_mm256_and_si256(part, mask), _mm256_loadu_si256(of_query + 2 * slot));
+                };
+                const __m256i even = _mm256_add_epi16(times(low, first, 0), times(high, first, 2));
+                const __m256i odd = _mm256_add_epi16(times(low, second, 1), times(high, second, 3));
+                once = _mm256_add_epi32(once, _mm256_madd_epi16(even, ones));
+                fourfold = _mm256_add_epi32(fourfold, _mm256_madd_epi16(odd, ones));
+            }
+            __m256i sum = _mm256_add_epi32(once, _mm256_srai_epi32(fourfold, 2));
+            sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0x4e));
+            sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0xb1));
+            product[2 * half] = _mm256_extract_epi32(sum, 0);
+            product[2 * half + 1] = _mm256_extract_epi32(sum, 4);
         }
-        product[place] = static_cast<std::int32_t>(sum);
+        place = portable::take(file, rows, place, count, query, product, score);
     }
 }
 
 }  // namespace avx2
 
 namespace avx512 {
-#define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq,fma,f16c")))
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma,f16c")))
 
 AVX512 inline float dot16(const std::uint16_t *row, const float *query, int m) {
     __m512 one = _mm512_setzero_ps(), two = _mm512_setzero_ps();
@@ -161,25 +204,30 @@ AVX512 inline float dot32(const float *row, const float *query, int m) {
     return _mm512_reduce_add_ps(_mm512_add_ps(one, two));
 }
 
-AVX512 inline void products(const std::uint64_t *codes, const std::uint32_t *rows, std::size_t count,
-                            const std::uint64_t *planes, int words, int bits, std::int32_t *product) {
-    for (std::size_t place = 0; place < count; ++place) {
-        const std::uint64_t *code = codes + std::size_t(rows[place]) * bits * words;
-        if (place + 8 < count) _mm_prefetch(codes + std::size_t(rows[place + 8]) * bits * words, _MM_HINT_T0);
-        __m512i sum = _mm512_setzero_si512();
-        for (int i = 0; i < words; i += 8) {
-            const __mmask8 here = words - i >= 8 ? 0xff : (1u << (words - i)) - 1;
-            __m512i plane[4];
-            for (int j = 0; j < 4; ++j) plane[j] = _mm512_maskz_loadu_epi64(here, planes + j * words + i);
-            for (int bit = 0; bit < bits; ++bit) {
-                const __m512i part = _mm512_maskz_loadu_epi64(here, code + bit * words + i);
-                const auto both = [&](int j) AVX512 { return _mm512_popcnt_epi64(_mm512_and_si512(part, plane[j])); };
-                const __m512i low = _mm512_add_epi64(both(0), _mm512_slli_epi64(both(1), 1));
-                const __m512i high = _mm512_sub_epi64(_mm512_slli_epi64(both(2), 2), _mm512_slli_epi64(both(3), 3));
-                sum = _mm512_add_epi64(sum, _mm512_slli_epi64(_mm512_add_epi64(low, high), bit));
+AVX512 inline void scores(const Coded &file, const std::uint32_t *rows, std::size_t count, const Rounded &query,
+                          float *score) {
+    for (std::size_t place = 0; place < count;) {
+        const std::uint8_t *code = file.block_of(rows[place]);
+        if (place + 8 < count)
+            for (int group = 0; group < file.groups; ++group)
+                _mm_prefetch(file.block_of(rows[place + 8]) + group * 64, _MM_HINT_T0);
+        __m512i sum[4] = {};  // of slot s, times 4 to the power of s
+        for (int group = 0; group < file.groups; ++group) {
+            const __m512i part = _mm512_loadu_si512(code + group * 64);
+            for (int slot = 0; slot < 4; ++slot) {
+                const __m512i two_bits = _mm512_and_si512(part, _mm512_set1_epi8(static_cast<char>(3 << 2 * slot)));
+                const __m512i of_query = _mm512_loadu_si512(query.numbers + (group * 4 + slot) * 64);
+                sum[slot] = _mm512_dpbusd_epi32(sum[slot], two_bits, of_query);
             }
         }
-        product[place] = static_cast<std::int32_t>(_mm512_reduce_add_epi64(sum));
+        __m512i all = _mm512_add_epi32(_mm512_add_epi32(sum[0], _mm512_srai_epi32(sum[1], 2)),
+                                       _mm512_add_epi32(_mm512_srai_epi32(sum[2], 4), _mm512_srai_epi32(sum[3], 6)));
+        all = _mm512_add_epi32(all, _mm512_shuffle_epi32(all, _MM_PERM_BADC));
+        all = _mm512_add_epi32(all, _mm512_shuffle_epi32(all, _MM_PERM_CDAB));
+        all = _mm512_maskz_compress_epi32(0x1111, all);
+        std::int32_t product[BLOCK];
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(product), _mm512_castsi512_si128(all));
+        place = portable::take(file, rows, place, count, query, product, score);
     }
 }
 
@@ -195,7 +243,7 @@ inline std::vector<std::string> kernel_names() {
                      __builtin_cpu_supports("popcnt");
     if (two && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vpopcntdq"))
+        __builtin_cpu_supports("avx512vnni"))
         names.push_back("avx512");
     if (two) names.push_back("avx2");
 #endif
@@ -209,10 +257,10 @@ inline Kernels kernels_named(const std::string &name) {
     for (const auto &each : names) {
         if (each != used) continue;
 #if defined(__x86_64__)
-        if (used == "avx512") return {avx512::dot16, avx512::dot32, avx512::products};
-        if (used == "avx2") return {avx2::dot16, avx2::dot32, avx2::products};
+        if (used == "avx512") return {avx512::dot16, avx512::dot32, avx512::scores};
+        if (used == "avx2") return {avx2::dot16, avx2::dot32, avx2::scores};
 #endif
-        return {portable::dot16, portable::dot32, portable::products};
+        return {portable::dot16, portable::dot32, portable::scores};
     }
     throw std::invalid_argument("kernel: got " + name + ", which this processor cannot run");
 }

@@ -1,10 +1,11 @@
 """The scan of rows in lists, in numpy: the oracle of the native kernels, and their substitute.
 
-A row has a code: `bits` bit planes of its difference from its file's center. A query is rounded to four bits.
+A row has a code: two bits for each dimension of its difference from its file's center. A query is rounded to 8 bits.
 The scan estimates scores from codes, and computes the exact scores of the best `listed` rows. The codes are those of
 RaBitQ (Gao and Long, 2024) without its rotation (docs/LOG.md).
 
-Shapes: N rows, M embedding size, L lists, Q queries, B leaves of a query, K results, W words of 64 bits.
+Shapes: N rows, M embedding size, L lists, Q queries, B leaves of a query, K results, X blocks of four rows, G groups of
+64 dimensions.
 """
 
 from collections.abc import Sequence
@@ -17,8 +18,10 @@ from rayhier.arrays import Bools, Floats, Ints
 
 CODED_AT_ONCE = 16_384
 """Rows that are coded at a time."""
-LEVELS = 7
+LEVELS = 127
 """Largest number to which a query's numbers are rounded."""
+BLOCK = 4
+"""Rows whose codes lie together."""
 
 
 class CodedFile(NamedTuple):
@@ -26,12 +29,10 @@ class CodedFile(NamedTuple):
 
     vector_NM: npt.NDArray[Any]
     """Vectors of 16 or 32 bits, in memory or mapped."""
-    code_NW: npt.NDArray[np.uint64]
-    """Codes, plane after plane."""
-    scale_N: Floats
-    shift_N: Floats
+    code_XG64: npt.NDArray[np.uint8]
+    term_N2: Floats
     center_2M: Floats
-    """Center of the rows, and of the queries, about."""
+    """Codes of the rows, as in `Codes`."""
     bias_N: Floats | None
     """Number that is added to each score of a row."""
     leaf_L: Ints
@@ -42,20 +43,22 @@ class CodedFile(NamedTuple):
 
 
 class Codes(NamedTuple):
-    """Codes of rows: <v, q> is about <c, q> + shift + scale · <code, q - r>.
+    """Codes of rows: <v, q> is about <c, q> + shift + scale · <code - 1.5, q - r>.
 
     c is the center of the rows v. r is the center of the queries q, about.
     """
 
-    code_NW: npt.NDArray[np.uint64]
-    scale_N: Floats
-    shift_N: Floats
-    """<v - c, r>: exact, since all vectors of an encoder may share a direction."""
+    code_XG64: npt.NDArray[np.uint8]
+    """Codes of blocks of four rows: 16 bytes for each row and 64 dimensions.
+
+    Byte b has dimensions b, 16 + b, 32 + b and 48 + b, the first in the lowest bits."""
+    term_N2: Floats
+    """Scale and shift of each row. The shift is <v - c, r>, since vectors of an encoder may share a direction."""
     center_2M: Floats
 
 
-def codes_of(vector_NM: npt.NDArray[Any], bits: int) -> Codes:
-    """Code rows [n, m] with `bits` bits for each dimension of their difference from their center.
+def codes_of(vector_NM: npt.NDArray[Any]) -> Codes:
+    """Code rows [n, m] with two bits for each dimension of their difference from their center.
 
     The center of the queries is taken to be that of the rows, scaled as if rows had norm 1.
 
@@ -68,36 +71,42 @@ def codes_of(vector_NM: npt.NDArray[Any], bits: int) -> Codes:
     norm = float(np.linalg.norm(sample_SM, axis=1).mean()) if len(sample_SM) else 1.0
     center_2M = np.stack([center_M, center_M / np.float32(norm or 1)])
     offsets = (vector_NM[begin : begin + CODED_AT_ONCE].astype(np.float32) - center_M for begin in cuts)
-    parts = zip(*((*_coded(offset_NM, bits), offset_NM @ center_2M[1]) for offset_NM in offsets), strict=True)
-    code_NW, scale_N, shift_N = map(np.concatenate, parts)
-    return Codes(code_NW, scale_N, shift_N, center_2M)
+    codes, terms = zip(*(_coded(offset_NM, center_2M[1]) for offset_NM in offsets), strict=True)
+    return Codes(np.concatenate(codes), np.concatenate(terms), center_2M)
 
 
-def _coded(offset_NM: Floats, bits: int) -> tuple[npt.NDArray[np.uint64], Floats]:
-    (n, m), middle = offset_NM.shape, (2**bits - 1) / 2
+def _coded(offset_NM: Floats, center_M: Floats) -> tuple[npt.NDArray[np.uint8], Floats]:
+    n, m = offset_NM.shape
     norm_N, largest_N = np.square(offset_NM).sum(axis=1), np.abs(offset_NM).max(axis=1, initial=1e-12)
     best_N, code_NM, scale_N = np.full(n, -np.inf), np.zeros((n, m), np.uint8), np.zeros(n, np.float32)
-    for share in (1.0,) if bits == 1 else np.arange(1.0, 0.25, -0.1):
-        step_N1 = (largest_N * share / 2 ** (bits - 1))[:, None]
-        number_NM = np.clip(np.floor(offset_NM / step_N1) + 2 ** (bits - 1), 0, 2**bits - 1)
-        product_N = ((number_NM - middle) * offset_NM).sum(axis=1)
-        cosine_N = product_N / np.sqrt(np.square(number_NM - middle).sum(axis=1))
+    for share in np.arange(1.0, 0.25, -0.1):
+        number_NM = np.clip(np.floor(offset_NM / (largest_N * share / 2)[:, None]) + 2, 0, 3)
+        product_N = ((number_NM - 1.5) * offset_NM).sum(axis=1)
+        cosine_N = product_N / np.sqrt(np.square(number_NM - 1.5).sum(axis=1))
         is_closer_N = cosine_N > best_N
         best_N[is_closer_N], code_NM[is_closer_N] = cosine_N[is_closer_N], number_NM[is_closer_N]
         scale_N[is_closer_N] = (norm_N / np.maximum(product_N, 1e-12))[is_closer_N]
-    plane_NBM = np.zeros((n, bits, 64 * -(-m // 64)), np.uint8)
-    for bit in range(bits):
-        plane_NBM[:, bit, :m] = code_NM >> bit & 1
-    code_NW = np.packbits(plane_NBM.reshape(n, bits * plane_NBM.shape[2]), axis=1, bitorder="little").view(np.uint64)
-    return code_NW, scale_N
+    code_XRGSB = np.zeros((-(-n // BLOCK) * BLOCK, -(-m // 64) * 64), np.uint8)
+    code_XRGSB[:n, :m] = code_NM
+    code_XRGSB = code_XRGSB.reshape(-1, BLOCK, -(-m // 64), 4, 16)
+    code_XRGB = (code_XRGSB << np.arange(0, 8, 2, dtype=np.uint8)[:, None]).sum(axis=3, dtype=np.uint8)
+    code_XG64 = np.ascontiguousarray(code_XRGB.swapaxes(1, 2)).reshape(len(code_XRGB), -(-m // 64), 64)
+    return code_XG64, np.stack([scale_N, (offset_NM @ center_M).astype(np.float32)], axis=1)
+
+
+def _numbers(code_XG64: npt.NDArray[np.uint8], row_A: Ints, m: int) -> npt.NDArray[np.uint8]:
+    """Return the codes of some rows as numbers [a, m] from 0 to 3."""
+    code_AGB = code_XG64.reshape(*code_XG64.shape[:2], BLOCK, 16)[row_A // BLOCK, :, row_A % BLOCK]
+    slots = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
+    return np.asarray((code_AGB[:, :, None] >> slots & 3).reshape(len(row_A), -1)[:, :m])
 
 
 class CodedRows:
     """Rows of several files under one numbering, file after file."""
 
-    def __init__(self, dimension: int, bits: int, leaves: int, files: Sequence[tuple[Any, ...]]) -> None:
+    def __init__(self, dimension: int, leaves: int, files: Sequence[tuple[Any, ...]]) -> None:
         """Take files of rows in a number of leaves. No query compares rows of leaf -1."""
-        self._m, self._bits, self._leaves, self._files = dimension, bits, leaves, [CodedFile(*file) for file in files]
+        self._m, self._leaves, self._files = dimension, leaves, [CodedFile(*file) for file in files]
         self._first_F = np.cumsum([0, *(len(file.vector_NM) for file in self._files)])
         self.count = int(self._first_F[-1])
         self._leaf_N = np.full(self.count, -1)
@@ -142,16 +151,16 @@ class CodedRows:
         return np.flatnonzero(is_in_N if keep_N is None else is_in_N & keep_N)
 
     def _by_codes(self, row_A: Ints, query_M: Floats) -> Floats:
-        scores, middle = [np.zeros(0, np.float32)], (2**self._bits - 1) / 2
+        scores = [np.zeros(0, np.float32)]
         for file, place_A in self._by_file(row_A):
             offset_M = query_M - file.center_2M[1]
             step = np.float32(np.abs(offset_M).max(initial=0) / np.float32(LEVELS)) or np.float32(1)
-            number_M = np.rint(offset_M / step)
-            plane_ABM = np.unpackbits(file.code_NW[place_A].view(np.uint8), axis=1, bitorder="little")
-            plane_ABM = plane_ABM.reshape(len(place_A), self._bits, -1)[:, :, : self._m]
-            product_A = (plane_ABM @ number_M) @ (1 << np.arange(self._bits)) - middle * number_M.sum()
-            estimate_A = file.shift_N[place_A] + file.scale_N[place_A] * step * product_A
-            scores.append(_biased(file, place_A, np.dot(file.center_2M[0], query_M) + estimate_A))
+            number_M = np.rint(offset_M * (np.float32(1) / step))
+            product_A = (_numbers(file.code_XG64, place_A, self._m) - np.float32(1.5)) @ number_M
+            scale_A, shift_A = file.term_N2[place_A].T
+            scores.append(
+                _biased(file, place_A, np.dot(file.center_2M[0], query_M) + shift_A + scale_A * step * product_A)
+            )
         return np.concatenate(scores)
 
     def _exact(self, row_A: Ints, query_M: Floats) -> Floats:

@@ -1,7 +1,7 @@
 // The scan of rows in lists: see docs/adr/0024-a-native-scan.md. `reference.py` has the same in numpy, and is its oracle.
 //
-// A row has a code: bit planes of its distance from the center of its file. A query is quantised to four bits. So its
-// product with a code is a sum of bit counts. The best `listed` rows by codes are scored again by their vectors.
+// A row has a code: two bits for each dimension of its distance from the center of its file. A query is rounded to 8 bits.
+// The best `listed` rows by codes are scored again by their vectors.
 
 #include <algorithm>
 #include <atomic>
@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
@@ -39,8 +40,7 @@ template <class T> using Array = py::array_t<T, py::array::c_style>;  // no forc
 struct File {
     const void *vectors;  // [n, m] of 16 or 32 bits
     bool half;
-    const std::uint64_t *codes;           // [n, bits * words]
-    const float *scale, *shift;           // [n]
+    Coded coded;
     const float *centers;                 // [2, m]: of the rows, and where queries lie
     const float *bias = nullptr;          // [n], added to each score
     const std::int64_t *lower = nullptr;  // [n], first leaf of the document of a row in a second leaf, else -1
@@ -52,41 +52,85 @@ struct List {
     std::int64_t begin, size;  // rows of the file
 };
 
-struct Scored {
+// A row with its score: of two, the better one is the larger. Ties are in the order of rows. 0 has a score that is NaN.
+using Scored = std::uint64_t;
+
+Scored scored(float score, std::uint32_t row) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &score, 4);
+    bits = bits >> 31 ? ~bits : bits | 0x80000000;
+    return score == score ? Scored(bits) << 32 | ~row : 0;
+}
+
+std::uint32_t row_of(Scored scored) { return ~static_cast<std::uint32_t>(scored); }
+
+float score_of(Scored scored) {
+    std::uint32_t bits = scored >> 32;
+    bits = bits >> 31 ? bits & 0x7fffffff : ~bits;
     float score;
-    std::int64_t row;
-    bool operator<(const Scored &other) const {  // better first, ties by row
-        return score > other.score || (score == other.score && row < other.row);
-    }
-};
+    std::memcpy(&score, &bits, 4);
+    return score;
+}
 
 // The best `most` of the rows that are pushed.
 class Best {
   public:
     void reset(std::size_t most) {
         most_ = most;
-        least_ = -std::numeric_limits<float>::infinity();
-        rows.clear();
+        least_ = 1;
+        size_ = 0;
+        rows_.resize(4 * most + 64);
     }
-    void push(float score, std::int64_t row) {
-        if (!(score >= least_)) return;  // NaN too
-        rows.push_back({score, row});
-        if (rows.size() >= 2 * most_ + 16) cut();
+    // Pushes some rows, numbered from `first` on, with their scores.
+    void push(const float *scores, const std::uint32_t *rows, std::size_t count, std::uint32_t first) {
+        for (std::size_t place = 0; place < count;) {
+            Scored *end = rows_.data() + size_;
+            const std::size_t most = std::min(count, place + rows_.size() - size_);
+            for (; place < most; ++place) {  // without a branch, which a processor would often predict wrongly
+                *end = scored(scores[place], first + rows[place]);
+                end += *end >= least_;
+            }
+            size_ = end - rows_.data();
+            if (size_ == rows_.size()) cut();
+        }
     }
-    void finish(bool sorted) {
-        if (rows.size() > most_) cut();
-        if (sorted) std::sort(rows.begin(), rows.end());
+    void finish(bool in_order) {
+        if (size_ > most_) cut();
+        if (in_order) std::sort(begin(), end(), std::greater<Scored>());
     }
-    std::vector<Scored> rows;
+    Scored *begin() { return rows_.data(); }
+    Scored *end() { return rows_.data() + size_; }
+    std::size_t size() const { return size_; }
 
   private:
+    // Drops all but the best, by quickselect without branches.
     void cut() {
-        std::nth_element(rows.begin(), rows.begin() + (most_ - 1), rows.end());
-        rows.resize(most_);
-        least_ = rows.back().score;
+        Scored *first = begin(), *last = end(), *const cut = first + most_;  // the rows before `first` stay
+        while (first < cut && cut < last) {
+            Scored *const three[] = {first, first + (last - first) / 2, last - 1};
+            const Scored low = std::min(*three[0], *three[1]), high = std::max(*three[0], *three[1]);
+            const Scored median = std::max(low, std::min(high, *three[2]));
+            for (Scored *const one : three)
+                if (*one == median) std::swap(*first, *one);
+            Scored *end = first + 1;
+            for (Scored *next = end; next < last; ++next) {
+                const Scored value = *next;
+                *next = *end;
+                *end = value;
+                end += value > *first;
+            }
+            std::swap(*first, end[-1]);
+            if (end > cut)
+                last = std::max(end - 1, cut);
+            else
+                first = end;
+        }
+        size_ = most_;
+        if (most_) least_ = *std::min_element(begin(), end());
     }
-    std::size_t most_ = 0;
-    float least_ = 0;
+    std::vector<Scored> rows_;
+    std::size_t most_ = 0, size_ = 0;
+    Scored least_ = 1;
 };
 
 // How often this thread waited for a disk.
@@ -101,19 +145,21 @@ long page_reads() {
 
 // What one thread needs for a query.
 struct Scratch {
-    std::vector<std::uint64_t> planes;
+    std::vector<std::int8_t> numbers, copies;
+    Rounded rounded;
     std::vector<std::vector<std::uint32_t>> rows;  // of each file
     std::vector<std::uint8_t> visited;             // of each leaf
-    std::vector<std::int32_t> product;
+    std::vector<std::uint32_t> row;
+    std::vector<float> score;
     Best listed, best;
 };
 
 class CodedRows {
   public:
-    // Files: (vectors, codes, scale, shift, centers, bias, leaves, sizes, lower). No query compares the rows of leaf -1.
-    CodedRows(int dimension, int bits, std::int64_t leaf_count, const std::vector<py::tuple> &files)
-        : m_(dimension), bits_(bits), words_((dimension + 63) / 64) {
-        if (m_ < 1 || bits_ < 1 || bits_ > 4) throw std::invalid_argument("rows: dimension from 1, bits from 1 to 4");
+    // Files: (vectors, codes, terms, centers, bias, leaves, sizes, lower). No query compares the rows of leaf -1.
+    CodedRows(int dimension, std::int64_t leaf_count, const std::vector<py::tuple> &files)
+        : m_(dimension), groups_((dimension + 63) / 64) {
+        if (m_ < 1) throw std::invalid_argument("dimension: allowed: from 1");
         if (leaf_count < 0) throw std::invalid_argument("leaves: allowed: from 0");
         std::vector<std::vector<List>> lists(leaf_count);
         std::int64_t first = 0;
@@ -128,16 +174,16 @@ class CodedRows {
             file.vectors = vectors.data();
             file.first = first;
             file.count = vectors.shape(0);
-            if (file.count > std::numeric_limits<std::uint32_t>::max())
-                throw std::invalid_argument("vectors: allowed: fewer than 2^32 rows in a file");
+            if (first + file.count > std::numeric_limits<std::uint32_t>::max())
+                throw std::invalid_argument("vectors: allowed: fewer than 2^32 rows");
             keep_.push_back(vectors);
-            file.codes = data<std::uint64_t>(parts[1], file.count * bits_ * words_, "codes");
-            file.scale = data<float>(parts[2], file.count, "scale");
-            file.shift = data<float>(parts[3], file.count, "shift");
-            file.centers = data<float>(parts[4], 2 * m_, "centers");
-            if (!parts[5].is_none()) file.bias = data<float>(parts[5], file.count, "bias");
-            if (!parts[8].is_none()) file.lower = data<std::int64_t>(parts[8], file.count, "lower");
-            auto leaves = parts[6].cast<Array<std::int64_t>>(), sizes = parts[7].cast<Array<std::int64_t>>();
+            file.coded.codes = data<std::uint8_t>(parts[1], (file.count + BLOCK - 1) / BLOCK * groups_ * 64, "codes");
+            file.coded.terms = data<float>(parts[2], 2 * file.count, "terms");
+            file.coded.groups = groups_;
+            file.centers = data<float>(parts[3], 2 * m_, "centers");
+            if (!parts[4].is_none()) file.bias = data<float>(parts[4], file.count, "bias");
+            if (!parts[7].is_none()) file.lower = data<std::int64_t>(parts[7], file.count, "lower");
+            auto leaves = parts[5].cast<Array<std::int64_t>>(), sizes = parts[6].cast<Array<std::int64_t>>();
             if (leaves.size() != sizes.size()) throw std::invalid_argument("sizes: allowed: one for each leaf");
             std::int64_t begin = 0;
             for (py::ssize_t number = 0; number < leaves.size(); ++number) {
@@ -148,6 +194,7 @@ class CodedRows {
                 begin += size;
             }
             files_.push_back(file);
+            first_.push_back(first);
             first += file.count;
         }
         count_ = first;
@@ -241,25 +288,27 @@ class CodedRows {
             thread_local bool is_on_disk = true;
             if (is_on_disk) read_ahead(scratch.listed);
             const long before = page_reads();
-            std::size_t number = 0;
-            for (const auto &found : scratch.listed.rows) {
-                while (found.row >= files_[number].first + files_[number].count) ++number;
-                const File &file = files_[number];
-                scratch.best.push(exact(kernels, file, query, found.row - file.first), found.row);
+            scratch.row.clear();
+            scratch.score.clear();
+            for (const auto found : scratch.listed) {
+                const File &file = file_of(row_of(found));
+                scratch.row.push_back(row_of(found));
+                scratch.score.push_back(exact(kernels, file, query, row_of(found) - file.first));
             }
+            scratch.best.push(scratch.score.data(), scratch.row.data(), scratch.row.size(), 0);
             is_on_disk = page_reads() > before;
         } else if (k) {
-            for (std::size_t number = 0; number < files_.size(); ++number)
-                for (const auto place : scratch.rows[number])
-                    scratch.best.push(exact(kernels, files_[number], query, place), files_[number].first + place);
+            for (std::size_t number = 0; number < files_.size(); ++number) {
+                const auto &rows = scratch.rows[number];
+                scratch.score.clear();
+                for (const auto row : rows) scratch.score.push_back(exact(kernels, files_[number], query, row));
+                scratch.best.push(scratch.score.data(), rows.data(), rows.size(), files_[number].first);
+            }
         }
         scratch.best.finish(true);
-        const std::int64_t found = scratch.best.rows.size();
-        for (std::int64_t place = 0; place < k; ++place) {
-            const bool any = place < found;
-            row[place] = any ? scratch.best.rows[place].row : -1;
-            score[place] = any ? scratch.best.rows[place].score : -std::numeric_limits<float>::infinity();
-        }
+        for (const auto found : scratch.best) *row++ = row_of(found), *score++ = score_of(found);
+        std::fill(row, row + k - scratch.best.size(), -1);
+        std::fill(score, score + k - scratch.best.size(), -std::numeric_limits<float>::infinity());
         return compared;
     }
 
@@ -306,28 +355,22 @@ class CodedRows {
         return total;
     }
 
-    // Lists the best `most` rows by codes, ascending.
+    // Lists the best `most` rows by codes.
     void by_codes(const Kernels &kernels, const float *query, std::int64_t most, Scratch &scratch) const {
         scratch.listed.reset(most);
         for (std::size_t number = 0; number < files_.size(); ++number) {
             const File &file = files_[number];
             const auto &rows = scratch.rows[number];
             if (rows.empty()) continue;
-            const auto [step, sum] = round(query, file.centers + m_, scratch);
-            const float base = kernels.dot32(file.centers, query, m_), middle = 0.5f * float((1 << bits_) - 1) * sum;
-            scratch.product.resize(rows.size());
-            kernels.products(file.codes, rows.data(), rows.size(), scratch.planes.data(), words_, bits_,
-                             scratch.product.data());
-            for (std::size_t place = 0; place < rows.size(); ++place) {
-                const auto row = rows[place];
-                float score = base + file.shift[row] + file.scale[row] * step * (float(scratch.product[place]) - middle);
-                if (file.bias) score += file.bias[row];
-                scratch.listed.push(score, file.first + row);
-            }
+            round(query, file.centers + m_, scratch);
+            scratch.rounded.base = kernels.dot32(file.centers, query, m_);
+            scratch.score.resize(rows.size());
+            kernels.scores(file.coded, rows.data(), rows.size(), scratch.rounded, scratch.score.data());
+            if (file.bias)
+                for (std::size_t place = 0; place < rows.size(); ++place) scratch.score[place] += file.bias[rows[place]];
+            scratch.listed.push(scratch.score.data(), rows.data(), rows.size(), file.first);
         }
         scratch.listed.finish(false);
-        std::sort(scratch.listed.rows.begin(), scratch.listed.rows.end(),
-                  [](const Scored &one, const Scored &other) { return one.row < other.row; });
         each_vector(scratch.listed, [](const char *vector, std::size_t bytes) {
             for (std::size_t byte = 0; byte < std::min<std::size_t>(bytes, 512); byte += 64)
                 __builtin_prefetch(vector + byte);
@@ -335,7 +378,7 @@ class CodedRows {
     }
 
     // Has the system read the vectors from a disk at once: page after page, each would wait for the one before.
-    void read_ahead(const Best &listed) const {
+    void read_ahead(Best &listed) const {
 #if defined(__linux__)
         static const std::uintptr_t page = sysconf(_SC_PAGESIZE);
         each_vector(listed, [](const char *vector, std::size_t bytes) {
@@ -345,31 +388,42 @@ class CodedRows {
 #endif
     }
 
-    // Calls `use(first byte, bytes)` for the vectors of rows, which ascend.
-    template <class Use> void each_vector(const Best &listed, Use use) const {
-        std::size_t number = 0;
-        for (const auto &found : listed.rows) {
-            while (found.row >= files_[number].first + files_[number].count) ++number;
-            const std::size_t bytes = m_ * (files_[number].half ? 2 : 4);
-            use(static_cast<const char *>(files_[number].vectors) + (found.row - files_[number].first) * bytes, bytes);
+    // Calls `use(first byte, bytes)` for the vectors of rows.
+    template <class Use> void each_vector(Best &listed, Use use) const {
+        for (const auto found : listed) {
+            const File &file = file_of(row_of(found));
+            const std::size_t bytes = m_ * (file.half ? 2 : 4);
+            use(static_cast<const char *>(file.vectors) + (row_of(found) - file.first) * bytes, bytes);
         }
     }
 
-    // Rounds a query's difference from a center to -7 ... 7 steps, as bit planes. Returns the step and the sum.
-    std::pair<float, float> round(const float *query, const float *center, Scratch &scratch) const {
+    const File &file_of(std::int64_t row) const {
+        std::size_t number = 0;
+        if (files_.size() > 1)
+            number = std::upper_bound(first_.begin(), first_.end(), row) - first_.begin() - 1;
+        return files_[number];
+    }
+
+    // Rounds a query's difference from a center to -127 ... 127 steps.
+    void round(const float *query, const float *center, Scratch &scratch) const {
         float largest = 0;
         for (int i = 0; i < m_; ++i) largest = std::max(largest, std::fabs(query[i] - center[i]));
-        const float step = largest > 0 && std::isfinite(largest) ? largest / 7 : 1;
-        scratch.planes.assign(4 * words_, 0);
+        const float step = largest > 0 && std::isfinite(largest) ? largest / 127 : 1, per_step = 1 / step;
+        scratch.numbers.assign(groups_ * 64, 0);
         int sum = 0;
         for (int i = 0; i < m_; ++i) {
-            const float steps = ((query[i] - center[i]) / step + 12582912.0f) - 12582912.0f;  // to the nearest, ties to even
-            const int number = std::fabs(steps) <= 7 ? static_cast<int>(steps) : 0;
+            const float steps = ((query[i] - center[i]) * per_step + 12582912.0f) - 12582912.0f;  // to the nearest integer
+            const int number = std::fabs(steps) <= 127 ? static_cast<int>(steps) : 0;
             sum += number;
-            for (int plane = 0; plane < 4; ++plane)
-                scratch.planes[plane * words_ + i / 64] |= std::uint64_t(number >> plane & 1) << (i % 64);
+            scratch.numbers[i] = static_cast<std::int8_t>(number);
         }
-        return {step, float(sum)};
+        scratch.copies.resize(groups_ * 256 + 64);
+        std::int8_t *aligned = scratch.copies.data() + 63;
+        aligned -= reinterpret_cast<std::uintptr_t>(aligned) % 64;
+        for (int i = 0; i < groups_ * 256; i += 16) std::memcpy(aligned + i, &scratch.numbers[i / 64 * 16], 16);
+        scratch.rounded.numbers = aligned;
+        scratch.rounded.step = step;
+        scratch.rounded.middle = 1.5f * float(sum);
     }
 
     float exact(const Kernels &kernels, const File &file, const float *query, std::int64_t place) const {
@@ -379,9 +433,10 @@ class CodedRows {
         return file.bias ? product + file.bias[place] : product;
     }
 
-    int m_, bits_, words_;
+    int m_, groups_;
     std::int64_t count_ = 0;
     std::vector<File> files_;
+    std::vector<std::int64_t> first_;  // number of each file's first row
     std::vector<List> lists_;         // leaf after leaf
     std::vector<std::size_t> begin_;  // first list of each leaf
     std::vector<py::object> keep_;
@@ -390,11 +445,11 @@ class CodedRows {
 }  // namespace
 
 PYBIND11_MODULE(rayhier_native, module) {
-    module.attr("ABI") = 1;
+    module.attr("ABI") = 2;
     module.def("kernels", &kernel_names, "Names of the kernels that this processor can run, best first.");
     py::class_<CodedRows>(module, "CodedRows")
-        .def(py::init<int, int, std::int64_t, const std::vector<py::tuple> &>(), py::arg("dimension"), py::arg("bits"),
-             py::arg("leaves"), py::arg("files"))
+        .def(py::init<int, std::int64_t, const std::vector<py::tuple> &>(), py::arg("dimension"), py::arg("leaves"),
+             py::arg("files"))
         .def_property_readonly("count", &CodedRows::count)
         .def("scan", &CodedRows::scan, py::arg("queries"), py::arg("leaves").none(true), py::arg("k"), py::arg("listed"),
              py::arg("keep").none(true), py::arg("threads") = 1, py::arg("kernel") = "best");

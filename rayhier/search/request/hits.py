@@ -1,17 +1,13 @@
 """Results of a search: for each query the documents with their texts, and the cost in leaves, rows and calls."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from rayhier.arrays import Ints
-from rayhier.dataset.ranking import ID, Ranking
-
-OWN = (ID, "leaf", "title", "text")
-"""Columns that every result has. Further columns are the corpus's declared fields."""
+from rayhier.dataset.ranking import Ranking
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(NamedTuple):
     """A document that a search found for a query, with its score."""
 
     id: str
@@ -21,7 +17,7 @@ class Hit:
     title: str
     text: str
     """Text of the document, or of its best passage where the corpus is cut into passages."""
-    fields: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Any]
     """The corpus's declared fields, by name."""
     estimated: bool = False
     """True if the score was estimated from those of documents that the cross-encoder read."""
@@ -52,34 +48,24 @@ def answers(ranking: Ranking, leaves_QB: Ints, total: int, k: int) -> list[Answe
     `leaves_QB` [q, β] are the leaves that each query visited, -1 for none; `total` is the number of documents in the
     corpus, `k` the number of results that a query asked for.
     """
-    documents = ranking.documents.to_pylist()
+    records = ranking.records
     call_Q = [None] * len(ranking.row_QK) if ranking.calls_Q is None else ranking.calls_Q.tolist()
-    return [
-        Answer(
-            [
-                _hit(documents[row], score, estimated=calls is not None and place >= calls)
-                for place, (row, score) in enumerate(zip(rows, scores, strict=True))
-                if row >= 0
-            ],
-            [leaf for leaf in leaves if leaf >= 0],
-            visited,
-            min(1.0, visited / max(1, total)),  # removed rows of leaf files are compared until they are folded
-            scored,
-            calls,
-            sum(row >= 0 for row in rows) >= k,
-        )
-        for rows, scores, leaves, visited, scored, calls in zip(
-            ranking.row_QK.tolist(),
-            ranking.score_QK.tolist(),
-            leaves_QB.tolist(),
-            ranking.visited_Q.tolist(),
-            ranking.scanned_Q.tolist(),
-            call_Q,
-            strict=True,
-        )
-    ]
-
-
-def _hit(document: dict[str, Any], score: float, *, estimated: bool) -> Hit:
-    fields = {name: value for name, value in document.items() if name not in OWN}
-    return Hit(document[ID], score, document["leaf"], document["title"], document["text"], fields, estimated)
+    found = []
+    for rows, scores, leaves, visited, scanned, calls in zip(
+        ranking.row_QK.tolist(),
+        ranking.score_QK.tolist(),
+        leaves_QB.tolist(),
+        ranking.visited_Q.tolist(),
+        ranking.scanned_Q.tolist(),
+        call_Q,
+        strict=True,
+    ):
+        hits = []
+        for place, (row, score) in enumerate(zip(rows, scores, strict=True)):
+            if row >= 0:
+                id_, leaf, title, text, fields = records[row]
+                hits.append(Hit(id_, score, leaf, title, text, fields, calls is not None and place >= calls))
+        fraction = min(1.0, visited / max(1, total))  # removed rows of leaf files are compared until they are folded
+        visits = [leaf for leaf in leaves if leaf >= 0] if -1 in leaves else leaves
+        found.append(Answer(hits, visits, visited, fraction, scanned, calls, len(hits) >= k))
+    return found

@@ -278,11 +278,11 @@ class Rules:
             raise InputError(f"{name}: got {longest} characters; allowed: {self.limits.max_query}")
 
     def _check_vectors(self, name: str, query_QM: Floats) -> None:
-        if query_QM.ndim != 2 or not np.isfinite(query_QM).all():
+        length_Q = np.sqrt(np.vecdot(query_QM, query_QM)) if query_QM.ndim == 2 else np.full(1, np.nan)
+        if not np.isfinite(length_Q).all():
             raise InputError(f"{name}: got an array of shape {query_QM.shape}; allowed: finite numbers [q, m]")
         self.check_dimension(name, query_QM.shape[-1])
         if self.is_cosine and len(query_QM):
-            length_Q = np.linalg.norm(query_QM, axis=1)
             worst = length_Q[np.abs(length_Q - 1).argmax()]
             if not abs(worst - 1) <= UNIT_WITHIN:
                 raise InputError(f"{name}: got length {worst:.4g}; allowed: 1, since the index's similarity is cosine")

@@ -18,15 +18,14 @@ from rayhier.model.revise import in_use
 from rayhier.model.router import Router, route_all
 from rayhier.search.native import scanned_rows, threads_for
 from rayhier.search.native.reference import CodedFile, codes_of
-from rayhier.search.segment.segment import BITS
 
 FEWEST = 128
 """Fewest leaves that are coded: fewer are compared in full at once."""
 CODED = 16
 """Dimensions of codes that are compared in the time of one multiply-add."""
-SHORTLIST = 2
-"""Number of leaves that are scored in full, for each leaf that a query visits. Then 99% of the chosen leaves are those
-of the full comparison (docs/LOG.md)."""
+MORE, FEWEST_MORE = 0.25, 16
+"""Leaves that are scored in full beyond those that a query visits: a share of these, and a number. Then queries find as
+many of their true results as with the full comparison (docs/LOG.md)."""
 
 
 class CodedRouter:
@@ -38,11 +37,10 @@ class CodedRouter:
         leaves_L = np.flatnonzero(np.isfinite(bias_L))  # others were merged
         self._leaves = None if len(leaves_L) == router.n_leaves else leaves_L
         weight_LM, bias_L = np.ascontiguousarray(weight_LM[leaves_L]), bias_L[leaves_L]
-        self._V, self._U = router.V.detach().cpu(), router.U.detach().cpu()
-        self._log_size_L = router.log_size_L.cpu().numpy()[leaves_L]
+        self._V, self._U = (tensor.detach().cpu().numpy() for tensor in (router.V, router.U))
         one, size = np.zeros(1, np.int64), np.array([len(leaves_L)])
-        file = CodedFile(weight_LM, *codes_of(weight_LM, BITS), bias_L, one, size, None)
-        self._rows = scanned_rows(router.dimension, BITS, 1, [file])
+        file = CodedFile(weight_LM.astype(np.float16), *codes_of(weight_LM), bias_L, one, size, None)
+        self._rows = scanned_rows(router.dimension, 1, [file])
 
     @property
     def n_leaves(self) -> int:
@@ -74,51 +72,43 @@ class CodedRouter:
         return self.router.place(encoded, count)
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-        """Choose leaves [n, k] for queries, densest first, with log-probabilities [n, k]; k = min(beam, leaves).
+        """Choose leaves [n, k] for queries, densest first, with log-probabilities [n, k]; k = min(beam, leaves)."""
+        leaf_NK = torch.from_numpy(self.route_vectors(encoded.numpy, beam)).to(self.device)
+        return leaf_NK, self.router.log_probs(encoded.vectors.to(self.device).float()).gather(1, leaf_NK)
 
-        The probabilities' sum is taken over the leaves that are scored in full.
-        """
-        leaf_NK, log_prob_NK = self.route_vectors(encoded.numpy, beam)
-        return torch.from_numpy(leaf_NK).to(self.device), torch.from_numpy(log_prob_NK).to(self.device)
-
-    def route_vectors(self, query_NM: Floats, beam: int) -> tuple[Ints, Floats]:
+    def route_vectors(self, query_NM: Floats, beam: int) -> Ints:
         """Choose leaves for vectors [n, m] as `route` does."""
-        return self.by_codes(query_NM, beam) if self._codes_pay(beam) else self._in_full(query_NM, beam)
+        if self._codes_pay(beam):
+            return self.by_codes(query_NM, beam)
+        return route_all(self.router, Encoded.of(query_NM), beam)[0].numpy()
 
-    def by_codes(self, query_NM: Floats, beam: int) -> tuple[Ints, Floats]:
+    def by_codes(self, query_NM: Floats, beam: int) -> Ints:
         """Choose leaves for vectors [n, m] by codes, whether or not they pay; `beam` is at most half of the leaves."""
         query_NM = np.asarray(query_NM, np.float32)
-        bent_NM = query_NM + self._added(query_NM) if len(self._V) else query_NM
-        listed, threads = SHORTLIST * beam, threads_for(len(bent_NM))
-        leaf_NS, score_NS, _ = self._rows.scan(np.ascontiguousarray(bent_NM), None, listed, listed, None, threads)
-        if (leaf_NS[:, :beam] < 0).any():  # many leaves were merged
-            return self._in_full(query_NM, beam)
-        most_N1, mass_NS = score_NS[:, :1], score_NS + self._log_size_L.take(leaf_NS, mode="clip")
-        total_N1 = most_N1 + np.log(np.exp(mass_NS - most_N1).sum(axis=1, keepdims=True))
-        leaf_NK = leaf_NS[:, :beam]
-        return leaf_NK if self._leaves is None else self._leaves[leaf_NK], mass_NS[:, :beam] - total_N1
+        bent_NM = np.ascontiguousarray(query_NM + self._added(query_NM) if len(self._V) else query_NM)
+        leaf_NK: Ints = self._rows.scan(bent_NM, None, beam, _listed(beam), None, threads_for(len(bent_NM)))[0]
+        if (leaf_NK[:, -1:] < 0).any():  # many leaves were merged
+            return route_all(self.router, Encoded.of(query_NM), beam)[0].numpy()
+        return leaf_NK if self._leaves is None else self._leaves[leaf_NK]
 
     def _added(self, query_NM: Floats) -> Floats:
-        """Return what the router adds to vectors [n, m]; by torch, since numpy's threads would wait at faiss's cost."""
-        if len(query_NM) == 1:
-            return np.asarray(np.maximum(query_NM @ self._V.numpy().T, 0) @ self._U.numpy().T)
-        query = torch.tensor(np.ascontiguousarray(query_NM, dtype=np.float32))
-        return torch.relu(query @ self._V.T).matmul(self._U.T).numpy()
+        """Return what the router adds to vectors [n, m]."""
+        return np.asarray(np.maximum(query_NM @ self._V.T, 0) @ self._U.T)
 
     def multiply_adds(self, beam: int) -> int:
         """Count the multiply-adds of routing one query: codes by the time that they take, and the leaves in full."""
         return self._coded(beam) if self._codes_pay(beam) else self.router.multiply_adds(beam)
 
     def _codes_pay(self, beam: int) -> bool:
-        return SHORTLIST * beam <= self.n_leaves and self._coded(beam) < self.router.multiply_adds(beam)
+        return _listed(beam) <= self.n_leaves and self._coded(beam) < self.router.multiply_adds(beam)
 
     def _coded(self, beam: int) -> int:
         m = self.router.dimension
-        return 2 * self.router.rank * m + self.n_leaves * m // CODED + SHORTLIST * beam * m
+        return 2 * self.router.rank * m + self.n_leaves * m // CODED + _listed(beam) * m
 
-    def _in_full(self, query_NM: Floats, beam: int) -> tuple[Ints, Floats]:
-        leaf_NK, log_prob_NK = route_all(self.router, Encoded.of(query_NM), beam)
-        return leaf_NK.numpy(), log_prob_NK.numpy()
+
+def _listed(beam: int) -> int:
+    return beam + round(MORE * beam) + FEWEST_MORE
 
 
 def first_pass_before(router: Router) -> Router:

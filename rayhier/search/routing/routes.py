@@ -159,36 +159,22 @@ class Model:
         encoder = self.text_encoder
         return encoder.tokens_for(self.router.reader, encoder.tokenise(texts()) if tokens is None else tokens)
 
-    def route(self, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:
-        """Choose `beam` leaves [q, beam] for every query, in the order of visit, with log-probabilities [q, beam].
+    def route(self, encoded: Encoded, beam: int) -> Ints:
+        """Choose `beam` leaves [q, beam] for every query, in the order of visit.
 
         InputError if the router reads tokens and only vectors are known.
         """
-        return _route(self.router, encoded, beam)
+        if isinstance(self.router, CodedRouter):
+            return self.router.route_vectors(encoded.numpy, beam)
+        return self.log_probs(encoded, beam)[0]
 
-    def widen(self, encoded: Encoded, beam: int) -> Ints:
-        """Choose `beam` leaves [q, beam] for every query, in the order of visit. InputError as in `route`."""
-        return self.route(encoded, beam)[0]
-
-    def densities(self, leaves_QB: Ints, log_prob_QB: Floats) -> Floats | None:
-        """Compute log densities [q, β] of leaves: log of (probability that the leaf holds an answer / its documents).
-
-        None if the router does not know the leaves' sizes: it then visits leaves in the order of probability.
-        """
-        if not isinstance(self.trained, LearnedIvfRouter):
-            return None
-        log_size_L = self.trained.log_size_L.cpu().numpy()
-        return np.asarray(log_prob_QB - log_size_L[leaves_QB])  # stays -inf for leaf -1, which is no leaf
-
-
-def _route(router: Router, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:
-    if isinstance(router, CodedRouter):
-        return router.route_vectors(encoded.numpy, beam)
-    try:
-        leaves_QB, log_prob_QB = route_all(router, encoded, beam)
-    except ValueError as error:
-        raise InputError(f"vector: {error}") from None
-    return leaves_QB.numpy(), log_prob_QB.numpy()
+    def log_probs(self, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:
+        """Choose leaves [q, beam] as `route` does. Returns also their log-probabilities [q, beam]."""
+        try:
+            leaves_QB, log_prob_QB = route_all(self.router, encoded, beam)
+        except ValueError as error:
+            raise InputError(f"vector: {error}") from None
+        return leaves_QB.numpy(), log_prob_QB.numpy()
 
 
 @torch.inference_mode()
@@ -205,11 +191,7 @@ class Routes:
     encoded: Encoded
     leaves_QB: Ints
     """Leaves [q, β] in the order of visit. -1 stands for none."""
-    log_prob_QB: Floats
-    """Log-probabilities [q, β] of the leaves in `leaves_QB`."""
-    log_density_QB: Floats | None = None
-    """Log densities [q, β] of the leaves (probability of an answer / number of documents), by which they are ordered;
-    None if the router does not know the leaves' sizes."""
+    model: Model
     flat: FlatQuery | None = None
     """Queries' numbers for a search that compares all documents by a level of a tree, and visits no leaf."""
     encode_ms: float = 0.0
@@ -219,17 +201,27 @@ class Routes:
     queue_ms: float = 0.0
     """Milliseconds that the queries waited for the encoder."""
 
+    @cached_property
+    def log_probs(self) -> Floats:
+        """Log-probabilities [q, β] of the leaves in `leaves_QB`. No search needs them."""
+        return self.model.log_probs(self.encoded, self.leaves_QB.shape[1])[1]
+
+    @cached_property
+    def log_densities(self) -> Floats | None:
+        """Log densities [q, β] of the leaves, which give their order: probability of an answer / number of documents.
+
+        None if the router does not know the leaves' sizes: queries then visit leaves in the order of probability.
+        """
+        router = self.model.trained
+        if not isinstance(router, LearnedIvfRouter):
+            return None
+        log_size_L = router.log_size_L.cpu().numpy()
+        return np.asarray(self.log_probs - log_size_L[self.leaves_QB])  # stays -inf for leaf -1, which is no leaf
+
     def part(self, rows: slice) -> "Routes":
         """Return the routes of the queries at `rows`. Milliseconds stay those of all queries."""
-        density_QB = None if self.log_density_QB is None else self.log_density_QB[rows]
-        return replace(
-            self,
-            encoded=self.encoded[rows],
-            leaves_QB=self.leaves_QB[rows],
-            log_prob_QB=self.log_prob_QB[rows],
-            log_density_QB=density_QB,
-            flat=None if self.flat is None else self.flat.part(rows),
-        )
+        flat = None if self.flat is None else self.flat.part(rows)
+        return replace(self, encoded=self.encoded[rows], leaves_QB=self.leaves_QB[rows], flat=flat)
 
 
 def find_routes(model: Model, queries: Queries | Encoded, beam: int) -> Routes:
@@ -241,14 +233,10 @@ def find_routes(model: Model, queries: Queries | Encoded, beam: int) -> Routes:
     began = time.perf_counter()
     encoded = queries if isinstance(queries, Encoded) else _encoded(model, queries)
     routing = time.perf_counter()
-    if beam:
-        leaves_QB, log_prob_QB = model.route(encoded, beam)
-        density_QB, flat = model.densities(leaves_QB, log_prob_QB), None
-    else:
-        leaves_QB, log_prob_QB = np.zeros((len(encoded), 0), np.int64), np.zeros((len(encoded), 0), np.float32)
-        density_QB, flat = None, model.flat_query(encoded)
+    flat = None if beam else model.flat_query(encoded)
+    leaves_QB = model.route(encoded, beam) if beam else np.zeros((len(encoded), 0), np.int64)
     times = 1e3 * (routing - began), 1e3 * (time.perf_counter() - routing)
-    return Routes(encoded, leaves_QB, log_prob_QB, density_QB, flat, *times)
+    return Routes(encoded, leaves_QB, model, flat, *times)
 
 
 def _encoded(model: Model, queries: Queries) -> Encoded:

@@ -86,8 +86,8 @@ class FlatScan:
             if fetch >= compared or not lacks(rows.best(ranked, results).row_QT, results).any():
                 break
             fetch *= 2  # several rows belong to one result
-        ids, place_QT = rows.documents(ranked.row_QT, needs="ids")
-        order_QT, gone_QT = leading(ranked.score_QT, place_QT, by_name(ids[ID]), results)
+        found, place_QT = rows.documents(ranked.row_QT, needs="ids")
+        order_QT, gone_QT = leading(ranked.score_QT, place_QT, by_name(found.read()[ID]), results)
         listed = ranked.take(order_QT).without(gone_QT)
         documents, place_QT = rows.documents(listed.row_QT, needs=needs)
         again_QT = rows.products(query.vector_QM, listed.row_QT)

@@ -21,7 +21,7 @@ from rayhier.dataset.ranking import Needs, Ranking
 from rayhier.search.native import scanned_rows, threads_for
 from rayhier.search.segment.rows import Rows, lacks
 from rayhier.search.segment.scan import RankedRows
-from rayhier.search.segment.segment import BITS, Segment
+from rayhier.search.segment.segment import Segment
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import SearchSpec
 from rayhier.storage.leaf_map import LeafMap
@@ -31,6 +31,7 @@ KEPT_FILTERS = 4
 """Number of filters whose matching rows a scan remembers."""
 TIED = 8
 """Rows that are fetched beyond the results, since rows may tie with the last."""
+_NONE = np.empty(0, np.int64)
 
 
 class LeafScan:
@@ -107,7 +108,7 @@ class LeafScan:
     @cached_property
     def _opened(self) -> Any:
         files = [segment.file(self.leaves) for segment in self.segments]
-        return scanned_rows(self._dimension, BITS, self._count, files)
+        return scanned_rows(self._dimension, self._count, files)
 
     @property
     def is_open(self) -> bool:
@@ -165,18 +166,18 @@ class LeafScan:
         where: Filter | None,
         needs: Needs,
     ) -> Ranking:
-        fetch = k + TIED
+        fetch = (2 * k if self.holds_passages else k) + TIED
         ranked, compared_Q = self.candidates(query_QM, leaves_QB, fetch, listed(fetch), where)
         best = self.rows.best(ranked, k)
-        short_A = np.flatnonzero((compared_Q > fetch) & lacks(best.row_QT, k))
+        short_A = _NONE if self.rows.are_distinct else np.flatnonzero((compared_Q > fetch) & lacks(best.row_QT, k))
         while len(short_A):
             fetch *= 2  # many rows belong to few results
             more, _ = self.candidates(query_QM[short_A], leaves_QB[short_A], fetch, listed(fetch), where)
             best = best.replaced(short_A, found := self.rows.best(more, k))
             short_A = short_A[(compared_Q[short_A] > fetch) & lacks(found.row_QT, k)]
-        table, row_QK = self.rows.documents(best.row_QT, needs=needs)
-        leaves_Q = (leaves_QB >= 0).sum(axis=1)
-        return Ranking(best.score_QT, row_QK, table, compared_Q, compared_Q, leaves_Q)
+        documents, row_QK = self.rows.documents(best.row_QT, needs=needs)
+        leaves_Q = np.count_nonzero(leaves_QB >= 0, axis=1)
+        return Ranking(best.score_QT, row_QK, documents, compared_Q, compared_Q, leaves_Q)
 
     def candidates(
         self, query_QM: Floats, leaves_QB: Ints, k: int, listed: int, where: Filter | None = None

@@ -3,14 +3,16 @@
 Shapes: N rows, M embedding size, Q queries, T rows considered, K results, S segments.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, Needs, by_name, repeated, take
+from rayhier.dataset.ranking import ID, Needs, Record, by_name, repeated, take
 from rayhier.search.segment.scan import RankedRows
 from rayhier.search.segment.segment import Segment, leaf_pairs
 from rayhier.spec.filter import Filter
@@ -69,13 +71,13 @@ class Rows:
 
         `rows` hold a document in two leaves once; only of passages several rows may belong to one result.
         """
-        if self._are_distinct and not _has_ties(rows.score_QT[:, : k + 1]):
+        if self.are_distinct and not _has_ties(rows.score_QT[:, : k + 1]):
             return rows.first(k)  # no id is read
         many_Q, taken = (rows.row_QT >= 0).sum(axis=1), k + _ties(rows.score_QT, k)
         while True:
             some = rows.first(taken)
-            table, place_QT = self.documents(some.row_QT, needs="ids")
-            number_N = by_name(table[ID])
+            found, place_QT = self.documents(some.row_QT, needs="ids")
+            number_N = by_name(found.read()[ID])
             # The appended number is the one that row -1 looks up.
             name_QT = np.append(number_N, len(number_N))[place_QT]
             order_QT = np.lexsort((name_QT, -some.score_QT), axis=1)
@@ -88,11 +90,12 @@ class Rows:
             taken *= 2
 
     @cached_property
-    def _are_distinct(self) -> bool:
+    def are_distinct(self) -> bool:
+        """True if every row belongs to a separate result."""
         return not any(segment.holds_passages for segment in self._segments)
 
-    def documents(self, row_QT: Ints, *, needs: Needs) -> tuple[pa.Table, Ints]:
-        """Read the columns that `needs` names of rows: a table, and the place [q, t] in it of each row's document."""
+    def documents(self, row_QT: Ints, *, needs: Needs) -> tuple["FoundRows", Ints]:
+        """Return the distinct rows among some [q, t], to read what `needs` names, and the place [q, t] of each row."""
         if len(row_QT) == 1 and (row_QT >= 0).all():  # distinct
             order = row_QT[0].argsort()
             distinct, place_QT, none = row_QT[0, order], np.empty_like(row_QT), 0
@@ -101,17 +104,43 @@ class Rows:
             distinct, place = np.unique(row_QT, return_inverse=True)
             none = int((distinct < 0).sum())
             distinct, place_QT = distinct[none:], np.reshape(place, row_QT.shape) - none
-        cuts = np.searchsorted(distinct, self.begin_S).tolist()
+        return FoundRows(self, distinct, needs), place_QT
+
+    def read(self, row_R: Ints, *, needs: Needs) -> pa.Table:
+        """Read the columns that `needs` names of ascending rows [r]."""
+        cuts = np.searchsorted(row_R, self.begin_S).tolist()
         tables = [
-            segment.take(distinct[begin:end] - first, needs=needs) for segment, first, begin, end in self._spans(cuts)
+            segment.take(row_R[begin:end] - first, needs=needs) for segment, first, begin, end in self._spans(cuts)
         ]
         if len(tables) == 1:
-            return tables[0], place_QT
-        return pa.concat_tables(tables or [pa.table({ID: pa.array([], pa.string())})]), place_QT
+            return tables[0]
+        return pa.concat_tables(tables or [pa.table({ID: pa.array([], pa.string())})])
+
+    def record(self, row: int) -> Record:
+        """Read a row as results show it."""
+        number = bisect_right(self._first, row) - 1
+        return self._segments[number].record(row - self._first[number])
+
+
+@dataclass(frozen=True)
+class FoundRows:
+    """Rows that a search found, to be read when somebody needs them."""
+
+    rows: Rows
+    row_R: Ints
+    """Numbers [r] of the rows, ascending."""
+    needs: Needs
+
+    def read(self) -> pa.Table:
+        return self.rows.read(self.row_R, needs=self.needs)
+
+    def records(self) -> list[Record]:
+        return [self.rows.record(row) for row in self.row_R.tolist()]
 
 
 def _has_ties(score_QT: Floats) -> bool:
-    return bool(((score_QT[:, 1:] == score_QT[:, :-1]) & (score_QT[:, 1:] > -np.inf)).any())
+    same_QT = score_QT[:, 1:] == score_QT[:, :-1]
+    return bool(same_QT.any() and (same_QT & (score_QT[:, 1:] > -np.inf)).any())
 
 
 def _ties(score_QT: Floats, k: int) -> int:

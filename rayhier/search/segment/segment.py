@@ -8,6 +8,7 @@ removed. A search then reads only the leaves that a query visits, so an index ma
 import contextlib
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +20,11 @@ import pyarrow as pa
 import torch
 
 from rayhier.arrays import Bools, Ints
-from rayhier.dataset.ranking import ID, Needs
+from rayhier.dataset.ranking import ID, OWN, Needs, Record
 from rayhier.dataset.words import word_hashes
 from rayhier.search.native.reference import CodedFile, Codes, codes_of
 from rayhier.search.segment.filter import matching
+from rayhier.search.segment.values import reader
 from rayhier.spec.filter import Filter
 from rayhier.storage import cache, columns
 from rayhier.storage.cache import Lease
@@ -32,11 +34,9 @@ from rayhier.storage.shard import Shard
 POPULATE = 22
 """Linux's number of the advice to map all pages of a file for reading now (MADV_POPULATE_READ)."""
 ROWS, ABOUT = "rows.arrow", "about.json"
-CODES = ("codes", "scales", "shifts", "centers")
+CODES = ("codes", "terms", "centers")
 """Names of the files that hold the parts of codes."""
-FORMAT = 8
-BITS = 2
-"""Bits of a code for each dimension (docs/LOG.md)."""
+FORMAT = 9
 DOC_ID, VECTOR = "doc_id", "vector"
 INNER = (DOC_ID, "parent", "rank", "leaves", "log_prob", VECTOR)
 """Columns of a leaf map that no result shows."""
@@ -55,7 +55,7 @@ class Segment:
         The segment's files may displace other cached files: all stay within `limit` bytes, except those that are
         mapped.
         """
-        made_of = f"mapped {FORMAT} {BITS} {shard.file.sha256} {leaf_map.void(shard).tolist()}"
+        made_of = f"mapped {FORMAT} {shard.file.sha256} {leaf_map.void(shard).tolist()}"
         return cls(cache.get_or_build("lists", made_of, lambda place: _write(place, leaf_map.read(shard)), limit))
 
     @property
@@ -117,6 +117,16 @@ class Segment:
         shown = shown.append_column(DOC_ID, self.table[DOC_ID].take(pa.array(rows)))
         return shown.append_column(VECTOR, pa.chunked_array([vectors]))
 
+    def record(self, row: int) -> Record:
+        """Read a row as results show it."""
+        (id_, leaf, title, text), fields = self._readers
+        return id_(row), leaf(row), title(row), text(row), {name: value(row) for name, value in fields.items()}
+
+    @cached_property
+    def _readers(self) -> tuple[list[Callable[[int], Any]], dict[str, Callable[[int], Any]]]:
+        readers = {name: reader(self._shown[name]) for name in self._shown.column_names}
+        return [readers.pop(name) for name in OWN], readers
+
     def first_rows(self, leaves: range) -> Ints:
         """Return the rows [n], ascending, of documents whose first leaf is among `leaves`: one for each document."""
         leaf_N, rank_N = (self.table[name].to_numpy() for name in ("leaf", "rank"))
@@ -168,7 +178,7 @@ def _write(folder: Path, table: pa.Table) -> None:
     rows = table.drop_columns(["vector"])
     del table  # it would hold a shard's vectors in memory a second time
     np.save(folder / "vectors.npy", vector_NM)
-    coded: tuple[npt.NDArray[Any], ...] = codes_of(vector_NM, BITS)
+    coded: tuple[npt.NDArray[Any], ...] = codes_of(vector_NM)
     for name, array in zip(CODES, coded, strict=True):
         np.save(folder / f"{name}.npy", array)
     if (rank_N > 0).any():

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.arrays import Ints
-from rayhier.dataset.ranking import ID, Needs
+from rayhier.dataset.ranking import ID, OWN, Needs
 from rayhier.dataset.words import word_hashes
-from rayhier.search.request.hits import OWN
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.segment import DOC_ID, INNER, Segment
 from rayhier.spec import InputError

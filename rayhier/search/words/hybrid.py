@@ -86,9 +86,9 @@ class WordScan:
             if fetch >= all_ or not (lacks(best.row_QT, k) & some_Q).any():
                 break
             fetch *= 2
-        table, row_QK = rows.documents(best.row_QT, needs=needs)
+        documents, row_QK = rows.documents(best.row_QT, needs=needs)
         none_Q = np.zeros(len(texts), np.int64)
-        ranking = Ranking(best.score_QT, row_QK, table, none_Q, none_Q, none_Q)
+        ranking = Ranking(best.score_QT, row_QK, documents, none_Q, none_Q, none_Q)
         return replace(ranking, base_QK=rows.products(query_QM, best.row_QT), leaf_QKR=rows.leaves(best.row_QT))
 
     def scan_tail(
@@ -183,7 +183,7 @@ def fused(
         best = np.argsort(-score_U, kind="stable")[:k]
         score_QK[query, : len(best)], best_QK[query, : len(best)] = score_U[best], row_F[place_F[first_U[best]]]
     score_QK, best_QK, documents = compact(score_QK, best_QK, documents)
-    return replace(dense, score_QK=score_QK, row_QK=best_QK, documents=documents)
+    return replace(dense, score_QK=score_QK, row_QK=best_QK, source=documents)
 
 
 def compared(parts: Sequence[Ranking], leaves_QB: Ints) -> Ints:

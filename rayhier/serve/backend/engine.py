@@ -241,7 +241,7 @@ class Engine:
             routed = perf_counter()
             rows = int(view.count_L.sum())
             held_Q = _held(view, routes.leaves_QB) if routes.flat is None else np.full(len(routes.encoded), rows)
-            retrieval = Retriever(view.rules, view.model.widen, view.reranker)(request, routes, held_Q)
+            retrieval = Retriever(view.rules, view.model.route, view.reranker)(request, routes, held_Q)
             step: list[Work] | Found = next(retrieval)
             while not isinstance(step, Found) and not isinstance(step[0], Score):
                 replies = await asyncio.gather(*(self._read(work, len(routes.encoded), view) for work in step))
@@ -257,8 +257,9 @@ class Engine:
             ms["rerank"] = 1e3 * (perf_counter() - scanned)
         if not isinstance(step, Found):
             raise TypeError("search: got pairs to score, but no cross-encoder")
-        size = max(step.ranking.row_QK.size, step.ranking.documents.num_rows)
-        results = await run_in_thread(size, answers, step.ranking, step.leaves_QB, view.documents, request.k)
+        results = await run_in_thread(
+            step.ranking.row_QK.size, answers, step.ranking, step.leaves_QB, view.documents, request.k
+        )
         ms["total"] = 1e3 * (perf_counter() - began)
         times, rows_Q = {name: round(value, 3) for name, value in ms.items()}, _held(view, step.leaves_QB).tolist()
         if self.answered is not None:

@@ -306,7 +306,7 @@ def _searches(app: FastAPI, served: Application, sight: _Sight) -> None:
         sight.check_model(body.model)
         seen, (name, queries) = sight.now(), _queries(engine.view.rules, body)  # as of what the next line begins with
         routes = await engine.route(logged(name, engine.view.rules.route(queries, body.beam, name)))
-        order: Literal["probability", "density"] = "probability" if routes.log_density_QB is None else "density"
+        order: Literal["probability", "density"] = "probability" if routes.log_densities is None else "density"
         return RouteResponse(leaves=_leaves(routes, 0), order=order, **asdict(seen))
 
     @app.get("/v1/index", summary="Describe the index that is served", tags=["index"])
@@ -515,11 +515,11 @@ def _sent(body: BaseModel) -> Response:
 
 
 def _leaves(routes: Routes, row: int) -> list[RoutedLeaf]:
-    leaves, density_QB = routes.leaves_QB[row].tolist(), routes.log_density_QB
+    leaves, density_QB = routes.leaves_QB[row].tolist(), routes.log_densities
     densities = [None] * len(leaves) if density_QB is None else density_QB[row].tolist()
     return [
         RoutedLeaf(leaf=leaf, log_prob=log_prob, log_density=log_density)
-        for leaf, log_prob, log_density in zip(leaves, routes.log_prob_QB[row].tolist(), densities, strict=True)
+        for leaf, log_prob, log_density in zip(leaves, routes.log_probs[row].tolist(), densities, strict=True)
         if leaf >= 0
     ]
 

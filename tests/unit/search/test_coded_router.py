@@ -45,23 +45,22 @@ def shared(leaves, others):
 def test_where_all_leaves_are_kept_the_full_comparison_is_the_same(router, queries, monkeypatch):
     """Nothing is left out: every leaf is scored in full behind the codes."""
     monkeypatch.setattr(CodedRouter, "_codes_pay", lambda *_: True)
-    monkeypatch.setattr(coded_router, "SHORTLIST", L // 20)
+    monkeypatch.setattr(coded_router, "FEWEST_MORE", L)
     leaves, log_probs = CodedRouter(router).route(queries, 20)
     wanted, wanted_log_probs = route_all(router, queries, 20)
-    assert torch.equal(leaves, wanted)
-    torch.testing.assert_close(log_probs, wanted_log_probs, atol=1e-3, rtol=0)
+    assert shared(leaves, wanted) > 0.99 * 20  # weights have 16 bits
+    torch.testing.assert_close(log_probs, wanted_log_probs, atol=1e-2, rtol=0)
 
 
 @pytest.mark.parametrize("beam", [1, 5, 20])
 def test_codes_find_nearly_all_of_the_best_leaves(beam, router, queries):
-    best, full_log_probs = route_all(router, queries, beam)
+    best, wanted = route_all(router, queries, beam)
     leaves, log_probs = CodedRouter(router).route(queries, beam)
     assert shared(leaves, best) > 0.87 * beam
-    scores = router.bend(queries.vectors) @ router.W.T + router.b
-    for row, own in zip(leaves, scores, strict=True):
-        assert torch.equal(own[row].sort(descending=True).values, own[row]), "densest first"
+    scores = (router.bend(queries.vectors) @ router.W.T + router.b).gather(1, leaves)
+    assert (scores.diff(dim=1) < 1e-2).all(), "densest first"
     same = leaves == best
-    assert (log_probs[same] >= full_log_probs[same] - 1e-4).all(), "the sum is over some of the leaves"
+    torch.testing.assert_close(log_probs[same], wanted[same], atol=1e-4, rtol=0)
 
 
 def test_one_query_is_as_in_a_batch(router, queries):
@@ -75,8 +74,9 @@ def test_one_query_is_as_in_a_batch(router, queries):
 
 def test_a_wide_beam_and_no_queries(router, queries):
     coded = CodedRouter(router)
-    for found, wanted in zip(coded.route(queries, L), route_all(router, queries, L), strict=True):
-        assert torch.equal(found, wanted)
+    (leaves, log_probs), (wanted, wanted_log_probs) = coded.route(queries, L), route_all(router, queries, L)
+    assert torch.equal(leaves, wanted)
+    torch.testing.assert_close(log_probs, wanted_log_probs, atol=1e-4, rtol=0)
     assert [part.shape for part in coded.route(queries[:0], 4)] == [(0, 4), (0, 4)]
 
 
@@ -84,6 +84,6 @@ def test_fewer_leaves_in_use_than_a_beam(queries):
     """Codes know the leaves in use alone, of which there may be fewer than a query visits."""
     router = made()
     router.b[150:] = -torch.inf
-    leaves = CodedRouter(router).by_codes(queries.numpy, 200)[0]
+    leaves = CodedRouter(router).by_codes(queries.numpy, 200)
     assert leaves.shape == (Q, 200)
     assert all(len(set(row)) == 200 and set(row[:150]) == set(range(150)) for row in leaves.tolist())

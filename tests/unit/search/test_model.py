@@ -5,10 +5,9 @@ import weakref
 import numpy as np
 import torch
 
-from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import save_router
-from rayhier.search.routing.routes import Model
+from rayhier.search.routing.routes import Model, find_routes
 from rayhier.spec import JobSpec
 
 
@@ -30,8 +29,8 @@ def test_leaves_are_visited_densest_first_which_is_not_most_probable_first():
     router.log_size_L.copy_(torch.tensor([1.0, 50.0, 3.0, 400.0, 9.0, 20.0]).log())
     routed = model(router, "learned_ivf")
     query_QM = np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
-    leaves_QB, log_prob_QB = routed.route(Encoded.of(query_QM), 6)
-    densities_QB = routed.densities(leaves_QB, log_prob_QB)
+    routes = find_routes(routed, query_QM, 6)
+    leaves_QB, log_prob_QB, densities_QB = routes.leaves_QB, routes.log_probs, routes.log_densities
     np.testing.assert_allclose(np.exp(log_prob_QB).sum(axis=1), 1, rtol=1e-5)
     by_hand_QB = np.take_along_axis(query_QM @ router.W.numpy().T, leaves_QB, axis=1)
     np.testing.assert_allclose(densities_QB - densities_QB[:, :1], by_hand_QB - by_hand_QB[:, :1], atol=1e-5)

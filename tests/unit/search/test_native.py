@@ -10,7 +10,7 @@ from rayhier.search.native import reference
 
 
 @pytest.mark.parametrize(
-    ("module", "reason"), [(None, "halted"), (SimpleNamespace(ABI=0), "of version 0, not 1")], ids=["missing", "older"]
+    ("module", "reason"), [(None, "halted"), (SimpleNamespace(ABI=0), "of version 0, not 2")], ids=["missing", "older"]
 )
 def test_numpy_scans_where_there_is_no_extension_that_fits(module, reason, monkeypatch):
     said = []
@@ -19,7 +19,7 @@ def test_numpy_scans_where_there_is_no_extension_that_fits(module, reason, monke
     native.extension.cache_clear()
     try:
         assert native.form() == "numpy"
-        assert isinstance(native.scanned_rows(8, 2, 3, []), reference.CodedRows)
+        assert isinstance(native.scanned_rows(8, 3, []), reference.CodedRows)
     finally:
         native.extension.cache_clear()
     assert len(said) == 1

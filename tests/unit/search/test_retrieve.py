@@ -49,7 +49,7 @@ def found_by(ranking):
 
 def routes(leaves=((3,), (5,)), level=None):
     leaves_QB = np.array(leaves)
-    return Routes(Encoded.of(VECTORS[: len(leaves_QB)]), leaves_QB, np.zeros(leaves_QB.shape), flat=level)
+    return Routes(Encoded.of(VECTORS[: len(leaves_QB)]), leaves_QB, model=None, flat=level)
 
 
 def rules_of(**search):

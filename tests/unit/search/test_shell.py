@@ -57,7 +57,7 @@ def test_declared_fields_stand_below_their_hit(printed):
         Hit("d1", 0.5, 3, "a title", "", {"year": 2021, "lang": "en"}),
         Hit("d2", 0.4, 3, "", "a text", {"year": None, "lang": None}),
         Hit("d3", 0.3, 1, "d3", "", {"year": None, "lang": "de"}),
-        Hit("d4", 0.2, 1, "d4", ""),
+        Hit("d4", 0.2, 1, "d4", "", {}),
     ]
     assert printed(hits) == [
         "     score  leaf     document",
@@ -71,7 +71,7 @@ def test_declared_fields_stand_below_their_hit(printed):
     ]
 
 
-HIT = Hit("d1", 0.5, 3, "a title", "")
+HIT = Hit("d1", 0.5, 3, "a title", "", {})
 
 
 def test_a_filter(printed):

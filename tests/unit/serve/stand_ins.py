@@ -103,7 +103,9 @@ class Canned:
 
     def routes(self):
         encoded = Encoded.of(np.zeros((1, 3)))
-        return Routes(encoded, np.array([self.leaves]), np.array([self.log_prob]), self.log_density)
+        routes = Routes(encoded, np.array([self.leaves]), model=None)
+        vars(routes).update(log_probs=np.array([self.log_prob]), log_densities=self.log_density)
+        return routes
 
     async def documents(self, work):
         self.asked.append(work)

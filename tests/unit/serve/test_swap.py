@@ -83,7 +83,7 @@ def test_another_model_takes_the_place_of_the_one_that_is_served(kind, open_serv
     assert sum(node["size"] for node in nodes["nodes"]) == 2 * N
     routed = server.client.post("/v1/route", json={"query": TEXTS[3], "beam": 3}, headers=READ).json()
     model = Model.of_workdir(work, nows[OTHER_MODEL])
-    assert [leaf["leaf"] for leaf in routed["leaves"]] == model.route(model.encode([TEXTS[3]]), 3)[0][0].tolist()
+    assert [leaf["leaf"] for leaf in routed["leaves"]] == model.route(model.encode([TEXTS[3]]), 3)[0].tolist()
     drained(server)
     assert not pins.held(old)
     assert pins.held(new)

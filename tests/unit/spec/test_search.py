@@ -10,7 +10,13 @@ from ...toys import job
 
 @pytest.mark.parametrize(
     ("section", "k", "small", "large"),
-    [({}, 10, 120, 240), ({}, 100, 300, 600), ({"shortlist": 150}, 10, 150, 150), ({"shortlist": 150}, 200, 200, 200)],
+    [
+        ({}, 10, 60, 120),
+        ({"how": "level"}, 10, 120, 240),
+        ({}, 100, 300, 600),
+        ({"shortlist": 150}, 10, 150, 150),
+        ({"shortlist": 150}, 200, 200, 200),
+    ],
 )
 def test_rows_that_vectors_score_after_codes(section, k, small, large):
     search = SearchSpec.model_validate(section)
