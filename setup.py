@@ -9,8 +9,8 @@ setup(
     ext_modules=[
         Extension(
             "rayhier_native",
-            [f"{NATIVE}/scan.cpp"],
-            depends=[f"{NATIVE}/kernels.h"],
+            [f"{NATIVE}/scan.cpp", f"{NATIVE}/columns.cpp"],
+            depends=[f"{NATIVE}/columns.h", f"{NATIVE}/kernels.h"],
             include_dirs=[pybind11.get_include()],
             language="c++",
             extra_compile_args=["-std=c++17", "-O3", "-g0", "-fvisibility=hidden", "-pthread"],

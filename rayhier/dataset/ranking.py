@@ -73,12 +73,7 @@ class Ranking:
     @property
     def records(self) -> list[Record]:
         """The documents, as results show them."""
-        if not isinstance(self.source, pa.Table):
-            return self.source.records()
-        if not self.source.num_rows:
-            return []
-        fields = self.source.drop_columns(list(OWN)).to_pylist()
-        return list(zip(*(self.source[name].to_pylist() for name in OWN), fields, strict=True))
+        return records_of(self.source) if isinstance(self.source, pa.Table) else self.source.records()
 
     @cached_property
     def ids(self) -> Names:
@@ -118,6 +113,14 @@ class Ranking:
         costs = np.zeros((3, len(here_Q)), dtype=np.int64)
         costs[:, here_Q] = self.visited_Q, self.scanned_Q, self.leaves_Q
         return Ranking(score_QK, row_QK, self.source, *costs)
+
+
+def records_of(table: pa.Table) -> list[Record]:
+    """Return all rows of a table as results show them."""
+    if not table.num_rows:
+        return []
+    fields = table.drop_columns(list(OWN)).to_pylist()
+    return list(zip(*(table[name].to_pylist() for name in OWN), fields, strict=True))
 
 
 def unpacked(content: bytes) -> Ranking:

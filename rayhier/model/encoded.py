@@ -23,7 +23,10 @@ class Encoded:
 
     @classmethod
     def of(cls, vector_NM: Floats) -> Self:
-        return cls(torch.from_numpy(np.asarray(vector_NM)))
+        encoded = cls(torch.from_numpy(np.asarray(vector_NM)))
+        if encoded.vectors.dtype == torch.float32:
+            vars(encoded)["numpy"] = vector_NM  # known already, and torch takes long for a single vector
+        return encoded
 
     @cached_property
     def numpy(self) -> Floats:

@@ -1,6 +1,7 @@
 """Scans in numpy and by the native kernels, against a search written out by its definition."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -176,3 +177,27 @@ def test_queries_that_are_no_numbers_find_nothing_or_no_wrong_rows():
     for bad in (np.nan, np.inf):
         row_QK, _, _ = native().CodedRows(M, 3, [tuple(file)]).scan(np.full((1, M), bad, np.float32), None, 3, 4, None)
         assert ((row_QK >= -1) & (row_QK < len(file.vector_NM))).all()
+
+
+@pytest.mark.parametrize("form", ["numpy", "native"])
+def test_single_rows_of_mapped_columns(form):
+    kind = reference.Columns if form == "numpy" else native().Columns
+    files, rows = [], []
+    for texts in (["oak", "", "élan"], [], ["𝄞 clef"]):
+        column = pa.array(texts, pa.string())
+        content = np.frombuffer(column.buffers()[2] or b"", np.uint8)
+        begins = np.frombuffer(column.buffers()[1], np.int32)[: len(texts) + 1]
+        files.append([(begins, content), np.arange(len(texts), dtype=np.int32)])
+        rows += [(text, number) for number, text in enumerate(texts)]
+    columns = kind(files)
+    assert columns.take(np.array([3, 0, 2, 1, 0])) == [rows[row] for row in (3, 0, 2, 1, 0)]
+    assert columns.take(np.zeros(0, np.int64)) == []
+
+
+def test_the_extension_reads_no_row_and_no_text_that_is_not_there():
+    begins, content = np.array([0, 9], np.int32), np.frombuffer(b"oak", np.uint8)
+    for row, error in ((0, ValueError), (1, IndexError), (-1, IndexError)):
+        with pytest.raises(error):
+            native().Columns([[(begins, content)]]).take(np.array([row]))
+    with pytest.raises(ValueError, match="rows"):
+        native().Columns([[(begins, content), np.zeros(5, np.int32)]])

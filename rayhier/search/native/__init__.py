@@ -46,6 +46,12 @@ def scanned_rows(dimension: int, leaves: int, files: Sequence[CodedFile]) -> Any
     return kind(dimension, leaves, [tuple(file) for file in files])
 
 
+def columns(files: Sequence[Sequence[Any]]) -> Any:
+    """Open columns to read single rows: `reference.Columns`, or the extension's class with the same method."""
+    kind = reference.Columns if extension() is None else extension().Columns
+    return kind(files)
+
+
 def threads_for(queries: int) -> int:
     """Return how many threads scan for a number of queries: at most as many as faiss may use."""
     return max(1, min(faiss.omp_get_max_threads(), queries // FEWEST_A_THREAD))

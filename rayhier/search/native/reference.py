@@ -101,6 +101,29 @@ def _numbers(code_XG64: npt.NDArray[np.uint8], row_A: Ints, m: int) -> npt.NDArr
     return np.asarray((code_AGB[:, :, None] >> slots & 3).reshape(len(row_A), -1)[:, :m])
 
 
+class Columns:
+    """Single rows of mapped columns as Python objects."""
+
+    def __init__(self, files: Sequence[Sequence[Any]]) -> None:
+        """Take the columns of each file: int32 numbers [n], or texts as Arrow has them, (begins [n + 1], bytes)."""
+        self._files = files
+        counts = (len(column[0]) - 1 if isinstance(column, tuple) else len(column) for column, *_ in files)
+        self._first_F = np.cumsum([0, *counts])
+
+    def take(self, rows: Ints) -> list[tuple[Any, ...]]:
+        """Return the values of rows [r], which are numbered file after file."""
+        file_R = np.searchsorted(self._first_F, rows, side="right") - 1
+        places = zip(file_R.tolist(), (rows - self._first_F[file_R]).tolist(), strict=True)
+        return [tuple(_value(column, place) for column in self._files[file]) for file, place in places]
+
+
+def _value(column: Any, place: int) -> Any:
+    if not isinstance(column, tuple):
+        return int(column[place])
+    begins, content = column
+    return content[begins[place] : begins[place + 1]].tobytes().decode()
+
+
 class CodedRows:
     """Rows of several files under one numbering, file after file."""
 

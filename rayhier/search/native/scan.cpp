@@ -30,6 +30,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "columns.h"
 #include "kernels.h"
 
 namespace py = pybind11;
@@ -445,6 +446,7 @@ class CodedRows {
 }  // namespace
 
 PYBIND11_MODULE(rayhier_native, module) {
+    add_columns(module);
     module.attr("ABI") = 2;
     module.def("kernels", &kernel_names, "Names of the kernels that this processor can run, best first.");
     py::class_<CodedRows>(module, "CodedRows")

@@ -166,7 +166,7 @@ class LeafScan:
         where: Filter | None,
         needs: Needs,
     ) -> Ranking:
-        fetch = (2 * k if self.holds_passages else k) + TIED
+        fetch = (k if self.rows.are_distinct else 2 * k) + TIED
         ranked, compared_Q = self.candidates(query_QM, leaves_QB, fetch, listed(fetch), where)
         best = self.rows.best(ranked, k)
         short_A = _NONE if self.rows.are_distinct else np.flatnonzero((compared_Q > fetch) & lacks(best.row_QT, k))

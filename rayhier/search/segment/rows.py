@@ -3,16 +3,17 @@
 Shapes: N rows, M embedding size, Q queries, T rows considered, K results, S segments.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, Needs, Record, by_name, repeated, take
+from rayhier.dataset.ranking import ID, OWN, Needs, Record, by_name, records_of, repeated, take
+from rayhier.search import native
 from rayhier.search.segment.scan import RankedRows
 from rayhier.search.segment.segment import Segment, leaf_pairs
 from rayhier.spec.filter import Filter
@@ -97,29 +98,41 @@ class Rows:
     def documents(self, row_QT: Ints, *, needs: Needs) -> tuple["FoundRows", Ints]:
         """Return the distinct rows among some [q, t], to read what `needs` names, and the place [q, t] of each row."""
         if len(row_QT) == 1 and (row_QT >= 0).all():  # distinct
-            order = row_QT[0].argsort()
-            distinct, place_QT, none = row_QT[0, order], np.empty_like(row_QT), 0
-            place_QT[0, order] = np.arange(len(order))
-        else:
-            distinct, place = np.unique(row_QT, return_inverse=True)
-            none = int((distinct < 0).sum())
-            distinct, place_QT = distinct[none:], np.reshape(place, row_QT.shape) - none
-        return FoundRows(self, distinct, needs), place_QT
+            return FoundRows(self, row_QT[0], needs), np.arange(row_QT.shape[1])[None]
+        distinct, place = np.unique(row_QT, return_inverse=True)
+        none = int((distinct < 0).sum())
+        return FoundRows(self, distinct[none:], needs), np.reshape(place, row_QT.shape) - none
 
     def read(self, row_R: Ints, *, needs: Needs) -> pa.Table:
-        """Read the columns that `needs` names of ascending rows [r]."""
-        cuts = np.searchsorted(row_R, self.begin_S).tolist()
+        """Read the columns that `needs` names of rows [r]."""
+        order_R = row_R.argsort()
+        ascending_R = row_R[order_R]
         tables = [
-            segment.take(row_R[begin:end] - first, needs=needs) for segment, first, begin, end in self._spans(cuts)
+            segment.take(ascending_R[begin:end] - first, needs=needs)
+            for segment, first, begin, end in self._spans(ascending_R.searchsorted(self.begin_S).tolist())
         ]
-        if len(tables) == 1:
-            return tables[0]
-        return pa.concat_tables(tables or [pa.table({ID: pa.array([], pa.string())})])
+        table = pa.concat_tables(tables or [pa.table({ID: pa.array([], pa.string())})])
+        return table if (order_R[1:] > order_R[:-1]).all() else table.take(pa.array(order_R.argsort()))
 
-    def record(self, row: int) -> Record:
-        """Read a row as results show it."""
-        number = bisect_right(self._first, row) - 1
-        return self._segments[number].record(row - self._first[number])
+    def records(self, row_R: Ints) -> list[Record]:
+        """Read rows [r] as results show them."""
+        if self._records is None:
+            return records_of(self.read(row_R, needs="texts"))
+        taken = self._records.take(row_R)
+        if not self._declared:
+            return [(*values, {}) for values in taken]
+        fields = self.read(row_R, needs="texts").select(self._declared).to_pylist()
+        return [(*values, own) for values, own in zip(taken, fields, strict=True)]
+
+    @cached_property
+    def _declared(self) -> list[str]:
+        return self._segments[0].declared if self._segments else []
+
+    @cached_property
+    def _records(self) -> Any:
+        columns = [segment.columns(OWN) for segment in self._segments]
+        there = [column for column in columns if column is not None]
+        return native.columns(there) if len(there) == len(columns) else None
 
 
 @dataclass(frozen=True)
@@ -128,14 +141,14 @@ class FoundRows:
 
     rows: Rows
     row_R: Ints
-    """Numbers [r] of the rows, ascending."""
+    """Numbers [r] of the rows."""
     needs: Needs
 
     def read(self) -> pa.Table:
         return self.rows.read(self.row_R, needs=self.needs)
 
     def records(self) -> list[Record]:
-        return [self.rows.record(row) for row in self.row_R.tolist()]
+        return self.rows.records(self.row_R)
 
 
 def _has_ties(score_QT: Floats) -> bool:

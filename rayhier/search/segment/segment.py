@@ -8,7 +8,7 @@ removed. A search then reads only the leaves that a query visits, so an index ma
 import contextlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,11 +20,10 @@ import pyarrow as pa
 import torch
 
 from rayhier.arrays import Bools, Ints
-from rayhier.dataset.ranking import ID, OWN, Needs, Record
+from rayhier.dataset.ranking import ID, OWN, Needs
 from rayhier.dataset.words import word_hashes
 from rayhier.search.native.reference import CodedFile, Codes, codes_of
 from rayhier.search.segment.filter import matching
-from rayhier.search.segment.values import reader
 from rayhier.spec.filter import Filter
 from rayhier.storage import cache, columns
 from rayhier.storage.cache import Lease
@@ -117,15 +116,20 @@ class Segment:
         shown = shown.append_column(DOC_ID, self.table[DOC_ID].take(pa.array(rows)))
         return shown.append_column(VECTOR, pa.chunked_array([vectors]))
 
-    def record(self, row: int) -> Record:
-        """Read a row as results show it."""
-        (id_, leaf, title, text), fields = self._readers
-        return id_(row), leaf(row), title(row), text(row), {name: value(row) for name, value in fields.items()}
+    def columns(self, names: Sequence[str]) -> list[Any] | None:
+        """Return columns of texts and int32 numbers as `native.columns` takes them.
+
+        None if Arrow alone can read them: they have missing values, or texts of more than 2 GiB.
+        """
+        columns = [self._shown[name] for name in names]
+        if any(column.num_chunks != 1 or column.null_count for column in columns):
+            return None
+        return [_as_arrays(column.chunk(0)) for column in columns]
 
     @cached_property
-    def _readers(self) -> tuple[list[Callable[[int], Any]], dict[str, Callable[[int], Any]]]:
-        readers = {name: reader(self._shown[name]) for name in self._shown.column_names}
-        return [readers.pop(name) for name in OWN], readers
+    def declared(self) -> list[str]:
+        """Names of the corpus's declared fields."""
+        return [name for name in self._shown.column_names if name not in OWN]
 
     def first_rows(self, leaves: range) -> Ints:
         """Return the rows [n], ascending, of documents whose first leaf is among `leaves`: one for each document."""
@@ -194,6 +198,14 @@ def _write(folder: Path, table: pa.Table) -> None:
     np.save(folder / "id_hash.npy", hash_N[order_N])
     np.save(folder / "id_row.npy", first_N[order_N].astype(np.int32))
     (folder / ABOUT).write_text(json.dumps({"leaves": leaf_L.tolist(), "sizes": size_L.tolist()}))
+
+
+def _as_arrays(column: pa.Array) -> Any:
+    if not pa.types.is_string(column.type):
+        return column.to_numpy()
+    _, begins, content = column.buffers()
+    begin_N = np.frombuffer(begins, np.int32)[column.offset : column.offset + len(column) + 1]
+    return begin_N, np.frombuffer(content or b"", np.uint8)
 
 
 def leaf_pairs(leaves: pa.ListArray) -> Ints:
