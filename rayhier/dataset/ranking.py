@@ -5,9 +5,9 @@ Shapes: Q queries, K results, F rows fetched for a query, N rows of a part of th
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Protocol, Self, SupportsIndex
+from typing import Any, Literal, Protocol, Self, SupportsIndex, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -34,11 +34,25 @@ Record = tuple[str, int, str, str, dict[str, Any]]
 class Unread(Protocol):
     """Documents of a ranking that are read only when somebody needs them."""
 
+    def __len__(self) -> int: ...
+
+    def ids(self) -> list[str]:
+        """Read the ids of all of them."""
+
     def read(self) -> pa.Table:
         """Read all of them."""
 
     def records(self) -> list[Record]:
         """Read all of them as results show them, which is faster for few."""
+
+    def take(self, places: Ints) -> "Unread":
+        """Return those at some places [n], in this order."""
+
+    def joined(self, others: "Sequence[Source]") -> "Unread | None":
+        """Return these and others, one after another. None if they must be read first."""
+
+
+Source: TypeAlias = pa.Table | Unread
 
 
 @dataclass(frozen=True)
@@ -49,7 +63,7 @@ class Ranking:
     """Scores [q, k]. -inf if a query has fewer results."""
     row_QK: Ints
     """Rows [q, k] of the table `documents`. -1 if a query has fewer results."""
-    source: pa.Table | Unread
+    source: Source
     """The documents, read or not."""
     visited_Q: Ints
     """Number [q] of distinct documents whose scores were computed."""
@@ -68,7 +82,7 @@ class Ranking:
     @cached_property
     def documents(self) -> pa.Table:
         """The column `id`, and further columns that the search was told to return."""
-        return self.source if isinstance(self.source, pa.Table) else self.source.read()
+        return _read(self.source)
 
     @property
     def records(self) -> list[Record]:
@@ -77,10 +91,12 @@ class Ranking:
 
     @cached_property
     def ids(self) -> Names:
-        return np.array(self.documents[ID].to_pylist(), dtype=object)
+        return np.array(_ids(self.source).to_pylist(), dtype=object)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         """Pickle a small ranking as one byte string: pickling its arrays and columns one by one takes far longer."""
+        if not isinstance(self.source, pa.Table):
+            return replace(self, source=self.documents).__reduce_ex__(protocol)
         if self.documents.nbytes > COPIED or self.base_QK is not None:
             return super().__reduce_ex__(protocol)
         return unpacked, (self.packed(),)
@@ -139,22 +155,39 @@ def whole_scan(score_QK: Floats, row_QK: Ints, ids: pa.Array, visited: Ints | in
     """Make the ranking of a system without leaves that scored `visited` documents for each query. Ties go by id."""
     visited_Q = np.broadcast_to(np.asarray(visited, dtype=np.int64), len(row_QK))
     score_QK, row_QK, documents = compact(score_QK, row_QK, pa.table({ID: ids}))
-    order = ordered(score_QK, row_QK, by_name(documents[ID]))
+    order = ordered(score_QK, row_QK, by_name(documents))
     score_QK, row_QK = take(score_QK, order), take(row_QK, order)
     return Ranking(score_QK, row_QK, documents, visited_Q, visited_Q, np.zeros(len(row_QK), dtype=np.int64))
 
 
-def compact(score_QK: Floats, row_QK: Ints, documents: pa.Table) -> tuple[Floats, Ints, pa.Table]:
-    """Drop the documents that are in no query's results. Returns scores, renumbered rows, and the smaller table."""
+def _read(source: Source) -> pa.Table:
+    return source if isinstance(source, pa.Table) else source.read()
+
+
+def _ids(source: Source) -> pa.ChunkedArray | pa.Array:
+    return source[ID] if isinstance(source, pa.Table) else pa.array(source.ids(), pa.string())
+
+
+def compact(score_QK: Floats, row_QK: Ints, source: Source) -> tuple[Floats, Ints, Source]:
+    """Drop the documents that are in no query's results. Returns scores, renumbered rows, and the others."""
     used, place = np.unique(row_QK, return_inverse=True)
     none = int((used < 0).sum())
-    return score_QK, np.reshape(place, row_QK.shape) - none, documents.take(pa.array(used[none:]))
+    taken = source.take(pa.array(used[none:]) if isinstance(source, pa.Table) else used[none:])
+    return score_QK, np.reshape(place, row_QK.shape) - none, taken
 
 
-def joined(parts: Sequence[tuple[pa.Table, Ints]]) -> tuple[pa.Table, Ints]:
-    """Join the tables of several parts to one. Returns it, and the parts' rows in it [q, f], next to each other."""
-    documents = pa.concat_tables([table for table, _ in parts], promote_options="default")
-    begin = np.cumsum([0, *(table.num_rows for table, _ in parts)])
+def together(sources: Sequence[Source]) -> Source:
+    """Join documents, one after another. They stay unread if they can."""
+    there = [source for source in sources if len(source)] or list(sources[:1])
+    first, *others = there
+    whole = None if isinstance(first, pa.Table) else first.joined(others)
+    return pa.concat_tables(map(_read, there), promote_options="default") if whole is None else whole
+
+
+def joined(parts: Sequence[tuple[Source, Ints]]) -> tuple[Source, Ints]:
+    """Join the documents of several parts. Returns them, and the parts' rows in them [q, f], next to each other."""
+    documents = together([source for source, _ in parts])
+    begin = np.cumsum([0, *(len(source) for source, _ in parts)])
     row_QF = [np.where(row_QK >= 0, row_QK + first, -1) for (_, row_QK), first in zip(parts, begin, strict=False)]
     return documents, np.concatenate(row_QF, axis=1)
 
@@ -164,9 +197,9 @@ def merge(parts: Sequence[Ranking], k: int) -> Ranking:
 
     Counts of visited and scanned documents are summed over the parts. Of leaves the largest is taken.
     """
-    documents, row_QF = joined([(part.documents, part.row_QK) for part in parts])
+    documents, row_QF = joined([(part.source, part.row_QK) for part in parts])
     score_QF = np.concatenate([part.score_QK for part in parts], axis=1)
-    number_N = by_name(documents[ID])
+    number_N = by_name(documents)
     order = ordered(score_QF, row_QF, number_N)
     score_QK, row_QK = once(take(score_QF, order), take(row_QF, order), number_N, k)
     visited_Q, scanned_Q = (
@@ -179,8 +212,8 @@ def merge(parts: Sequence[Ranking], k: int) -> Ranking:
 def stacked(parts: Sequence[Ranking]) -> Ranking:
     if len(parts) == 1:
         return parts[0]
-    documents = pa.concat_tables([part.documents for part in parts], promote_options="default")
-    begin = np.cumsum([0, *(part.documents.num_rows for part in parts)])
+    documents = together([part.source for part in parts])
+    begin = np.cumsum([0, *(len(part.source) for part in parts)])
     width = max((part.row_QK.shape[1] for part in parts), default=0)
     rows, scores = [], []
     for part, first in zip(parts, begin, strict=False):
@@ -202,7 +235,7 @@ def split(ranking: Ranking, sizes: Sequence[int]) -> list[Ranking]:
     for size in sizes:
         rows = slice(end, end + size)
         end += size
-        documents = compact(ranking.score_QK[rows], ranking.row_QK[rows], ranking.documents)
+        documents = compact(ranking.score_QK[rows], ranking.row_QK[rows], ranking.source)
         costs = ranking.visited_Q[rows], ranking.scanned_Q[rows], ranking.leaves_Q[rows]
         parts.append(Ranking(*documents, *costs, None if ranking.calls_Q is None else ranking.calls_Q[rows]))
     return parts
@@ -214,13 +247,13 @@ def ordered(score_QF: Floats, row_QF: Ints, number_N: Ints) -> Ints:
     return np.asarray(np.lexsort((np.append(number_N, len(number_N))[row_QF], -score_QF), axis=1))
 
 
-def by_name(ids: pa.ChunkedArray) -> Ints:
-    """Return the place [n] of each id in the sorted order of the distinct ids; equal ids have equal places.
+def by_name(source: Source) -> Ints:
+    """Return the place [n] of each document's id in the sorted order of the distinct ids; equal ids have equal places.
 
-    >>> by_name(pa.chunked_array([["b", "a", "b"]])).tolist()
+    >>> by_name(pa.table({"id": ["b", "a", "b"]})).tolist()
     [1, 0, 1]
     """
-    return np.asarray(pc.rank(ids, tiebreaker="dense").to_numpy().astype(np.int64) - 1)
+    return np.asarray(pc.rank(_ids(source), tiebreaker="dense").to_numpy().astype(np.int64) - 1)
 
 
 def once(score_QF: Floats, row_QF: Ints, result_N: Ints, k: int) -> tuple[Floats, Ints]:

@@ -106,7 +106,7 @@ def exact_best(leaf_map: LeafMap, query_QM: Floats, k: int) -> Ranking:
     with Bar("exact search", leaf_map.manifest.documents, "documents") as bar:
         for shard in leaf_map.manifest.shards:
             best = merge([best, _best_of(leaf_map, shard, query_QM, k)], k)
-            few = compact(best.score_QK, best.row_QK, best.documents)
+            few = compact(best.score_QK, best.row_QK, best.source)
             best = Ranking(*few, best.visited_Q, best.scanned_Q, best.leaves_Q)
             bar.advance(shard.documents)
     return best

@@ -18,10 +18,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-import pyarrow as pa
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import Needs, Ranking, compact, merge, padded, repeated, take
+from rayhier.dataset.ranking import Needs, Ranking, compact, merge, padded, repeated, take, together
 from rayhier.model.encoded import Encoded
 from rayhier.search.request.request import Request, Rules
 from rayhier.search.rerank import Reranker
@@ -134,7 +133,7 @@ class Reply:
     @property
     def size(self) -> int:
         """Number of rows of documents in all answers of an index's parts."""
-        return sum(part.documents.num_rows for part in self.parts)
+        return sum(len(part.source) for part in self.parts)
 
     def names(self, queries: int) -> list[list[str]]:
         """Return for each of `queries` queries the names of the parts that it needed but that did not answer."""
@@ -241,7 +240,7 @@ class Widening:
 
 
 def _replaced(before: Ranking, asked_A: Ints, after: Ranking) -> Ranking:
-    width, begin = after.row_QK.shape[1], before.documents.num_rows
+    width, begin = after.row_QK.shape[1], len(before.source)
     score_QK, row_QK = padded(before.score_QK, width, -np.inf), padded(before.row_QK, width, -1)
     score_QK[asked_A], row_QK[asked_A] = -np.inf, -1
     score_QK[asked_A, :width] = after.score_QK
@@ -249,7 +248,7 @@ def _replaced(before: Ranking, asked_A: Ints, after: Ranking) -> Ranking:
     visited_Q, scanned_Q, leaves_Q = before.visited_Q.copy(), before.scanned_Q.copy(), before.leaves_Q.copy()
     visited_Q[asked_A], leaves_Q[asked_A] = after.visited_Q, after.leaves_Q
     scanned_Q[asked_A] += after.scanned_Q
-    documents = pa.concat_tables([before.documents, after.documents], promote_options="default")
+    documents = together([before.source, after.source])
     return Ranking(*compact(score_QK, row_QK, documents), visited_Q, scanned_Q, leaves_Q)
 
 
@@ -356,7 +355,7 @@ def unread(ranking: Ranking, k: int) -> Ranking:
 
 
 def _compacted(ranking: Ranking) -> Ranking:
-    score_QK, row_QK, documents = compact(ranking.score_QK, ranking.row_QK, ranking.documents)
+    score_QK, row_QK, documents = compact(ranking.score_QK, ranking.row_QK, ranking.source)
     return replace(ranking, score_QK=score_QK, row_QK=row_QK, source=documents)
 
 

@@ -403,25 +403,23 @@ def _dropped(ranking: Ranking, gone_QK: Bools, k: int) -> Ranking:
     missing_QK = take(gone_QK, order_QK)
     score_QK = np.where(missing_QK, -np.inf, take(ranking.score_QK, order_QK)).astype(np.float32)
     row_QK = np.where(missing_QK, -1, take(ranking.row_QK, order_QK))
-    score_QK, row_QK, documents = compact(score_QK, row_QK, ranking.documents)
+    score_QK, row_QK, documents = compact(score_QK, row_QK, ranking.source)
     base_QK, leaf_QKR = ranking.base_QK, ranking.leaf_QKR
     if base_QK is not None:
         base_QK = np.where(missing_QK, -np.inf, take(base_QK, order_QK)).astype(np.float32)
     leaf_QKR = None if leaf_QKR is None else take(leaf_QKR, order_QK)
-    kept = {"score_QK": score_QK, "row_QK": row_QK, "source": documents}
-    return replace(ranking, **kept, base_QK=base_QK, leaf_QKR=leaf_QKR)
+    return replace(ranking, score_QK=score_QK, row_QK=row_QK, source=documents, base_QK=base_QK, leaf_QKR=leaf_QKR)
 
 
 def _joined(parts: Sequence[Ranking], k: int) -> Ranking:
     """Join the results by BM25 of two parts without a document in common: the best k, ties by id."""
-    documents, row_QF = joined([(part.documents, part.row_QK) for part in parts])
+    documents, row_QF = joined([(part.source, part.row_QK) for part in parts])
     score_QF, base_QF = (
         np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("score_QK", "base_QK")
     )
-    order_QK = ordered(score_QF, row_QF, by_name(documents[ID]))[:, :k]
+    order_QK = ordered(score_QF, row_QF, by_name(documents))[:, :k]
     score_QK, row_QK, documents = compact(take(score_QF, order_QK), take(row_QF, order_QK), documents)
     none = (np.full((*part.row_QK.shape, 2), -1) for part in parts)
     leaves = [gap if part.leaf_QKR is None else part.leaf_QKR for part, gap in zip(parts, none, strict=True)]
-    kept = {"score_QK": score_QK, "row_QK": row_QK, "source": documents}
-    leaf_QKR = take(np.concatenate(leaves, axis=1), order_QK)
-    return replace(parts[0], **kept, base_QK=take(base_QF, order_QK), leaf_QKR=leaf_QKR)
+    leaf_QKR, base_QK = take(np.concatenate(leaves, axis=1), order_QK), take(base_QF, order_QK)
+    return replace(parts[0], score_QK=score_QK, row_QK=row_QK, source=documents, base_QK=base_QK, leaf_QKR=leaf_QKR)

@@ -165,6 +165,15 @@ class CodedRows:
             row_QK[query, : len(row_A)], score_QK[query, : len(row_A)] = row_A, score_A
         return row_QK, score_QK, compared_Q
 
+    def products(self, queries: Floats, rows: Ints) -> Floats:
+        """Compute the inner products [q, t] of queries [q, m] and the vectors of rows [q, t]. Row -1 gets -inf."""
+        product_QT = np.full(rows.shape, -np.inf, np.float32)
+        for product_T, query_M, row_T in zip(product_QT, queries, rows, strict=True):
+            order_T = np.argsort(row_T, kind="stable")
+            order_T = order_T[row_T[order_T] >= 0]
+            product_T[order_T] = self._exact(row_T[order_T], query_M)
+        return product_QT
+
     def _visited(self, leaf_B: Ints | None, keep_N: Bools | None) -> Ints:
         is_visited_L = np.full(self._leaves + 1, leaf_B is None)
         if leaf_B is not None:

@@ -271,6 +271,26 @@ class CodedRows {
         return py::make_tuple(rows, scores, compared);
     }
 
+    // Inner products [q, t] of queries and the vectors of rows [q, t]. Row -1 gets -inf.
+    Array<float> products(const Array<float> &queries, const Array<std::int64_t> &rows) const {
+        if (queries.ndim() != 2 || queries.shape(1) != m_) throw std::invalid_argument("queries: allowed: [q, m]");
+        if (rows.ndim() != 2 || rows.shape(0) != queries.shape(0)) throw std::invalid_argument("rows: allowed: [q, t]");
+        const Kernels kernels = kernels_named("best");
+        Array<float> products({rows.shape(0), rows.shape(1)});
+        float *product = products.mutable_data();
+        const std::int64_t *row = rows.data(), t = rows.shape(1);
+        if (std::any_of(row, row + rows.size(), [&](std::int64_t each) { return each < -1 || each >= count_; }))
+            throw std::invalid_argument("rows: got a row that no file has");
+        py::gil_scoped_release release;
+        for (std::int64_t place = 0; place < rows.size(); ++place) {
+            product[place] = -std::numeric_limits<float>::infinity();
+            if (row[place] < 0) continue;
+            const File &file = file_of(row[place]);
+            product[place] = exact(kernels, file, queries.data() + place / t * m_, row[place] - file.first);
+        }
+        return products;
+    }
+
   private:
     template <class T> const T *data(const py::handle &value, std::int64_t size, const char *name) {
         auto array = value.cast<Array<T>>();
@@ -453,6 +473,7 @@ PYBIND11_MODULE(rayhier_native, module) {
         .def(py::init<int, std::int64_t, const std::vector<py::tuple> &>(), py::arg("dimension"), py::arg("leaves"),
              py::arg("files"))
         .def_property_readonly("count", &CodedRows::count)
+        .def("products", &CodedRows::products, py::arg("queries"), py::arg("rows"))
         .def("scan", &CodedRows::scan, py::arg("queries"), py::arg("leaves").none(true), py::arg("k"), py::arg("listed"),
              py::arg("keep").none(true), py::arg("threads") = 1, py::arg("kernel") = "best");
 }

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, Needs, Ranking, by_name
+from rayhier.dataset.ranking import Needs, Ranking, by_name
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.level_similarity import FlatQuery, LevelSimilarity, leading
 from rayhier.search.segment.rows import lacks
@@ -87,10 +87,10 @@ class FlatScan:
                 break
             fetch *= 2  # several rows belong to one result
         found, place_QT = rows.documents(ranked.row_QT, needs="ids")
-        order_QT, gone_QT = leading(ranked.score_QT, place_QT, by_name(found.read()[ID]), results)
+        order_QT, gone_QT = leading(ranked.score_QT, place_QT, by_name(found), results)
         listed = ranked.take(order_QT).without(gone_QT)
         documents, place_QT = rows.documents(listed.row_QT, needs=needs)
-        again_QT = rows.products(query.vector_QM, listed.row_QT)
+        again_QT = self._leaves.products(query.vector_QM, listed.row_QT)
         compared_Q, listed_Q = np.full(len(place_QT), compared), (place_QT >= 0).sum(axis=1)
         none_Q = np.zeros_like(compared_Q)
         return Ranking(listed.score_QT, place_QT, documents, compared_Q, listed_Q, none_Q, base_QK=again_QT)

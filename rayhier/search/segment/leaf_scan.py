@@ -192,6 +192,11 @@ class LeafScan:
         row_QK, score_QK, compared_Q = native.scan(queries, leaves, most, listed, mask_N, threads)
         return RankedRows(score_QK, row_QK), compared_Q
 
+    def products(self, query_QM: Floats, row_QT: Ints) -> Floats:
+        """Compute the inner products [q, t] of queries [q, m] and stored vectors of rows [q, t]. Row -1 gets -inf."""
+        queries, rows = np.ascontiguousarray(query_QM, np.float32), np.ascontiguousarray(row_QT, np.int64)
+        return np.asarray(self._native.products(queries, rows))
+
     def mask(self, where: Filter) -> Bools:
         """Return a mask [n] of all rows: True if a row meets the filter."""
         return self._mask(where)

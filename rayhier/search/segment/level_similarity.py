@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, Ranking, by_name, compact, joined, once, ordered, repeated, take
+from rayhier.dataset.ranking import Ranking, by_name, compact, joined, once, ordered, repeated, take
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter, at_level, represent
 from rayhier.model.router import UNREAD
@@ -78,11 +78,11 @@ def ranked_again(shortlists: Sequence[Ranking], results: int, k: int) -> Ranking
     Each shortlist has `results` results. Only the best `results` of all, by the level, are ranked by vectors. A result
     counts by its best row.
     """
-    documents, row_QF = joined([(part.documents, part.row_QK) for part in shortlists])
+    documents, row_QF = joined([(part.source, part.row_QK) for part in shortlists])
     score_QF, again_QF = (
         np.concatenate([getattr(part, name) for part in shortlists], axis=1) for name in ("score_QK", "base_QK")
     )
-    number_N = by_name(documents[ID])
+    number_N = by_name(documents)
     place_QT, gone_QT = leading(score_QF, row_QF, number_N, results)
     again_QT = np.where(gone_QT, -np.inf, take(again_QF, place_QT))
     row_QT = np.where(gone_QT, -1, take(row_QF, place_QT))

@@ -12,14 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, OWN, Needs, Record, by_name, records_of, repeated, take
+from rayhier.dataset.ranking import ID, OWN, Needs, Record, Source, by_name, records_of, repeated, take
 from rayhier.search import native
 from rayhier.search.segment.scan import RankedRows
-from rayhier.search.segment.segment import Segment, leaf_pairs
+from rayhier.search.segment.segment import Segment
 from rayhier.spec.filter import Filter
-
-MULTIPLIED = 1 << 22
-"""Numbers of vectors that are read together, about."""
 
 
 class Rows:
@@ -39,27 +36,12 @@ class Rows:
         """Return a mask [n] of the rows: True if a row meets a filter."""
         return np.concatenate([np.zeros(0, bool), *(segment.mask(where) for segment in self._segments)])
 
-    def products(self, query_QM: Floats, row_QT: Ints) -> Floats:
-        """Compute the inner products [q, t] of queries [q, m] and stored vectors of rows [q, t]. Row -1 gets -inf."""
-        step = max(1, MULTIPLIED // max(1, row_QT.shape[1] * query_QM.shape[1]))
-        if len(row_QT) > step:
-            parts = [slice(begin, begin + step) for begin in range(0, len(row_QT), step)]
-            return np.concatenate([self.products(query_QM[some], row_QT[some]) for some in parts])
-        row_X = row_QT.ravel()
-        order_X = row_X.argsort()
-        ascending_X, vector_XM = row_X[order_X], np.zeros((len(row_X), query_QM.shape[1]), np.float32)
-        for segment, first, begin, end in self._spans(ascending_X.searchsorted(self.begin_S).tolist()):
-            vector_XM[order_X[begin:end]] = segment.vectors(ascending_X[begin:end] - first).numpy()
-        found_QTM = vector_XM.reshape(*row_QT.shape, query_QM.shape[1])
-        return np.where(row_QT < 0, np.float32(-np.inf), np.vecdot(found_QTM, query_QM[:, None].astype(np.float32)))
-
     def leaves(self, row_QT: Ints) -> Ints:
         """Return the first and the last leaf [q, t, 2] of rows' documents, and -1 for row -1."""
         leaf_QT2 = np.full((*row_QT.shape, 2), -1)
         for segment, begin, end in zip(self._segments, self._first, self._first[1:], strict=False):
             in_segment_QT = (row_QT >= begin) & (row_QT < end)
-            lists = segment.table["leaves"].take(pa.array(row_QT[in_segment_QT] - begin))
-            leaf_QT2[in_segment_QT] = leaf_pairs(lists.combine_chunks())
+            leaf_QT2[in_segment_QT] = segment.leaves[row_QT[in_segment_QT] - begin]
         return leaf_QT2
 
     def _spans(self, cuts: list[int]) -> Iterator[tuple[Segment, int, int, int]]:
@@ -78,7 +60,7 @@ class Rows:
         while True:
             some = rows.first(taken)
             found, place_QT = self.documents(some.row_QT, needs="ids")
-            number_N = by_name(found.read()[ID])
+            number_N = by_name(found)
             # The appended number is the one that row -1 looks up.
             name_QT = np.append(number_N, len(number_N))[place_QT]
             order_QT = np.lexsort((name_QT, -some.score_QT), axis=1)
@@ -119,7 +101,7 @@ class Rows:
         if self._records is None:
             return records_of(self.read(row_R, needs="texts"))
         taken = self._records.take(row_R)
-        if not self._declared:
+        if not self._declared or not taken:
             return [(*values, {}) for values in taken]
         fields = self.read(row_R, needs="texts").select(self._declared).to_pylist()
         return [(*values, own) for values, own in zip(taken, fields, strict=True)]
@@ -128,9 +110,22 @@ class Rows:
     def _declared(self) -> list[str]:
         return self._segments[0].declared if self._segments else []
 
+    def ids(self, row_R: Ints) -> list[str]:
+        """Read the ids of rows [r]."""
+        if self._ids is None:
+            return list(self.read(row_R, needs="ids")[ID].to_pylist())
+        return [id_ for (id_,) in self._ids.take(row_R)]
+
+    @cached_property
+    def _ids(self) -> Any:
+        return self._opened([ID])
+
     @cached_property
     def _records(self) -> Any:
-        columns = [segment.columns(OWN) for segment in self._segments]
+        return self._opened(OWN)
+
+    def _opened(self, names: Sequence[str]) -> Any:
+        columns = [segment.columns(names) for segment in self._segments]
         there = [column for column in columns if column is not None]
         return native.columns(there) if len(there) == len(columns) else None
 
@@ -144,11 +139,26 @@ class FoundRows:
     """Numbers [r] of the rows."""
     needs: Needs
 
+    def __len__(self) -> int:
+        return len(self.row_R)
+
+    def ids(self) -> list[str]:
+        return self.rows.ids(self.row_R)
+
     def read(self) -> pa.Table:
         return self.rows.read(self.row_R, needs=self.needs)
 
     def records(self) -> list[Record]:
         return self.rows.records(self.row_R)
+
+    def take(self, places: Ints) -> "FoundRows":
+        return FoundRows(self.rows, self.row_R[places], self.needs)
+
+    def joined(self, others: Sequence[Source]) -> "FoundRows | None":
+        rows = [other.row_R for other in others if isinstance(other, FoundRows) and other.rows is self.rows]
+        return (
+            None if len(rows) < len(others) else FoundRows(self.rows, np.concatenate([self.row_R, *rows]), self.needs)
+        )
 
 
 def _has_ties(score_QT: Floats) -> bool:

@@ -261,7 +261,7 @@ class TailView:
 
     def best(self, score_QA: Floats, row_A: Ints, k: int) -> Ints:
         """Return the places [q, k] of the best k results of each query, ties by id. -1 stands for a score of -inf."""
-        name_A = by_name(self._columns(row_A, [ID])[ID])
+        name_A = by_name(self._columns(row_A, [ID]))
         order_QA = np.lexsort((np.broadcast_to(name_A, score_QA.shape), -score_QA), axis=1)
         best_QA = np.where(np.isneginf(take(score_QA, order_QA)), -1, order_QA)
         return once(take(score_QA, order_QA), best_QA, self.tail.result.values[row_A], k)[1]

@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 
 from rayhier.arrays import Floats, Ints, Values
-from rayhier.dataset.ranking import ID, Needs, Ranking, by_name, compact, joined
+from rayhier.dataset.ranking import Needs, Ranking, by_name, compact, joined
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.rows import in_leaves, lacks
 from rayhier.search.segment.scan import RankedRows
@@ -89,7 +89,7 @@ class WordScan:
         documents, row_QK = rows.documents(best.row_QT, needs=needs)
         none_Q = np.zeros(len(texts), np.int64)
         ranking = Ranking(best.score_QT, row_QK, documents, none_Q, none_Q, none_Q)
-        return replace(ranking, base_QK=rows.products(query_QM, best.row_QT), leaf_QKR=rows.leaves(best.row_QT))
+        return replace(ranking, base_QK=self._leaves.products(query_QM, best.row_QT), leaf_QKR=rows.leaves(best.row_QT))
 
     def scan_tail(
         self,
@@ -163,10 +163,10 @@ def fused(
     `rank`: 1 / (60 + rank by vectors) + 1 / (60 + rank by BM25), over the documents of both. Of BM25's results in all
     parts together, only the best `listed` count. None: all. Documents count as visited in the search by vectors alone.
     """
-    documents, row_QF = joined([(ranking.documents, ranking.row_QK) for ranking in (dense, *parts)])
+    documents, row_QF = joined([(ranking.source, ranking.row_QK) for ranking in (dense, *parts)])
     base_QF = np.concatenate([dense.score_QK, *(part.base_QK for part in parts)], axis=1).astype(np.float64)
     words_QF = np.concatenate([np.zeros(dense.score_QK.shape), *(part.score_QK for part in parts)], axis=1)
-    number_N = by_name(documents[ID])
+    number_N = by_name(documents)
     if not len(number_N):
         return dense  # of no document: all were deleted
     q, near = len(row_QF), dense.row_QK.shape[1]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rayhier.search.segment import rows as module
+from rayhier.search import native
 from rayhier.search.segment.leaf_scan import LeafScan
 
 from .maps import leaf_map_of_rows, leaf_rows
@@ -25,16 +25,17 @@ def world(unit, tmp_path, write_map, passages):
     return LeafScan.mapped(leaf_map), vector_NM, own.get("parent", ids)
 
 
-@pytest.mark.parametrize("numbers", [1, 40 * M, module.MULTIPLIED])
-def test_products_are_those_of_the_stored_vectors(world, unit, monkeypatch, numbers):
-    monkeypatch.setattr(module, "MULTIPLIED", numbers)
+@pytest.mark.parametrize("form", ["numpy", "native"])
+def test_products_are_those_of_the_stored_vectors(world, unit, monkeypatch, form):
+    if form == "numpy":
+        monkeypatch.setattr(native, "extension", lambda: None)
     rows, rng = world[0].rows, np.random.default_rng(3)
     stored = np.concatenate([segment.stored for segment in world[0].segments]).astype(np.float32)
     query_QM, row_QT = unit(rng, Q, M), np.array([rng.permutation(rows.count)[:30] for _ in range(Q)])
     row_QT[rng.random(row_QT.shape) < 0.2] = -1
     row_QT[0] = -1  # nothing was found for it
     expected_QT = np.where(row_QT < 0, -np.inf, np.einsum("qm,qtm->qt", query_QM, stored[row_QT]))
-    np.testing.assert_allclose(rows.products(query_QM, row_QT), expected_QT, atol=1e-5)
+    np.testing.assert_allclose(world[0].products(query_QM, row_QT), expected_QT, atol=1e-5)
 
 
 @pytest.mark.parametrize("k", [1, 3, K])
