@@ -389,7 +389,10 @@ class CodedRows {
 
 }  // namespace
 
+void add_words(py::module_ &module);  // words.cpp
+
 PYBIND11_MODULE(rayhier_native, module) {
+    add_words(module);
     module.attr("ABI") = 1;
     module.def("kernels", &kernel_names, "Names of the kernels that this processor can run, best first.");
     py::class_<CodedRows>(module, "CodedRows")

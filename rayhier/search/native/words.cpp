@@ -1,0 +1,345 @@
+// BM25 over postings: the exact best rows of a query. `search/words/postings.py` has the same in numpy, and is its oracle.
+//
+// A query's words are ordered by weight, the rarest first. Rows are searched window by window. If the words from one on
+// cannot bring a row among the best, they are looked up only for the rows that other words found (MaxScore: Turtle and
+// Flood, 1995, by windows as in Lucene). A row's sum always adds its words in the same order, so that equal rows tie.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "threads.h"
+
+namespace py = pybind11;
+namespace {
+
+template <class T> using Array = py::array_t<T, py::array::c_style>;  // no forcecast: another type is an error
+
+constexpr int WINDOW = 8192, LINE = 16;  // rows whose sums are in memory together, and of which one mark tells
+constexpr float SPARE = 1 + 1e-5f;       // more than sums are rounded by
+
+struct Scored {
+    float score;
+    std::int64_t row;
+    bool operator<(const Scored &other) const {  // better first, ties by row
+        return score > other.score || (score == other.score && row < other.row);
+    }
+};
+
+// The best k of the rows that are pushed, and those that tie with the last, `most` in all.
+class Best {
+  public:
+    void reset(std::int64_t k, std::int64_t most) {
+        k_ = k, most_ = most, cut_at_ = 2 * k + 16;
+        least = 0;
+        rows.clear();
+    }
+    void push(float score, std::int64_t row) {
+        if (!(score > 0 && score >= least)) return;  // NaN too
+        rows.push_back({score, row});
+        if (static_cast<std::int64_t>(rows.size()) >= cut_at_) {
+            cut();
+            cut_at_ = rows.size() + k_ + 16;
+        }
+    }
+    void finish() {
+        cut();
+        std::sort(rows.begin(), rows.end());
+    }
+    float least = 0;  // the k-th best score, 0 if there are fewer
+    std::vector<Scored> rows;
+
+  private:
+    void cut() {
+        if (static_cast<std::int64_t>(rows.size()) < k_) return;
+        std::nth_element(rows.begin(), rows.begin() + (k_ - 1), rows.end());
+        least = rows[k_ - 1].score;
+        const auto tied = std::partition(rows.begin() + k_, rows.end(), [&](const Scored &one) { return one.score == least; });
+        const auto end = rows.begin() + std::min<std::int64_t>(most_, tied - rows.begin());
+        if (end < tied) std::nth_element(rows.begin() + k_, end, tied);
+        rows.erase(end, rows.end());
+    }
+    std::int64_t k_ = 0, most_ = 0, cut_at_ = 0;
+};
+
+struct File {
+    const std::uint64_t *word;       // [v], ascending hashes
+    const std::int32_t *frequency;   // [v], documents that have the word
+    std::int64_t words, postings = 0;
+    const std::int64_t *begin = nullptr;  // [v], place of the first posting
+    const float *most = nullptr;          // [v], at least the part of any posting
+    const std::int32_t *row = nullptr;    // [p], ascending within a word
+    const void *kind = nullptr;           // [p], of 16 or 32 bits
+    bool wide = false;
+    std::uint32_t kinds = 0;
+    const float *part = nullptr;  // [kinds], f / (f + ...) of each kind
+    std::int64_t first = 0;       // number of the file's first row
+    std::int32_t rows = 0, from = 0, to = 0;  // of `rows` those before `to` are searched, from `from` on
+
+    float part_of(std::uint32_t kind) const { return part[kind < kinds ? kind : 0]; }
+};
+
+struct Word {
+    std::uint64_t hash;
+    std::int64_t frequency;  // documents that have it
+    std::int64_t times;      // how often the query has it
+    float weight;
+    std::size_t places;  // where its places in the files begin
+};
+
+// Postings of a word in a file that are still to be read.
+struct Cursor {
+    float weight;
+    double left;  // most that this word and all after it add
+    std::int64_t next, end;
+};
+
+// What one thread needs for a query.
+struct Scratch {
+    std::vector<Word> words;
+    std::vector<std::int64_t> places;  // -1 if no document of a file has the word
+    std::vector<Cursor> cursors;
+    std::vector<Scored> found;
+    float sum[WINDOW] = {};                   // zero between windows, as the marks
+    std::uint8_t marked[WINDOW / LINE] = {};  // if a line has a sum
+    Best best;
+};
+
+class WordLists {
+  public:
+    // Searched files: (words, frequencies, begins, most, rows, kinds, parts, number of rows, first row, end of the rows).
+    // Other files, which count for how rare words are: (words, frequencies).
+    WordLists(const std::vector<py::tuple> &searched, const std::vector<py::tuple> &others, double documents)
+        : documents_(documents) {
+        for (const auto &arrays : searched) {
+            if (arrays.size() != 10) throw std::invalid_argument("searched: allowed: ten values for each file");
+            File file = counted(arrays);
+            file.begin = data<std::int64_t>(arrays[2], file.words, "begins");
+            file.most = data<float>(arrays[3], file.words, "most");
+            file.postings = py::len(arrays[4]);
+            file.row = data<std::int32_t>(arrays[4], file.postings, "rows");
+            file.wide = py::isinstance<Array<std::uint32_t>>(arrays[5]);
+            file.kind = file.wide ? static_cast<const void *>(data<std::uint32_t>(arrays[5], file.postings, "kinds"))
+                                  : data<std::uint16_t>(arrays[5], file.postings, "kinds");
+            file.kinds = py::len(arrays[6]);
+            file.part = data<float>(arrays[6], file.kinds, "parts");
+            file.rows = arrays[7].cast<std::int32_t>();
+            file.from = arrays[8].cast<std::int32_t>(), file.to = arrays[9].cast<std::int32_t>();
+            if (file.from < 0 || file.from > file.to || file.to > file.rows)
+                throw std::invalid_argument("searched: got a range beyond the file's rows");
+            if (file.postings && !file.kinds) throw std::invalid_argument("parts: got none for some postings");
+            file.first = rows_;
+            rows_ += file.rows;
+            files_.push_back(file);
+        }
+        searched_ = files_.size();
+        for (const auto &arrays : others) files_.push_back(counted(arrays));
+    }
+
+    // Scores and rows [q, t] of the best k rows of each query, and of those that tie with the last: `most` in all.
+    // `hashes` has the words of all queries, of which `counts` belong to each. `further` documents have a word so often.
+    py::tuple best(const Array<std::uint64_t> &hashes, const std::vector<std::int64_t> &counts, std::int64_t k,
+                   std::int64_t ties, const py::object &keep, const py::object &further, double further_documents,
+                   int threads) const {
+        if (k < 0 || ties < 1 || threads < 1) throw std::invalid_argument("k: allowed: from 0; ties, threads: from 1");
+        const std::int64_t q = counts.size();
+        std::vector<std::int64_t> begin(q + 1);
+        for (std::int64_t number = 0; number < q; ++number) {
+            if (counts[number] < 0 || counts[number] > hashes.size() - begin[number])
+                throw std::invalid_argument("counts: got more words than hashes");
+            begin[number + 1] = begin[number] + counts[number];
+        }
+        Array<bool> mask;
+        const bool *kept = keep.is_none() ? nullptr : (mask = keep.cast<Array<bool>>()).data();
+        if (kept && mask.size() != rows_) throw std::invalid_argument("keep: allowed: one value for each row");
+        Array<std::int64_t> more;
+        const std::int64_t *of_further = further.is_none() ? nullptr : (more = further.cast<Array<std::int64_t>>()).data();
+        if (of_further && more.size() != hashes.size()) throw std::invalid_argument("further: allowed: one for each hash");
+        k = std::min(k, rows_);
+        ties = std::min(ties, rows_);
+        std::vector<std::vector<Scored>> found(q);
+        const auto *hash = hashes.data();
+        if (k)
+            on_threads<Scratch>(q, threads, [&](std::int64_t number, Scratch &scratch) {
+                weigh(hash, of_further, begin[number], begin[number + 1], documents_ + further_documents, scratch);
+                scratch.best.reset(k, std::min(k * ties, rows_));
+                for (std::size_t file = 0; file < searched_; ++file)
+                    files_[file].wide ? search<std::uint32_t>(files_[file], file, kept, scratch)
+                                      : search<std::uint16_t>(files_[file], file, kept, scratch);
+                scratch.best.finish();
+                found[number].assign(scratch.best.rows.begin(), scratch.best.rows.end());
+            });
+        std::size_t most = 0;
+        for (const auto &rows : found) most = std::max(most, rows.size());
+        Array<float> scores({static_cast<std::size_t>(q), most});
+        Array<std::int64_t> rows({static_cast<std::size_t>(q), most});
+        auto *score = scores.mutable_data();
+        auto *row = rows.mutable_data();
+        for (const auto &of_query : found)
+            for (std::size_t place = 0; place < most; ++place) {
+                const bool any = place < of_query.size();
+                *score++ = any ? of_query[place].score : -std::numeric_limits<float>::infinity();
+                *row++ = any ? of_query[place].row : -1;
+            }
+        return py::make_tuple(scores, rows);
+    }
+
+  private:
+    template <class T> const T *data(const py::handle &value, std::int64_t size, const char *name) {
+        auto array = value.cast<Array<T>>();
+        if (array.size() != size) throw std::invalid_argument(std::string(name) + ": got another number of values");
+        keep_.push_back(array);
+        return array.data();
+    }
+
+    File counted(const py::tuple &arrays) {
+        if (arrays.size() < 2) throw std::invalid_argument("others: allowed: words and frequencies");
+        File file{};
+        file.words = py::len(arrays[0]);
+        file.word = data<std::uint64_t>(arrays[0], file.words, "words");
+        file.frequency = data<std::int32_t>(arrays[1], file.words, "frequencies");
+        return file;
+    }
+
+    // Lists a query's words that documents have, the rarest first, each with its weight and places in the files.
+    void weigh(const std::uint64_t *hash, const std::int64_t *further, std::int64_t begin, std::int64_t end,
+               double documents, Scratch &scratch) const {
+        auto &words = scratch.words;
+        words.clear();
+        scratch.places.clear();
+        for (auto at = begin; at < end; ++at) words.push_back({hash[at], further ? further[at] : 0, 1, 0, 0});
+        std::sort(words.begin(), words.end(), [](const Word &one, const Word &other) { return one.hash < other.hash; });
+        std::size_t distinct = 0;
+        for (const auto &word : words)
+            if (distinct && words[distinct - 1].hash == word.hash)
+                ++words[distinct - 1].times;
+            else
+                words[distinct++] = word;
+        words.resize(distinct);
+        for (auto &word : words) {
+            word.places = scratch.places.size();
+            for (const auto &file : files_) {
+                const auto *end_ = file.word + file.words, *place = std::lower_bound(file.word, end_, word.hash);
+                const bool has = place < end_ && *place == word.hash;
+                scratch.places.push_back(has ? place - file.word : -1);
+                if (has) word.frequency += file.frequency[place - file.word];
+            }
+            const double n = double(word.frequency);
+            if (n > 0) word.weight = float(double(word.times) * std::log(1 + (documents - n + 0.5) / (n + 0.5)));
+        }
+        words.erase(std::remove_if(words.begin(), words.end(), [](const Word &word) { return !(word.weight > 0); }),
+                    words.end());
+        std::stable_sort(words.begin(), words.end(),
+                         [](const Word &one, const Word &other) { return one.weight > other.weight; });
+    }
+
+    template <class Kind> void search(const File &file, std::size_t number, const bool *kept, Scratch &scratch) const {
+        const auto *kind = static_cast<const Kind *>(file.kind);
+        auto &cursors = scratch.cursors;
+        cursors.clear();
+        for (const auto &word : scratch.words) {
+            const auto place = scratch.places[word.places + number];
+            if (place < 0) continue;
+            std::int64_t begin = file.begin[place], end = begin + file.frequency[place];
+            if (begin < 0 || end < begin || end > file.postings) throw std::invalid_argument("begins: got more than the rows");
+            if (file.from > 0) begin = seek(file.row, begin, end, file.from);
+            if (file.to < file.rows) end = seek(file.row, begin, end, file.to);
+            if (begin < end) cursors.push_back({word.weight, double(word.weight) * file.most[place], begin, end});
+        }
+        for (std::size_t at = cursors.size(); at-- > 1;) cursors[at - 1].left += cursors[at].left;
+        std::size_t added = cursors.size();  // words that are added for all rows of a window; the others are looked up
+        while (true) {
+            while (added && cursors[added - 1].left * SPARE < scratch.best.least) --added;
+            std::int32_t base = file.to;
+            for (std::size_t at = 0; at < added; ++at)
+                if (cursors[at].next < cursors[at].end) base = std::min(base, file.row[cursors[at].next]);
+            if (base >= file.to) return;
+            for (std::size_t at = 0; at < added; ++at) add(file, kind, cursors[at], base, scratch);
+            take(file, base, added < cursors.size() ? cursors[added].left : 0, kept, scratch);
+            for (std::size_t at = added; at < cursors.size(); ++at) look_up(file, kind, cursors[at], scratch);
+            for (const auto &found : scratch.found) scratch.best.push(found.score, file.first + found.row);
+        }
+    }
+
+    // Adds a word to the sums of the window that begins with the row `base`. Rows that do not ascend end the loop.
+    template <class Kind>
+    static void add(const File &file, const Kind *kind, Cursor &cursor, std::int32_t base, Scratch &scratch) {
+        for (; cursor.next < cursor.end; ++cursor.next) {
+            const std::uint32_t slot = std::uint32_t(file.row[cursor.next]) - std::uint32_t(base);
+            if (slot >= WINDOW) return;
+            scratch.sum[slot] += cursor.weight * file.part_of(kind[cursor.next]);
+            scratch.marked[slot / LINE] = 1;
+        }
+    }
+
+    // Lists the window's rows that may be among the best if words add `left` to them. Makes all sums zero again.
+    static void take(const File &file, std::int32_t base, double left, const bool *kept, Scratch &scratch) {
+        scratch.found.clear();
+        const float least = float(scratch.best.least / SPARE - left);
+        for (int eight = 0; eight < WINDOW / LINE; eight += 8) {
+            std::uint64_t any;
+            std::memcpy(&any, scratch.marked + eight, 8);
+            for (int line = eight; any && line < eight + 8; ++line) {
+                if (!scratch.marked[line]) continue;
+                scratch.marked[line] = 0;
+                float *sum = scratch.sum + line * LINE;
+                int able = 0;
+                for (int slot = 0; slot < LINE; ++slot) able |= sum[slot] > 0 && sum[slot] >= least;
+                for (int slot = 0; able && slot < LINE; ++slot) {
+                    const std::int64_t row = std::int64_t(base) + line * LINE + slot;
+                    if (sum[slot] > 0 && sum[slot] >= least && row >= file.from && row < file.to &&
+                        (!kept || kept[file.first + row]))
+                        scratch.found.push_back({sum[slot], row});
+                }
+                std::fill(sum, sum + LINE, 0.0f);
+            }
+        }
+    }
+
+    // Adds a word to the sums of the rows found, without those that can no longer be among the best.
+    template <class Kind> static void look_up(const File &file, const Kind *kind, Cursor &cursor, Scratch &scratch) {
+        std::size_t able = 0;
+        for (auto found : scratch.found) {
+            if ((found.score + cursor.left) * SPARE < scratch.best.least) continue;
+            cursor.next = seek(file.row, cursor.next, cursor.end, found.row);
+            if (cursor.next < cursor.end && file.row[cursor.next] == found.row)
+                found.score += cursor.weight * file.part_of(kind[cursor.next]);
+            scratch.found[able++] = found;
+        }
+        scratch.found.resize(able);
+    }
+
+    // Returns the first place from `next` on with the wanted row or a later one, by steps that double.
+    static std::int64_t seek(const std::int32_t *row, std::int64_t next, std::int64_t end, std::int64_t wanted) {
+        std::int64_t step = 1;
+        for (; next + step < end && row[next + step] < wanted; step *= 2) next += step;
+        return std::lower_bound(row + next, row + std::min(next + step, end), wanted) - row;
+    }
+
+    double documents_;
+    std::int64_t rows_ = 0;
+    std::size_t searched_ = 0;
+    std::vector<File> files_;  // those that are searched come first
+    std::vector<py::object> keep_;
+};
+
+}  // namespace
+
+void add_words(py::module_ &module) {
+    py::class_<WordLists>(module, "WordLists")
+        .def(py::init<const std::vector<py::tuple> &, const std::vector<py::tuple> &, double>(), py::arg("searched"),
+             py::arg("others"), py::arg("documents"))
+        .def("best", &WordLists::best, py::arg("hashes"), py::arg("counts"), py::arg("k"), py::arg("ties"),
+             py::arg("keep").none(true), py::arg("further").none(true), py::arg("further_documents") = 0,
+             py::arg("threads") = 1);
+}
