@@ -25,7 +25,9 @@ namespace {
 
 template <class T> using Array = py::array_t<T, py::array::c_style>;  // no forcecast: another type is an error
 
-constexpr int WINDOW = 8192, LINE = 16;  // rows whose sums are in memory together, and of which one mark tells
+constexpr int LINE = 64, WINDOW = 64 * LINE;  // rows that a mark tells of, and whose sums are in memory together
+constexpr int NARROW = 256;                   // rows of the first window, until there is a least score
+constexpr int LOOKED_UP = 8;                // postings that are added while one row is looked up
 constexpr float SPARE = 1 + 1e-5f;       // more than sums are rounded by
 
 struct Scored {
@@ -110,8 +112,8 @@ struct Scratch {
     std::vector<std::int64_t> places;  // -1 if no document of a file has the word
     std::vector<Cursor> cursors;
     std::vector<Scored> found;
-    float sum[WINDOW] = {};                   // zero between windows, as the marks
-    std::uint8_t marked[WINDOW / LINE] = {};  // if a line has a sum
+    float sum[WINDOW] = {};    // zero between windows
+    std::uint64_t marked = 0;  // lines that have sums
     Best best;
 };
 
@@ -257,52 +259,70 @@ class WordLists {
             if (begin < end) cursors.push_back({word.weight, double(word.weight) * file.most[place], begin, end});
         }
         for (std::size_t at = cursors.size(); at-- > 1;) cursors[at - 1].left += cursors[at].left;
-        std::size_t added = cursors.size();  // words that are added for all rows of a window; the others are looked up
-        while (true) {
-            while (added && cursors[added - 1].left * SPARE < scratch.best.least) --added;
+        std::size_t needed = cursors.size();  // words of which a row must have one to be among the best
+        for (std::uint32_t width = NARROW;; width = std::min<std::uint32_t>(2 * width, WINDOW)) {
+            while (needed && cursors[needed - 1].left * SPARE < scratch.best.least) --needed;
             std::int32_t base = file.to;
-            for (std::size_t at = 0; at < added; ++at)
+            std::int64_t postings = 0;
+            for (std::size_t at = 0; at < needed; ++at) {
+                postings += cursors[at].end - cursors[at].next;
                 if (cursors[at].next < cursors[at].end) base = std::min(base, file.row[cursors[at].next]);
+            }
             if (base >= file.to) return;
-            for (std::size_t at = 0; at < added; ++at) add(file, kind, cursors[at], base, scratch);
+            // Other words are looked up for the rows found, unless they are so rare that adding them takes less.
+            std::size_t added = needed;
+            for (; added < cursors.size(); ++added) {
+                cursors[added].next = seek(file.row, cursors[added].next, cursors[added].end, base);
+                const auto more = cursors[added].end - cursors[added].next;
+                if (more > LOOKED_UP * postings) break;
+                postings += more;
+            }
+            for (std::size_t at = 0; at < added; ++at) add(file, kind, cursors[at], base, width, scratch);
             take(file, base, added < cursors.size() ? cursors[added].left : 0, kept, scratch);
             for (std::size_t at = added; at < cursors.size(); ++at) look_up(file, kind, cursors[at], scratch);
             for (const auto &found : scratch.found) scratch.best.push(found.score, file.first + found.row);
         }
     }
 
-    // Adds a word to the sums of the window that begins with the row `base`. Rows that do not ascend end the loop.
+    // Adds a word to the sums of the rows from `base` on. Rows that do not ascend end the loop.
     template <class Kind>
-    static void add(const File &file, const Kind *kind, Cursor &cursor, std::int32_t base, Scratch &scratch) {
-        for (; cursor.next < cursor.end; ++cursor.next) {
-            const std::uint32_t slot = std::uint32_t(file.row[cursor.next]) - std::uint32_t(base);
-            if (slot >= WINDOW) return;
-            scratch.sum[slot] += cursor.weight * file.part_of(kind[cursor.next]);
-            scratch.marked[slot / LINE] = 1;
+    static void add(const File &file, const Kind *kind, Cursor &cursor, std::int32_t base, std::uint32_t width,
+                    Scratch &scratch) {
+        const auto *row = file.row;
+        const auto *part = file.part;
+        const auto kinds = file.kinds;
+        const auto weight = cursor.weight;
+        auto *sum = scratch.sum;
+        auto marked = scratch.marked;
+        auto next = cursor.next;
+        for (const auto end = cursor.end; next < end; ++next) {
+            const std::uint32_t slot = std::uint32_t(row[next]) - std::uint32_t(base);
+            if (slot >= width) break;
+            sum[slot] += weight * part[kind[next] < kinds ? kind[next] : 0];
+            marked |= std::uint64_t(1) << slot / LINE;
         }
+        cursor.next = next;
+        scratch.marked = marked;
     }
 
-    // Lists the window's rows that may be among the best if words add `left` to them. Makes all sums zero again.
+    // Lists the rows that may be among the best if words add `left` to them. Makes all sums zero again.
     static void take(const File &file, std::int32_t base, double left, const bool *kept, Scratch &scratch) {
         scratch.found.clear();
-        const float least = float(scratch.best.least / SPARE - left);
-        for (int eight = 0; eight < WINDOW / LINE; eight += 8) {
-            std::uint64_t any;
-            std::memcpy(&any, scratch.marked + eight, 8);
-            for (int line = eight; any && line < eight + 8; ++line) {
-                if (!scratch.marked[line]) continue;
-                scratch.marked[line] = 0;
-                float *sum = scratch.sum + line * LINE;
-                int able = 0;
-                for (int slot = 0; slot < LINE; ++slot) able |= sum[slot] > 0 && sum[slot] >= least;
-                for (int slot = 0; able && slot < LINE; ++slot) {
-                    const std::int64_t row = std::int64_t(base) + line * LINE + slot;
-                    if (sum[slot] > 0 && sum[slot] >= least && row >= file.from && row < file.to &&
-                        (!kept || kept[file.first + row]))
-                        scratch.found.push_back({sum[slot], row});
-                }
-                std::fill(sum, sum + LINE, 0.0f);
+        const float least = std::max(float(scratch.best.least / SPARE - left), std::numeric_limits<float>::min());
+        for (; scratch.marked; scratch.marked &= scratch.marked - 1) {
+            const int line = __builtin_ctzll(scratch.marked);
+            float *sum = scratch.sum + line * LINE;
+            int any = 0;
+            for (int slot = 0; slot < LINE; ++slot) any |= sum[slot] >= least;
+            std::uint64_t able = 0;
+            for (int slot = 0; any && slot < LINE; ++slot) able |= std::uint64_t(sum[slot] >= least) << slot;
+            for (; able; able &= able - 1) {
+                const int slot = __builtin_ctzll(able);
+                const std::int64_t row = std::int64_t(base) + line * LINE + slot;
+                if (row >= file.from && row < file.to && (!kept || kept[file.first + row]))
+                    scratch.found.push_back({sum[slot], row});
             }
+            std::fill(sum, sum + LINE, 0.0f);
         }
     }
 
