@@ -248,17 +248,16 @@ class PostingLists:
         hash_T, weight_T = self._weighted(hashes, further)
         order_T = np.argsort(-weight_T, kind="stable")
         hash_T, weight_T = hash_T[order_T], weight_T[order_T]
-        sums = [np.zeros(0, np.float32)]
+        score_N = np.zeros(sum(postings.rows for postings in self._searched), np.float32)
+        first_N = 0
         for postings, part_C, (first, last) in zip(self._searched, self._parts, self._spans, strict=True):
-            score_N = np.zeros(postings.rows, np.float32)
+            sum_N = score_N[first_N : first_N + postings.rows]
             for weight, place, has in zip(weight_T, *postings.find(hash_T), strict=True):
-                if has:
-                    at = slice(postings.begin_V[place], postings.begin_V[place] + has)
-                    score_N[postings.row_P[at]] += weight * part_C[postings.kind_P[at]]
-            score_N[:first] = score_N[last:] = 0
-            sums.append(score_N)
-        score_N = np.concatenate(sums)
-        row_C = np.flatnonzero(score_N if mask_N is None else score_N * mask_N)
+                at = slice(postings.begin_V[place], postings.begin_V[place] + has) if has else slice(0)
+                sum_N[postings.row_P[at]] += weight * part_C[postings.kind_P[at]]
+            sum_N[:first] = sum_N[last:] = 0
+            first_N += postings.rows
+        row_C = np.flatnonzero(score_N > 0 if mask_N is None else (score_N > 0) & mask_N)
         return _first(score_N[row_C], row_C, k)
 
 
