@@ -310,19 +310,22 @@ class WordLists {
         scratch.found.clear();
         const float least = std::max(float(scratch.best.least / SPARE - left), std::numeric_limits<float>::min());
         for (; scratch.marked; scratch.marked &= scratch.marked - 1) {
-            const int line = __builtin_ctzll(scratch.marked);
-            float *sum = scratch.sum + line * LINE;
+            const int first = __builtin_ctzll(scratch.marked) * LINE;
+            float *sum = scratch.sum + first, line[LINE];
             int any = 0;
-            for (int slot = 0; slot < LINE; ++slot) any |= sum[slot] >= least;
+            for (int slot = 0; slot < LINE; ++slot) {
+                line[slot] = sum[slot];
+                sum[slot] = 0;
+                any |= line[slot] >= least;
+            }
             std::uint64_t able = 0;
-            for (int slot = 0; any && slot < LINE; ++slot) able |= std::uint64_t(sum[slot] >= least) << slot;
+            for (int slot = 0; any && slot < LINE; ++slot) able |= std::uint64_t(line[slot] >= least) << slot;
             for (; able; able &= able - 1) {
                 const int slot = __builtin_ctzll(able);
-                const std::int64_t row = std::int64_t(base) + line * LINE + slot;
+                const std::int64_t row = std::int64_t(base) + first + slot;
                 if (row >= file.from && row < file.to && (!kept || kept[file.first + row]))
-                    scratch.found.push_back({sum[slot], row});
+                    scratch.found.push_back({line[slot], row});
             }
-            std::fill(sum, sum + LINE, 0.0f);
         }
     }
 
