@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
+#include <optional>
 #include <stdexcept>
-#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -27,8 +27,8 @@ template <class T> using Array = py::array_t<T, py::array::c_style>;  // no forc
 
 constexpr int LINE = 64, WINDOW = 64 * LINE;  // rows that a mark tells of, and whose sums are in memory together
 constexpr int NARROW = 256;                   // rows of the first window, until there is a least score
-constexpr int LOOKED_UP = 8;                // postings that are added while one row is looked up
-constexpr float SPARE = 1 + 1e-5f;       // more than sums are rounded by
+constexpr int LOOKED_UP = 8;                  // postings that are added while one row is looked up
+constexpr float SPARE = 1 + 1e-5f;            // more than sums are rounded by
 
 struct Scored {
     float score;
@@ -74,19 +74,26 @@ class Best {
     std::int64_t k_ = 0, most_ = 0, cut_at_ = 0;
 };
 
+// Words, ascending by their hashes, and how many documents have each.
+using Counted = std::tuple<Array<std::uint64_t>, Array<std::int32_t>>;
+// The same, then of each word the place of its first posting and the most that a posting's part is. Of each posting the
+// row, ascending within a word, and the kind, of 16 or 32 bits. Of each kind the part f / (f + ...). Then the number of
+// rows, the first row that is searched, and the row after the last.
+using Searched = std::tuple<Array<std::uint64_t>, Array<std::int32_t>, Array<std::int64_t>, Array<float>,
+                            Array<std::int32_t>, py::array, Array<float>, std::int32_t, std::int32_t, std::int32_t>;
+
 struct File {
-    const std::uint64_t *word;       // [v], ascending hashes
-    const std::int32_t *frequency;   // [v], documents that have the word
+    const std::uint64_t *word;
+    const std::int32_t *frequency;
     std::int64_t words, postings = 0;
-    const std::int64_t *begin = nullptr;  // [v], place of the first posting
-    const float *most = nullptr;          // [v], at least the part of any posting
-    const std::int32_t *row = nullptr;    // [p], ascending within a word
-    const void *kind = nullptr;           // [p], of 16 or 32 bits
-    bool wide = false;
+    const std::int64_t *begin = nullptr;
+    const float *most = nullptr, *part = nullptr;
+    const std::int32_t *row = nullptr;
+    const void *kind = nullptr;
+    bool wide = false;  // kinds of 32 bits
     std::uint32_t kinds = 0;
-    const float *part = nullptr;  // [kinds], f / (f + ...) of each kind
-    std::int64_t first = 0;       // number of the file's first row
-    std::int32_t rows = 0, from = 0, to = 0;  // of `rows` those before `to` are searched, from `from` on
+    std::int64_t first = 0;  // number of the file's first row
+    std::int32_t rows = 0, from = 0, to = 0;
 
     float part_of(std::uint32_t kind) const { return part[kind < kinds ? kind : 0]; }
 };
@@ -119,41 +126,35 @@ struct Scratch {
 
 class WordLists {
   public:
-    // Searched files: (words, frequencies, begins, most, rows, kinds, parts, number of rows, first row, end of the rows).
-    // Other files, which count for how rare words are: (words, frequencies).
-    WordLists(const std::vector<py::tuple> &searched, const std::vector<py::tuple> &others, double documents)
-        : documents_(documents) {
-        for (const auto &arrays : searched) {
-            if (arrays.size() != 10) throw std::invalid_argument("searched: allowed: ten values for each file");
-            File file = counted(arrays);
-            file.begin = data<std::int64_t>(arrays[2], file.words, "begins");
-            file.most = data<float>(arrays[3], file.words, "most");
-            file.postings = py::len(arrays[4]);
-            file.row = data<std::int32_t>(arrays[4], file.postings, "rows");
-            file.wide = py::isinstance<Array<std::uint32_t>>(arrays[5]);
-            file.kind = file.wide ? static_cast<const void *>(data<std::uint32_t>(arrays[5], file.postings, "kinds"))
-                                  : data<std::uint16_t>(arrays[5], file.postings, "kinds");
-            file.kinds = py::len(arrays[6]);
-            file.part = data<float>(arrays[6], file.kinds, "parts");
-            file.rows = arrays[7].cast<std::int32_t>();
-            file.from = arrays[8].cast<std::int32_t>(), file.to = arrays[9].cast<std::int32_t>();
-            if (file.from < 0 || file.from > file.to || file.to > file.rows)
-                throw std::invalid_argument("searched: got a range beyond the file's rows");
-            if (file.postings && !file.kinds) throw std::invalid_argument("parts: got none for some postings");
-            file.first = rows_;
-            rows_ += file.rows;
+    // Files to search, and others that count for how rare words are. All files together have some documents.
+    WordLists(std::vector<Searched> searched, std::vector<Counted> others, double documents)
+        : documents_(documents), searched_(std::move(searched)), others_(std::move(others)) {
+        for (const auto &[words, frequencies, begins, most, rows, kinds, parts, count, from, to] : searched_) {
+            File file = counted(words, frequencies);
+            file.wide = py::isinstance<Array<std::uint32_t>>(kinds);
+            if (!file.wide && !py::isinstance<Array<std::uint16_t>>(kinds))
+                throw py::type_error("kinds: allowed: numbers of 16 or 32 bits, one after another");
+            if (begins.size() != file.words || most.size() != file.words || kinds.size() != rows.size())
+                throw std::invalid_argument("searched: got another number of values for words or for postings");
+            if (from < 0 || from > to || to > count) throw std::invalid_argument("searched: got a range beyond the rows");
+            if (rows.size() && !parts.size()) throw std::invalid_argument("searched: got postings without parts");
+            file.begin = begins.data(), file.most = most.data(), file.part = parts.data();
+            file.row = rows.data(), file.kind = kinds.data(), file.postings = rows.size(), file.kinds = parts.size();
+            file.first = rows_, file.rows = count, file.from = from, file.to = to;
+            rows_ += count;
             files_.push_back(file);
         }
-        searched_ = files_.size();
-        for (const auto &arrays : others) files_.push_back(counted(arrays));
+        for (const auto &[words, frequencies] : others_) files_.push_back(counted(words, frequencies));
     }
 
-    // Scores and rows [q, t] of the best k rows of each query, and of those that tie with the last: `most` in all.
+    // Scores and rows [q, t] of the best k rows of each query, and of those that tie with the last: k * ties at most.
     // `hashes` has the words of all queries, of which `counts` belong to each. `further` documents have a word so often.
     py::tuple best(const Array<std::uint64_t> &hashes, const std::vector<std::int64_t> &counts, std::int64_t k,
-                   std::int64_t ties, const py::object &keep, const py::object &further, double further_documents,
-                   int threads) const {
+                   std::int64_t ties, const std::optional<Array<bool>> &keep,
+                   const std::optional<Array<std::int64_t>> &further, double further_documents, int threads) const {
         if (k < 0 || ties < 1 || threads < 1) throw std::invalid_argument("k: allowed: from 0; ties, threads: from 1");
+        if (keep && keep->size() != rows_) throw std::invalid_argument("keep: allowed: one value for each row");
+        if (further && further->size() != hashes.size()) throw std::invalid_argument("further: allowed: one for each hash");
         const std::int64_t q = counts.size();
         std::vector<std::int64_t> begin(q + 1);
         for (std::int64_t number = 0; number < q; ++number) {
@@ -161,21 +162,17 @@ class WordLists {
                 throw std::invalid_argument("counts: got more words than hashes");
             begin[number + 1] = begin[number] + counts[number];
         }
-        Array<bool> mask;
-        const bool *kept = keep.is_none() ? nullptr : (mask = keep.cast<Array<bool>>()).data();
-        if (kept && mask.size() != rows_) throw std::invalid_argument("keep: allowed: one value for each row");
-        Array<std::int64_t> more;
-        const std::int64_t *of_further = further.is_none() ? nullptr : (more = further.cast<Array<std::int64_t>>()).data();
-        if (of_further && more.size() != hashes.size()) throw std::invalid_argument("further: allowed: one for each hash");
+        const auto *hash = hashes.data();
+        const auto *kept = keep ? keep->data() : nullptr;
+        const auto *more = further ? further->data() : nullptr;
         k = std::min(k, rows_);
         ties = std::min(ties, rows_);
         std::vector<std::vector<Scored>> found(q);
-        const auto *hash = hashes.data();
         if (k)
             on_threads<Scratch>(q, threads, [&](std::int64_t number, Scratch &scratch) {
-                weigh(hash, of_further, begin[number], begin[number + 1], documents_ + further_documents, scratch);
+                weigh(hash, more, begin[number], begin[number + 1], documents_ + further_documents, scratch);
                 scratch.best.reset(k, std::min(k * ties, rows_));
-                for (std::size_t file = 0; file < searched_; ++file)
+                for (std::size_t file = 0; file < searched_.size(); ++file)
                     files_[file].wide ? search<std::uint32_t>(files_[file], file, kept, scratch)
                                       : search<std::uint16_t>(files_[file], file, kept, scratch);
                 scratch.best.finish();
@@ -197,20 +194,9 @@ class WordLists {
     }
 
   private:
-    template <class T> const T *data(const py::handle &value, std::int64_t size, const char *name) {
-        auto array = value.cast<Array<T>>();
-        if (array.size() != size) throw std::invalid_argument(std::string(name) + ": got another number of values");
-        keep_.push_back(array);
-        return array.data();
-    }
-
-    File counted(const py::tuple &arrays) {
-        if (arrays.size() < 2) throw std::invalid_argument("others: allowed: words and frequencies");
-        File file{};
-        file.words = py::len(arrays[0]);
-        file.word = data<std::uint64_t>(arrays[0], file.words, "words");
-        file.frequency = data<std::int32_t>(arrays[1], file.words, "frequencies");
-        return file;
+    static File counted(const Array<std::uint64_t> &words, const Array<std::int32_t> &frequencies) {
+        if (words.size() != frequencies.size()) throw std::invalid_argument("frequencies: allowed: one for each word");
+        return {words.data(), frequencies.data(), words.size()};
     }
 
     // Lists a query's words that documents have, the rarest first, each with its weight and places in the files.
@@ -252,15 +238,18 @@ class WordLists {
         for (const auto &word : scratch.words) {
             const auto place = scratch.places[word.places + number];
             if (place < 0) continue;
-            std::int64_t begin = file.begin[place], end = begin + file.frequency[place];
-            if (begin < 0 || end < begin || end > file.postings) throw std::invalid_argument("begins: got more than the rows");
+            const std::int64_t has = file.frequency[place];
+            std::int64_t begin = file.begin[place];
+            if (begin < 0 || has < 0 || begin > file.postings - has)
+                throw std::invalid_argument("begins: got postings beyond the last");
+            auto end = begin + has;
             if (file.from > 0) begin = seek(file.row, begin, end, file.from);
             if (file.to < file.rows) end = seek(file.row, begin, end, file.to);
             if (begin < end) cursors.push_back({word.weight, double(word.weight) * file.most[place], begin, end});
         }
         for (std::size_t at = cursors.size(); at-- > 1;) cursors[at - 1].left += cursors[at].left;
         std::size_t needed = cursors.size();  // words of which a row must have one to be among the best
-        for (std::uint32_t width = NARROW;; width = std::min<std::uint32_t>(2 * width, WINDOW)) {
+        for (int width = scratch.best.least > 0 ? WINDOW : NARROW;; width = std::min(2 * width, WINDOW)) {
             while (needed && cursors[needed - 1].left * SPARE < scratch.best.least) --needed;
             std::int32_t base = file.to;
             std::int64_t postings = 0;
@@ -286,22 +275,17 @@ class WordLists {
 
     // Adds a word to the sums of the rows from `base` on. Rows that do not ascend end the loop.
     template <class Kind>
-    static void add(const File &file, const Kind *kind, Cursor &cursor, std::int32_t base, std::uint32_t width,
-                    Scratch &scratch) {
-        const auto *row = file.row;
-        const auto *part = file.part;
-        const auto kinds = file.kinds;
-        const auto weight = cursor.weight;
-        auto *sum = scratch.sum;
+    static void add(const File &file, const Kind *kind, Cursor &cursor, std::int32_t base, int width, Scratch &scratch) {
+        const File in = file;  // variables of its own, which stores to sums cannot change
+        Cursor at = cursor;
         auto marked = scratch.marked;
-        auto next = cursor.next;
-        for (const auto end = cursor.end; next < end; ++next) {
-            const std::uint32_t slot = std::uint32_t(row[next]) - std::uint32_t(base);
-            if (slot >= width) break;
-            sum[slot] += weight * part[kind[next] < kinds ? kind[next] : 0];
+        for (; at.next < at.end; ++at.next) {
+            const std::uint32_t slot = std::uint32_t(in.row[at.next]) - std::uint32_t(base);
+            if (slot >= std::uint32_t(width)) break;
+            scratch.sum[slot] += at.weight * in.part_of(kind[at.next]);
             marked |= std::uint64_t(1) << slot / LINE;
         }
-        cursor.next = next;
+        cursor.next = at.next;
         scratch.marked = marked;
     }
 
@@ -351,18 +335,17 @@ class WordLists {
 
     double documents_;
     std::int64_t rows_ = 0;
-    std::size_t searched_ = 0;
+    std::vector<Searched> searched_;
+    std::vector<Counted> others_;
     std::vector<File> files_;  // those that are searched come first
-    std::vector<py::object> keep_;
 };
 
 }  // namespace
 
 void add_words(py::module_ &module) {
     py::class_<WordLists>(module, "WordLists")
-        .def(py::init<const std::vector<py::tuple> &, const std::vector<py::tuple> &, double>(), py::arg("searched"),
-             py::arg("others"), py::arg("documents"))
+        .def(py::init<std::vector<Searched>, std::vector<Counted>, double>(), py::arg("searched"), py::arg("others"),
+             py::arg("documents"))
         .def("best", &WordLists::best, py::arg("hashes"), py::arg("counts"), py::arg("k"), py::arg("ties"),
-             py::arg("keep").none(true), py::arg("further").none(true), py::arg("further_documents") = 0,
-             py::arg("threads") = 1);
+             py::arg("keep"), py::arg("further"), py::arg("further_documents") = 0, py::arg("threads") = 1);
 }
