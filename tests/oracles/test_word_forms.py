@@ -31,7 +31,7 @@ def a_text(rng, most):
 
 def opened(folder, texts, row_N, rows, kind=None):
     folder.mkdir()
-    postings._write(folder, count_words(texts, row_N), rows, np.zeros(0, int), rarity_alone=False)
+    postings.write(folder, count_words(texts, row_N), rows, np.zeros(0, int), rarity_alone=False)
     made = Postings(Lease(folder))
     made.kind_P = made.kind_P if kind is None else made.kind_P.astype(kind)
     return made

@@ -94,7 +94,7 @@ class Postings:
         made_of = f"{FORMAT} {digest} {shard.rows} {void_V.tolist()} {rarity_alone}"
 
         def fill(folder: Path) -> None:
-            _write(folder, _counted(leaf_map, shard), shard.rows, void_V, rarity_alone=rarity_alone)
+            write(folder, _counted(leaf_map, shard), shard.rows, void_V, rarity_alone=rarity_alone)
 
         shared = _shared.get(made_of)
         if shared is None or not shared.intact():
@@ -128,7 +128,7 @@ def _counted(leaf_map: LeafMap, shard: Shard) -> pa.Table:
     return count_words(texts, np.flatnonzero(is_first_N), leaf_map.manifest.language)
 
 
-def _write(folder: Path, table: pa.Table, rows: int, void_V: Ints, *, rarity_alone: bool) -> None:
+def write(folder: Path, table: pa.Table, rows: int, void_V: Ints, *, rarity_alone: bool) -> None:
     """Write a shard's postings as arrays, words by their hashes, without the rows `void_V` [v] of all its `rows`."""
     row_lists, count_lists = (table[name].combine_chunks() for name in ("rows", "counts"))
     word_P = np.repeat(np.arange(table.num_rows), np.diff(row_lists.offsets.to_numpy()))
