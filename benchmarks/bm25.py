@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
@@ -28,6 +29,9 @@ COLLECTIONS = ("scifact", "cranfield", "acl_title2abs", "oewn_examples")
 MEASURE = "nDCG@10"
 ROUNDS, TIMED = 5, 500
 """Rounds in which the forms take turns, and queries of a round."""
+
+Form = Callable[[list[str], int], object]
+"""Function that finds the best k documents of each query."""
 
 
 def measured(folder: Path) -> dict[str, object]:
@@ -61,17 +65,16 @@ def microseconds(texts: Sequence[str], queries: Sequence[str], plain: Bm25Index)
         table = count_words(texts, np.arange(len(texts)), plain.language)
         postings.write(Path(folder), table, len(texts), np.zeros(0, np.int64), rarity_alone=False)
         opened = Postings(Lease(Path(folder)))
-        lists = PostingLists([opened], [(0, len(texts))])
-        native, postings.extension = postings.extension, lambda: None
-        forms = {"native": lists.best, "numpy": PostingLists([opened], [(0, len(texts))]).best, "bm25s": plain.best}
-        postings.extension = native
+        forms: dict[str, Form] = {"native": PostingLists([opened], [(0, len(texts))]).best, "bm25s": plain.best}
+        with patch.object(postings, "extension", return_value=None):
+            forms["numpy"] = PostingLists([opened], [(0, len(texts))]).best
         timed = {(name, k): partial(_timed, best, k) for k in (10, 100) for name, best in forms.items()}
         rounds = [{key: [one(query) for query in queries] for key, one in timed.items()} for _ in range(ROUNDS)]
     best = {key: np.min([one[key] for one in rounds], axis=0).tolist() for key in timed}
     return {f"{name}@{k}": f"{1e6 * statistics.median(best[name, k]):.0f}" for name, k in best}
 
 
-def _timed(best: Callable[[list[str], int], object], k: int, query: str) -> float:
+def _timed(best: Form, k: int, query: str) -> float:
     began = time.perf_counter()
     best([query], k)
     return time.perf_counter() - began
