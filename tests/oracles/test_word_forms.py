@@ -91,7 +91,7 @@ def arrays(tmp_path, native):
     return list(file)
 
 
-WORD, FREQUENCY, BEGIN, MOST, ROW, KIND, PART, COUNT, FIRST, LAST = range(10)
+WORD, FREQUENCY, BEGIN, MOST, ROW, KIND, PART, HIGHER, COUNT, FIRST, LAST = range(11)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +150,7 @@ def test_searches_beyond_the_arrays_are_refused(arrays, native, change, words):
         (KIND, np.full(4, 60_000, np.uint16)),
         (PART, np.full(3, np.nan, np.float32)),
         (MOST, np.full(3, np.nan, np.float32)),
+        (HIGHER, np.nan),
     ],
 )
 def test_damaged_postings_do_no_harm(arrays, native, place, value):

@@ -45,8 +45,8 @@ for kind in (np.uint16, np.uint32):
     row = np.concatenate([np.sort(rng.choice(rows, one, replace=False)) for one in size]).astype(np.int32)
     words, part = np.sort(rng.integers(0, 1 << 63, 50).astype(np.uint64)), rng.random(99).astype(np.float32)
     most = np.ones(50, np.float32)
-    good = [words, size, begin, most, row, rng.integers(0, 99, len(row)).astype(kind), part, rows, 0, rows]
-    damaged = [good, [*good[:9], rows - 9], [*good[:8], 5, rows], [*good[:4], rng.permutation(row), *good[5:]]]
+    good = [words, size, begin, most, row, rng.integers(0, 99, len(row)).astype(kind), part, 1.5, rows, 0, rows]
+    damaged = [good, [*good[:10], rows - 9], [*good[:9], 5, rows], [*good[:4], rng.permutation(row), *good[5:]]]
     damaged += [[*good[:4], rng.integers(-(1 << 31), 1 << 31, len(row)).astype(np.int32), *good[5:]]]
     damaged += [[*good[:5], rng.integers(0, 1 << 16, len(row)).astype(kind), *good[6:]]]
     damaged += [[words[::-1].copy(), *good[1:]], [*good[:3], np.full(50, np.nan, np.float32), *good[4:]]]

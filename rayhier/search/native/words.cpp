@@ -76,11 +76,11 @@ class Best {
 
 // Words, ascending by their hashes, and how many documents have each.
 using Counted = std::tuple<Array<std::uint64_t>, Array<std::int32_t>>;
-// The same, then of each word the place of its first posting and the most that a posting's part is. Of each posting the
-// row, ascending within a word, and the kind, of 16 or 32 bits. Of each kind the part f / (f + ...). Then the number of
-// rows, the first row that is searched, and the row after the last.
+// The same, then of each word the place of its first posting, and the most that a posting's part is before it is
+// multiplied. Of each posting the row, ascending within a word, and the kind, of 16 or 32 bits. Of each kind the part
+// f / (f + ...). Then by what the most is multiplied, the number of rows, the first that is searched, and the end.
 using Searched = std::tuple<Array<std::uint64_t>, Array<std::int32_t>, Array<std::int64_t>, Array<float>,
-                            Array<std::int32_t>, py::array, Array<float>, std::int32_t, std::int32_t, std::int32_t>;
+                            Array<std::int32_t>, py::array, Array<float>, double, std::int32_t, std::int32_t, std::int32_t>;
 
 struct File {
     const std::uint64_t *word;
@@ -91,6 +91,7 @@ struct File {
     const std::int32_t *row = nullptr;
     const void *kind = nullptr;
     bool wide = false;  // kinds of 32 bits
+    double higher = 1;
     std::uint32_t kinds = 0;
     std::int64_t first = 0;  // number of the file's first row
     std::int32_t rows = 0, from = 0, to = 0;
@@ -129,7 +130,7 @@ class WordLists {
     // Files to search, and others that count for how rare words are. All files together have some documents.
     WordLists(std::vector<Searched> searched, std::vector<Counted> others, double documents)
         : documents_(documents), searched_(std::move(searched)), others_(std::move(others)) {
-        for (const auto &[words, frequencies, begins, most, rows, kinds, parts, count, from, to] : searched_) {
+        for (const auto &[words, frequencies, begins, most, rows, kinds, parts, higher, count, from, to] : searched_) {
             File file = counted(words, frequencies);
             file.wide = py::isinstance<Array<std::uint32_t>>(kinds);
             if (!file.wide && !py::isinstance<Array<std::uint16_t>>(kinds))
@@ -140,7 +141,7 @@ class WordLists {
             if (rows.size() && !parts.size()) throw std::invalid_argument("searched: got postings without parts");
             file.begin = begins.data(), file.most = most.data(), file.part = parts.data();
             file.row = rows.data(), file.kind = kinds.data(), file.postings = rows.size(), file.kinds = parts.size();
-            file.first = rows_, file.rows = count, file.from = from, file.to = to;
+            file.higher = higher, file.first = rows_, file.rows = count, file.from = from, file.to = to;
             rows_ += count;
             files_.push_back(file);
         }
@@ -245,7 +246,7 @@ class WordLists {
             auto end = begin + has;
             if (file.from > 0) begin = seek(file.row, begin, end, file.from);
             if (file.to < file.rows) end = seek(file.row, begin, end, file.to);
-            if (begin < end) cursors.push_back({word.weight, double(word.weight) * file.most[place], begin, end});
+            if (begin < end) cursors.push_back({word.weight, word.weight * file.higher * file.most[place], begin, end});
         }
         for (std::size_t at = cursors.size(); at-- > 1;) cursors[at - 1].left += cursors[at].left;
         std::size_t needed = cursors.size();  // words of which a row must have one to be among the best

@@ -197,8 +197,8 @@ class PostingLists:
     def _file(self, postings: Postings, part_C: Floats, span: tuple[int, int]) -> tuple[Any, ...]:
         # If documents are longer on average than a shard's, its own lengths count less, and scores are higher.
         higher = max(1.0, self.mean / max(postings.total / max(1, postings.documents), 1e-9))
-        words_of = postings.hash_V, postings.frequency_V, postings.begin_V, postings.most_V * np.float32(higher)
-        return *words_of, postings.row_P, postings.kind_P, part_C, postings.rows, *span
+        of_words = postings.hash_V, postings.frequency_V, postings.begin_V, postings.most_V
+        return *of_words, postings.row_P, postings.kind_P, part_C, higher, postings.rows, *span
 
     def intact(self) -> bool:
         """Return True if the mapped files are unchanged since they were opened."""
