@@ -1,4 +1,4 @@
-"""Build of the native scan. pyproject.toml has all other metadata."""
+"""Build of the native scan and the native BM25. pyproject.toml has all other metadata."""
 
 import pybind11
 from setuptools import Extension, setup
@@ -9,12 +9,12 @@ setup(
     ext_modules=[
         Extension(
             "rayhier_native",
-            [f"{NATIVE}/scan.cpp", f"{NATIVE}/columns.cpp"],
-            depends=[f"{NATIVE}/columns.h", f"{NATIVE}/kernels.h"],
+            [f"{NATIVE}/scan.cpp", f"{NATIVE}/words.cpp", f"{NATIVE}/columns.cpp"],
+            depends=[f"{NATIVE}/kernels.h", f"{NATIVE}/threads.h"],
             include_dirs=[pybind11.get_include()],
             language="c++",
             extra_compile_args=["-std=c++17", "-O3", "-g0", "-fvisibility=hidden", "-pthread"],
-            optional=True,  # without a compiler, numpy scans
+            optional=True,  # without a compiler, numpy searches
         )
     ]
 )

@@ -9,8 +9,6 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "columns.h"
-
 namespace py = pybind11;
 namespace {
 

@@ -4,18 +4,14 @@
 // The best `listed` rows by codes are scored again by their vectors.
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <exception>
 #include <functional>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -30,8 +26,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "columns.h"
 #include "kernels.h"
+#include "threads.h"
 
 namespace py = pybind11;
 namespace {
@@ -232,42 +228,10 @@ class CodedRows {
         auto *score = scores.mutable_data();
         const float *query = queries.data();
         const std::int64_t most = std::max(k, listed);
-        const auto one = [&](std::int64_t number, Scratch &scratch) {
+        on_threads<Scratch>(q, threads, [&](std::int64_t number, Scratch &scratch) {
             counted[number] = search(kernels, query + number * m_, leaf ? leaf + number * beam : nullptr, beam, k, most,
                                      kept, row + number * k, score + number * k, scratch);
-        };
-        {
-            py::gil_scoped_release release;
-            std::atomic<std::int64_t> next{0};
-            std::atomic<bool> stopped{false};
-            std::vector<std::exception_ptr> failed(threads);
-            const auto work = [&](int thread) {
-                try {
-                    Scratch scratch;
-                    int done = 0;
-                    for (std::int64_t number; !stopped && (number = next++) < q;) {
-                        one(number, scratch);
-                        if (!thread && ++done % 64 == 0) {  // Ctrl-C
-                            py::gil_scoped_acquire acquire;
-                            if (PyErr_CheckSignals()) throw py::error_already_set();
-                        }
-                    }
-                } catch (...) {
-                    failed[thread] = std::current_exception();
-                    stopped = true;
-                }
-            };
-            std::vector<std::thread> others;
-            try {
-                for (int thread = 1; thread < std::min<std::int64_t>(threads, q); ++thread)
-                    others.emplace_back(work, thread);
-            } catch (const std::system_error &) {  // no further threads here: the others do the work
-            }
-            work(0);
-            for (auto &other : others) other.join();
-            for (const auto &error : failed)
-                if (error) std::rethrow_exception(error);
-        }
+        });
         return py::make_tuple(rows, scores, compared);
     }
 
@@ -465,8 +429,12 @@ class CodedRows {
 
 }  // namespace
 
+void add_columns(py::module_ &module);  // columns.cpp
+void add_words(py::module_ &module);    // words.cpp
+
 PYBIND11_MODULE(rayhier_native, module) {
     add_columns(module);
+    add_words(module);
     module.attr("ABI") = 2;
     module.def("kernels", &kernel_names, "Names of the kernels that this processor can run, best first.");
     py::class_<CodedRows>(module, "CodedRows")

@@ -6,19 +6,19 @@ document's score is the same however an index is divided.
 
 The formula is Lucene's, as bm25s has it by default: a document scores for each word of the query ln(1 + (N - n + .5) /
 (n + .5)) · f / (f + k1 (1 - b + b l / L)), where n of N documents have the word, this one f times among its l words,
-and L is the mean of l. Words are added the rarest first. Once no further word can bring another document among the
-best, the others are looked up only for the documents found (MaxScore: Turtle and Flood, "Query evaluation", 1995).
+and L is the mean of l. Words are added the rarest first, so that equal documents have equal scores. This module adds
+them in numpy. It is the oracle of the native form (`search/native/words.cpp`), and its substitute.
 
-Shapes: V words, P postings, N rows of a shard, T words of a query, Q queries, K results.
+Shapes: V words, P postings, C kinds of postings, N rows of a shard, T words of a query, Q queries, K results.
 """
 
 import json
 import logging
 import math
-import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +26,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rayhier.arrays import Bools, Floats, Ints, Values
+from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.words import postings as count_words
 from rayhier.dataset.words import word_hashes, words
+from rayhier.search.native import extension, threads_for
 from rayhier.search.segment.tail import TailView
 from rayhier.storage import cache, schemas
 from rayhier.storage.cache import Lease
 from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.schemas import Language
 from rayhier.storage.shard import Shard
 
 log = logging.getLogger(__name__)
 K1, B = 1.5, 0.75
-FORMAT = 2
+FORMAT = 3
 TIES = 4
 """Results that are found for each one asked, at most, where scores tie."""
+OF_QUERIES: Language = "other"
+"""Language by which queries are split into words. Documents of an English index do not have the stop words."""
 KIND, ABOUT = "postings", "about.json"
 Weighted = tuple[npt.NDArray[np.uint64], Floats]
 """Hashes of a text's words [t], and what each weighs: its rarity times how often the text has it."""
@@ -59,17 +63,20 @@ class Postings:
         """Number of documents."""
         self.total = int(about["words"])
         """Number of words in all documents."""
-        self._hash_V, self._frequency_V = (self._array(name) for name in ("word", "frequency"))
+        self.hash_V, self.frequency_V = (self._array(name) for name in ("word", "frequency"))
+        """Hashes of words [v], ascending, and the number of documents [v] that have each."""
         if rarity_alone:
             return
+        self.rows = int(about["rows"])
+        """Number of rows."""
         self.begin_V: Ints = self._array("begin")
         """Place of each word's first posting [v]."""
         self.row_P: Ints = self._array("row")
         """Row of each posting [p], ascending within a word."""
-        self.count_P: Ints = self._array("count")
-        """How often the posting's document has the word [p]."""
-        self.length_N: Floats = self._array("length")
-        """Number of words [n] of each row's document; 0 for a document's second row."""
+        self.kind_P: Ints = self._array("kind")
+        """Kind of each posting [p]: how often the document has the word, and how long the document is."""
+        self.count_C, self.length_C = (self._array(name) for name in ("count", "length"))
+        """Count of the word [c] and length of the document [c] of each kind."""
         self.most_V: Floats = self._array("most")
         """Most that a word's part f / (f + …) is in any document [v], where the mean length is the shard's own."""
 
@@ -87,7 +94,7 @@ class Postings:
         made_of = f"{FORMAT} {digest} {shard.rows} {void_V.tolist()} {rarity_alone}"
 
         def fill(folder: Path) -> None:
-            _write(folder, _counted(leaf_map, shard), shard.rows, void_V, rarity_alone=rarity_alone)
+            write(folder, _counted(leaf_map, shard), shard.rows, void_V, rarity_alone=rarity_alone)
 
         shared = _shared.get(made_of)
         if shared is None or not shared.intact():
@@ -98,14 +105,11 @@ class Postings:
         return np.asarray(np.load(self._lease.folder / f"{name}.npy", mmap_mode="r"))
 
     def find(self, hash_T: npt.NDArray[np.uint64]) -> tuple[Ints, Ints]:
-        """Return the place [t] of each word by its hash, and the number of documents [t] that have it: 0 for none.
-
-        The place of a word that no document has is any.
-        """
-        if not len(self._hash_V):
+        """Return where the postings [t] of each word begin, by its hash, and how many documents [t] have it."""
+        if not len(self.hash_V):
             return np.zeros(len(hash_T), np.int64), np.zeros(len(hash_T), np.int64)
-        place_T = np.minimum(np.searchsorted(self._hash_V, hash_T), len(self._hash_V) - 1)
-        return place_T, np.where(self._hash_V[place_T] == hash_T, self._frequency_V[place_T], 0)
+        place_T = np.minimum(np.searchsorted(self.hash_V, hash_T), len(self.hash_V) - 1)
+        return place_T, np.where(self.hash_V[place_T] == hash_T, self.frequency_V[place_T], 0)
 
     def intact(self) -> bool:
         """Return True if the mapped files are unchanged since they were opened."""
@@ -124,7 +128,7 @@ def _counted(leaf_map: LeafMap, shard: Shard) -> pa.Table:
     return count_words(texts, np.flatnonzero(is_first_N), leaf_map.manifest.language)
 
 
-def _write(folder: Path, table: pa.Table, rows: int, void_V: Ints, *, rarity_alone: bool) -> None:
+def write(folder: Path, table: pa.Table, rows: int, void_V: Ints, *, rarity_alone: bool) -> None:
     """Write a shard's postings as arrays, words by their hashes, without the rows `void_V` [v] of all its `rows`."""
     row_lists, count_lists = (table[name].combine_chunks() for name in ("rows", "counts"))
     word_P = np.repeat(np.arange(table.num_rows), np.diff(row_lists.offsets.to_numpy()))
@@ -141,29 +145,31 @@ def _write(folder: Path, table: pa.Table, rows: int, void_V: Ints, *, rarity_alo
     place_V[order_V] = np.arange(len(order_V))
     order_P = np.argsort(place_V[word_P], kind="stable")
     frequency_V = np.bincount(place_V[word_P], minlength=len(hash_V)).astype(np.int32)
-    length_N = np.bincount(row_P, weights=count_P, minlength=rows - len(void_V)).astype(np.float32)
+    length_N = np.bincount(row_P, weights=count_P, minlength=rows - len(void_V)).astype(np.int64)
     total, documents = int(count_P.sum()), len(np.unique(row_P))
     arrays: dict[str, npt.NDArray[Any]] = {"word": hash_V[order_V], "frequency": frequency_V}
     if not rarity_alone:
-        row_P, count_P = row_P[order_P].astype(np.int32), count_P[order_P]
+        row_P = row_P[order_P].astype(np.int32)
         begin_V = np.cumsum(frequency_V, dtype=np.int64) - frequency_V
-        part_P = _part(count_P, length_N[row_P], total / max(1, documents))
+        kinds = pa.array(count_P[order_P].astype(np.int64) << 32 | length_N[row_P]).dictionary_encode()
+        count_C, length_C = np.divmod(kinds.dictionary.to_numpy(), 1 << 32)
+        kind_P = kinds.indices.to_numpy().astype(np.uint16 if len(count_C) <= 1 << 16 else np.uint32)
+        part_C = _part(count_C, length_C, total / max(1, documents))
         left = frequency_V > 0
         most_V = np.zeros(len(hash_V), np.float32)
         if left.any():
-            most_V[left] = np.maximum.reduceat(part_P, begin_V[left])
-        small = np.min_scalar_type(int(count_P.max(initial=0)))
-        arrays |= {"begin": begin_V, "row": row_P, "count": count_P.astype(small), "length": length_N, "most": most_V}
+            most_V[left] = np.maximum.reduceat(part_C[kind_P], begin_V[left])
+        arrays |= {"begin": begin_V, "row": row_P, "kind": kind_P, "count": count_C, "length": length_C, "most": most_V}
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
-    about = {"documents": documents, "words": total}
+    about = {"documents": documents, "words": total, "rows": rows - len(void_V)}
     (folder / ABOUT).write_text(json.dumps(about))
 
 
-def _part(count_P: Ints, length_P: Floats, mean: float) -> Floats:
-    """Return f / (f + k1 (1 - b + b l / L)) of postings [p] from counts f, documents' lengths l, and the mean L."""
-    f_P = count_P.astype(np.float32)
-    return np.asarray(f_P / (f_P + (np.float32(K1 * (1 - B)) + np.float32(K1 * B / max(mean, 1e-9)) * length_P)))
+def _part(count_X: Ints, length_X: Ints | Floats, mean: float) -> Floats:
+    """Return f / (f + k1 (1 - b + b l / L)) of counts f [x], documents' lengths l [x], and the mean L."""
+    f_X, l_X = count_X.astype(np.float32), length_X.astype(np.float32)
+    return np.asarray(f_X / (f_X + (np.float32(K1 * (1 - B)) + np.float32(K1 * B / max(mean, 1e-9)) * l_X)))
 
 
 class PostingLists:
@@ -176,24 +182,27 @@ class PostingLists:
 
         Rarity is counted over the documents of these shards and of `others`.
         """
-        self._searched, self._spans, self._others = list(searched), list(spans), list(others)
-        shards = [*searched, *others]
-        self.documents = sum(postings.documents for postings in shards)
+        self._searched, self._spans, self._shards = list(searched), list(spans), [*searched, *others]
+        self.documents = sum(postings.documents for postings in self._shards)
         """Number of documents of the whole index."""
-        self.mean = sum(postings.total for postings in shards) / max(1, self.documents)
+        self.mean = sum(postings.total for postings in self._shards) / max(1, self.documents)
         """Mean length of these documents, in words."""
-        lengths = [postings.length_N for postings in searched]
-        self.length_N = np.concatenate([np.zeros(0, np.float32), *lengths])
-        """Number of words [n] of each row's document; 0 for a document's second row."""
-        self._begins = np.cumsum([0, *map(len, lengths)]).tolist()
-        # Where documents are longer in the mean than a shard's, its own lengths count less, and scores are higher.
-        means = [postings.total / max(1, postings.documents) for postings in searched]
-        self._higher = [max(1.0, self.mean / max(mean, 1e-9)) for mean in means]
-        self._memory = threading.local()
+        self._parts = [self.share(postings.count_C, postings.length_C) for postings in searched]
+        self._native = extension() and extension().WordLists(
+            [self._file(*file) for file in zip(searched, self._parts, spans, strict=True)],
+            [(postings.hash_V, postings.frequency_V) for postings in others],
+            self.documents,
+        )
+
+    def _file(self, postings: Postings, part_C: Floats, span: tuple[int, int]) -> tuple[Any, ...]:
+        # If documents are longer on average than a shard's, its own lengths count less, and scores are higher.
+        higher = max(1.0, self.mean / max(postings.total / max(1, postings.documents), 1e-9))
+        of_words = postings.hash_V, postings.frequency_V, postings.begin_V, postings.most_V
+        return *of_words, postings.row_P, postings.kind_P, part_C, higher, postings.rows, *span
 
     def intact(self) -> bool:
         """Return True if the mapped files are unchanged since they were opened."""
-        return all(postings.intact() for postings in (*self._searched, *self._others))
+        return all(postings.intact() for postings in self._shards)
 
     def best(
         self, texts: Sequence[str], k: int, mask_N: Bools | None = None, further: TailView | None = None
@@ -205,153 +214,67 @@ class PostingLists:
         [n], only rows where it is True are results. Rarity is counted over all documents either way, and over
         `further` ones.
         """
-        if not k:
-            return np.zeros((len(texts), 0), np.float32), np.zeros((len(texts), 0), np.int64)
-        ranked = [_first(*self._best(text, k, mask_N, further), k) for text in texts]
-        most = max((len(row_T) for _, row_T in ranked), default=0)
-        score_QT, row_QT = np.full((len(texts), most), -np.inf, np.float32), np.full((len(texts), most), -1)
-        for query, (score_T, row_T) in enumerate(ranked):
-            score_QT[query, : len(row_T)], row_QT[query, : len(row_T)] = score_T, row_T
-        return score_QT, row_QT
+        words_Q = [words(text, OF_QUERIES) for text in texts]
+        hash_T = word_hashes(chain.from_iterable(words_Q))
+        count_Q = [len(of_text) for of_text in words_Q]
+        if self._native is None:
+            hashes = np.split(hash_T, np.cumsum(count_Q)[:-1])
+            return _padded([self._best(of_text, k, mask_N, further) for of_text in hashes[: len(texts)]])
+        tail = (None, 0) if further is None else (further.frequency(hash_T), further.documents)
+        found: tuple[Floats, Ints] = self._native.best(hash_T, count_Q, k, TIES, mask_N, *tail, threads_for(len(texts)))
+        return found
 
-    def part(self, count_X: Ints, row_X: Ints) -> Floats:
-        """Return f / (f + …) of rows [x] that have a word so often."""
-        return self.share(count_X, self.length_N[row_X])
-
-    def share(self, count_X: Ints, length_X: Floats) -> Floats:
+    def share(self, count_X: Ints, length_X: Ints | Floats) -> Floats:
         """Return f / (f + …) of documents [x] of given lengths that have a word so often."""
         return _part(count_X, length_X, self.mean)
 
     def weighted(self, text: str, further: TailView | None = None) -> Weighted:
         """Weigh a text's words by their rarity in all documents, and `further` ones; 0 where none has a word."""
-        return self._weighted(text, further)[0]
+        return self._weighted(word_hashes(words(text, OF_QUERIES)), further)
 
-    def _best(self, text: str, k: int, mask_N: Bools | None, further: TailView | None = None) -> tuple[Floats, Ints]:
-        """Return scores and rows [c] of at least the best k documents, if there are as many, in any order."""
-        try:
-            return self._summed(self._query(text, further), k, mask_N)
-        except BaseException:
-            self._memory.__dict__.clear()  # sums that were begun would count for the next query
-            raise
-
-    def _summed(self, query: "_Query", k: int, mask_N: Bools | None) -> tuple[Floats, Ints]:
-        score_N, threshold = self._accumulator, 0.0
-        parts: list[Ints] = []
-        for word in range(query.words):
-            if threshold > query.left_T[word]:
-                return self._looked_up(query, word, *_taken(parts, score_N), k)
-            row_X, count_X = self._list(query, word)
-            if mask_N is not None:
-                allowed_X = mask_N[row_X]
-                row_X, count_X = row_X[allowed_X], count_X[allowed_X]
-            before_X = score_N[row_X]
-            score_N[row_X] = before_X + query.weight_T[word] * self.part(count_X, row_X)
-            parts.append(row_X[before_X == 0] if word else row_X)
-            if word + 1 < query.words:
-                first = max(parts, key=len)
-                threshold = max(threshold, _kth(score_N[first], k))
-        return _taken(parts, score_N)
-
-    def _weighted(self, text: str, further: TailView | None) -> tuple[Weighted, list[tuple[Ints, Ints]]]:
-        """Weigh a text's words [t], 0 where no document has one. Returns too what `find` returns of searched shards."""
-        # Documents of an English index do not have the stop words of a query.
-        hash_T, times_T = np.unique(word_hashes(words(text, "other")), return_counts=True)
-        places = [postings.find(hash_T) for postings in (*self._searched, *self._others)]
-        frequency_T, documents = sum((has_T for _, has_T in places), np.zeros(len(hash_T))), self.documents
+    def _weighted(self, hashes: npt.NDArray[np.uint64], further: TailView | None) -> Weighted:
+        hash_T, times_T = np.unique(hashes, return_counts=True)
+        frequency_T = sum((postings.find(hash_T)[1] for postings in self._shards), np.zeros(len(hash_T)))
+        documents = self.documents
         if further is not None:
             frequency_T, documents = frequency_T + further.frequency(hash_T), documents + further.documents
         rarity_T = np.log(1 + (documents - frequency_T + 0.5) / (frequency_T + 0.5))
-        weight_T = np.where(frequency_T > 0, times_T * rarity_T, 0).astype(np.float32)
-        return (hash_T, weight_T), places[: len(self._searched)]
+        return hash_T, np.where(frequency_T > 0, times_T * rarity_T, 0).astype(np.float32)
 
-    def _query(self, text: str, further: TailView | None) -> "_Query":
-        (_, weight_T), places = self._weighted(text, further)
-        # The rarest words come first, by how often the query has them.
+    def _best(
+        self, hashes: npt.NDArray[np.uint64], k: int, mask_N: Bools | None, further: TailView | None
+    ) -> tuple[Floats, Ints]:
+        """Return scores and rows [t] of the best k documents and of those that tie with the last, best first."""
+        hash_T, weight_T = self._weighted(hashes, further)
         order_T = np.argsort(-weight_T, kind="stable")
-        order_T = order_T[weight_T[order_T] > 0]
-        most_T, ranges = np.zeros(len(order_T)), list[list[tuple[int, int]]]()
-        for postings, higher, (at_T, has_T) in zip(self._searched, self._higher, places, strict=True):
-            place_T, has_T = at_T[order_T], has_T[order_T]
-            if not len(postings.most_V):
-                ranges.append([(0, 0)] * len(order_T))
-                continue
-            most_T = np.maximum(most_T, np.where(has_T > 0, postings.most_V[place_T] * higher, 0))
-            begin_T = postings.begin_V[place_T]
-            ranges.append(list(zip(begin_T.tolist(), (begin_T + has_T).tolist(), strict=True)))
-        left_T = np.cumsum((weight_T[order_T] * most_T)[::-1])[::-1] * (1 + 1e-5)
-        return _Query(weight_T[order_T], left_T, ranges)
-
-    def _list(self, query: "_Query", word: int) -> tuple[Ints, Ints]:
-        """Return the rows [x], ascending, that have a word, and how often each has it."""
-        rows, counts = [], []
-        for postings, span, first, ranges in zip(self._searched, self._spans, self._begins, query.ranges, strict=False):
-            begin, end = ranges[word]
-            if begin < end and span != (0, len(postings.length_N)):
-                begin, end = (begin + np.searchsorted(postings.row_P[begin:end], span)).tolist()
-            if begin < end:
-                rows.append(postings.row_P[begin:end] + first if first else postings.row_P[begin:end])
-                counts.append(postings.count_P[begin:end])
-        if len(rows) == 1:
-            return rows[0], counts[0]
-        return np.concatenate([_NONE, *rows]), np.concatenate([_NONE, *counts])
-
-    def _looked_up(self, query: "_Query", word: int, score_C: Floats, row_C: Ints, k: int) -> tuple[Floats, Ints]:
-        """Add the words from `word` on to candidates' scores [c], leaving out those that cannot be among the best."""
-        for later in range(word, query.words):
-            able_C = score_C + query.left_T[later] >= _kth(score_C, k)
-            score_C, row_C = score_C[able_C], row_C[able_C]
-            row_X, count_X = self._list(query, later)
-            if len(row_X) and len(row_C):
-                at_C = np.minimum(np.searchsorted(row_X, row_C), len(row_X) - 1)
-                has_C = row_X[at_C] == row_C
-                score_C[has_C] += query.weight_T[later] * self.part(count_X[at_C[has_C]], row_C[has_C])
-        return score_C, row_C
-
-    @property
-    def _accumulator(self) -> Floats:
-        """Zeros [n] for the scores of rows. Whoever uses them sets them to zero again. A thread has its own."""
-        if not hasattr(self._memory, "score_N"):
-            self._memory.score_N = np.zeros(len(self.length_N), np.float32)
-        score_N: Floats = self._memory.score_N
-        return score_N
-
-
-_NONE = np.zeros(0, np.uint8)
-
-
-@dataclass(frozen=True)
-class _Query:
-    """Words of a query that documents have, the rarest first."""
-
-    weight_T: Floats
-    """Rarity of each word times how often the query has it [t]."""
-    left_T: Values
-    """Most that each word and all after it add to a score [t]."""
-    ranges: list[list[tuple[int, int]]]
-    """Begin and end of the postings of each word, for each shard."""
-
-    @property
-    def words(self) -> int:
-        return len(self.weight_T)
-
-
-def _taken(parts: Sequence[Ints], score_N: Floats) -> tuple[Floats, Ints]:
-    """Take the scores and rows [c] of all parts, each once, and set them to zero."""
-    row_C = parts[0] if len(parts) == 1 else np.concatenate([_NONE, *parts])
-    score_C = score_N[row_C]
-    score_N[row_C] = 0
-    return score_C, row_C
+        hash_T, weight_T = hash_T[order_T], weight_T[order_T]
+        score_N = np.zeros(sum(postings.rows for postings in self._searched), np.float32)
+        first_N = 0
+        for postings, part_C, (first, last) in zip(self._searched, self._parts, self._spans, strict=True):
+            sum_N = score_N[first_N : first_N + postings.rows]
+            for weight, place, has in zip(weight_T, *postings.find(hash_T), strict=True):
+                at = slice(postings.begin_V[place], postings.begin_V[place] + has) if has else slice(0)
+                sum_N[postings.row_P[at]] += weight * part_C[postings.kind_P[at]]
+            sum_N[:first] = sum_N[last:] = 0
+            first_N += postings.rows
+        row_C = np.flatnonzero(score_N > 0 if mask_N is None else (score_N > 0) & mask_N)
+        return _first(score_N[row_C], row_C, k)
 
 
 def _first(score_C: Floats, row_C: Ints, k: int) -> tuple[Floats, Ints]:
     """Return the best k scores and rows, ties by row, and those that tie with the last."""
-    able_C = np.flatnonzero(score_C >= _kth(score_C, k))
+    if not 0 < k < len(score_C):
+        order_C = np.lexsort((row_C, -score_C))[:k]
+        return score_C[order_C], row_C[order_C]
+    kth = np.partition(score_C, len(score_C) - k)[len(score_C) - k]
+    able_C = np.flatnonzero(score_C >= kth)
     order_C = able_C[np.lexsort((row_C[able_C], -score_C[able_C]))[: TIES * k]]
-    score_T = score_C[order_C]
-    count = k + int((score_T[k:] == score_T[k - 1]).sum()) if len(score_T) > k else len(score_T)
-    return score_T[:count], row_C[order_C[:count]]
+    return score_C[order_C], row_C[order_C]
 
 
-def _kth(score_C: Floats, k: int) -> float:
-    """Return the k-th best of scores; 0 where there are fewer."""
-    return float(np.partition(score_C, len(score_C) - k)[len(score_C) - k]) if len(score_C) >= k else 0.0
+def _padded(ranked: Sequence[tuple[Floats, Ints]]) -> tuple[Floats, Ints]:
+    most = max((len(row_T) for _, row_T in ranked), default=0)
+    score_QT, row_QT = np.full((len(ranked), most), -np.inf, np.float32), np.full((len(ranked), most), -1)
+    for query, (score_T, row_T) in enumerate(ranked):
+        score_QT[query, : len(row_T)], row_QT[query, : len(row_T)] = score_T, row_T
+    return score_QT, row_QT

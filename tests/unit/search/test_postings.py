@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rayhier.dataset.words import language_of, postings, words
+from rayhier.search.native import extension
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.words.bm25 import Bm25Index
 from rayhier.search.words.hybrid import WordScan
@@ -78,11 +79,22 @@ def check(leaf_map, texts, queries, k=50):
     assert lists.documents == len(ids)
 
 
+@pytest.fixture(params=["native", "numpy"])
+def form(request, monkeypatch):
+    """The form of BM25: native code, or numpy's without it."""
+    if request.param == "numpy":
+        monkeypatch.setattr("rayhier.search.words.postings.extension", lambda: None)
+    elif extension() is None:
+        pytest.skip("no native scan")
+
+
+@pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("k", [1, 10, N])
 def test_equals_bm25s(world, k):
     check(*world, k)
 
 
+@pytest.mark.usefixtures("form")
 def test_only_allowed_rows_are_results(world):
     leaf_map, _, queries = world
     lists, _ = lists_of(leaf_map)
@@ -96,6 +108,7 @@ def test_only_allowed_rows_are_results(world):
         assert given[:15] == kept
 
 
+@pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("query", ["", "the of and", "unheard of", "a b c", "\x00", "é" * 10_000, "w1 " * 3_334])
 def test_queries_without_known_words_and_very_long_ones(world, query):
     leaf_map, _, _ = world
@@ -225,6 +238,7 @@ def twice(tmp_path, write_map, unit):
     return leaf_map_of_rows(tmp_path / "map", write_map, table, leaves), dict(zip(names, texts, strict=True))
 
 
+@pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("leaves", [None, range(1), range(2), range(1, 2), range(1, 3), range(2, 3)], ids=str)
 def test_a_shard_or_a_group_of_second_rows_alone_has_no_words(twice, leaves):
     leaf_map, texts = twice
