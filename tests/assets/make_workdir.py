@@ -1,4 +1,4 @@
-"""Make the workdir of a release, which later releases upgrade: `python make_workdir.py FOLDER`, with the release's code.
+"""Make the workdir of a release, with the code of the release: `python make_workdir.py FOLDER`.
 
 The empty FOLDER gets generated texts, a tiny encoder, a spec, `work`, and `results.json`: what the release finds.
 Documents are added and deleted from the shell. A server folds one change, and is killed with four changes in its log.
