@@ -44,7 +44,7 @@ FEWEST_BY_CODES, MOST_BY_CODES = 1_000, 200_000
 """Documents of an index between which `search.how: auto` of 0.2.0 compared a query with codes of all documents."""
 WRITERS = "writers"
 """Folder below the change log where 0.2.0 keeps its Writers' leases."""
-STOP = "allowed: no writers: stop them, and run rayhier upgrade again; nothing was changed"
+STOP = "allowed: an index that nobody writes to: stop the writer and run rayhier upgrade again; nothing was changed"
 DOT = "encoder.similarity: dot: BM25's weight has another unit now; rayhier run SPEC chooses it again, if it is auto"
 
 

@@ -54,8 +54,12 @@ def newest(work):
     return LeafMap.open(current.artifact(work, current.read(work), "index").root).manifest
 
 
-def states(spec="spec.yaml", fresh=()):
-    return {step.kind: step.is_published for step in make_plan(load(spec), fresh).steps}
+def killed(*_):
+    raise KeyboardInterrupt
+
+
+def states(fresh=()):
+    return {step.kind: step.is_published for step in make_plan(load("spec.yaml"), fresh).steps}
 
 
 def test_every_older_format_has_a_step():
@@ -114,10 +118,7 @@ def test_an_upgraded_index_is_written(work):
 def test_a_run_trains_nothing_again_unless_it_is_fresh(work):
     upgrade(work)
     before = current.read(work).artifacts
-    make(
-        Path("spec.yaml"),
-        *(stage for stage in STAGES if stage not in ("generate", "cross_encoder", "scores", "factors", "evaluate")),
-    )
+    make(Path("spec.yaml"), "corpus", "embed", "test", "train", "index", "calibrate")
     after = current.read(work).artifacts
     assert {kind: after[kind] for kind in KEPT} == {kind: before[kind] for kind in KEPT}
     assert after["calibration"] != before["calibration"]
@@ -130,6 +131,12 @@ def test_a_run_trains_nothing_again_unless_it_is_fresh(work):
     assert not any(states()[kind] for kind in KEPT)
 
 
+def test_the_dev_split_of_0_2_0_is_evaluated(work):
+    upgrade(work)
+    Path("spec.yaml").write_text(Path("spec.yaml").read_text().replace("evaluate: {", "evaluate: {split: dev, "))
+    make(Path("spec.yaml"), "corpus")
+
+
 def test_other_settings_train_again(work):
     upgrade(work)
     Path("spec.yaml").write_text(Path("spec.yaml").read_text().replace("epochs: 2", "epochs: 3"))
@@ -140,7 +147,7 @@ def test_other_settings_train_again(work):
 def test_an_upgrade_that_was_killed_is_finished_by_the_next(work, monkeypatch, owner, name):
     before = (work / "current.json").read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(owner, name, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(owner, name, killed)
         with pytest.raises(KeyboardInterrupt):
             upgrade(work)
     assert ((work / "current.json").read_bytes() == before) == (owner is current)
