@@ -39,7 +39,7 @@ NEEDED: Tree = {
     "search.rerank.mu": 1.0,
     "search.widest": "all",
 }
-"""Removed keys of 0.2.0 that decide what a search finds -> the only value with which it finds the same without them."""
+"""Removed keys of 0.2.0 that decide what a search finds -> the only value that searches of today have too."""
 FEWEST_BY_CODES, MOST_BY_CODES = 1_000, 200_000
 """Documents of an index between which `search.how: auto` of 0.2.0 compared a query with codes of all documents."""
 WRITERS = "writers"
