@@ -13,18 +13,24 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from pydantic import ValidationError
 
 from rayhier.command import Parser, run_command
+from rayhier.dataset.documents import document_texts
+from rayhier.dataset.words import postings
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current, files, pins, schemas
 from rayhier.storage.artifact import Artifact, Place
+from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.change_log import LOG, ChangeLog
 from rayhier.storage.current import FORMAT, NAME, RELEASES, Current
 from rayhier.storage.files import File
 from rayhier.storage.leaf_map import LeafMap, Manifest, commit, now
 from rayhier.storage.liveness import started
 from rayhier.storage.paths import Location, locate
+from rayhier.storage.shard import Shard
 from rayhier.storage.writer_lease import SECONDS
 
 Tree = dict[str, Any]
@@ -75,6 +81,7 @@ def upgrade(workdir: Location) -> list[str]:
     upgraded, told = STEPS[saved["format"]](saved, newest)
     for root, number in leases.items():
         _fence(root, number)
+    upgraded = _calibrated(workdir, upgraded)
     current.keep(workdir, release)
     current.write(workdir, upgraded)
     told += filter(None, [_count_words(index.root) for index in indexes])
@@ -121,6 +128,18 @@ def _replaced(workdir: Location, saved: Tree) -> list[Artifact]:
     """Open the index that was named before, if it is still there. A server may still write to it."""
     index = Place(workdir / "index" / saved["before"]).published() if saved.get("before") else None
     return [] if index is None else [index]
+
+
+def _calibrated(workdir: Location, upgraded: Current) -> Current:
+    """Name a calibration without a beam if 0.2.0 made none, because searches with an automatic beam open one."""
+    if not upgraded.spec.chooses_beam or "calibration" in upgraded.artifacts:
+        return upgraded
+    index = upgraded.artifacts["index"]
+    place = Place(workdir / "calibration" / index)
+    if place.published() is None:
+        with Attempt.start(place) as attempt:
+            attempt.publish("calibration", {"index": index}, Output({}))
+    return upgraded.model_copy(update={"artifacts": {**upgraded.artifacts, "calibration": index}})
 
 
 # The spec
@@ -267,14 +286,13 @@ def _count_words(root: Location) -> str:
     old = [shard for shard in shards if shard.postings and _metadata(root, shard.postings) != schemas.POSTINGS.metadata]
     if not old:
         return ""
-    from rayhier.search.words.postings import count_again
-
     counted: dict[str, File] = {}
     with pins.pinned(root, newest.manifest.version, writes=True):
         for shard in old:
-            table = count_again(newest, shard)
+            table = _counted(newest, shard)
             stem = shard.file.name.rpartition("/")[2].removesuffix(".parquet")
-            counted[shard.file.name] = files.write_parquet(root, f"words/{stem}-2.parquet", [table], table.schema)
+            name = f"words/{stem}-{schemas.POSTINGS.metadata[b'rayhier.words'].decode()}.parquet"
+            counted[shard.file.name] = files.write_parquet(root, name, [table], table.schema)
 
         def change(latest: LeafMap) -> Manifest:
             shards = [
@@ -285,6 +303,15 @@ def _count_words(root: Location) -> str:
 
         version = commit(root, change).manifest.version
     return f"words counted again in version {version} of the index"
+
+
+def _counted(leaf_map: LeafMap, shard: Shard) -> pa.Table:
+    """Count the words of a shard's documents, those of removed rows too."""
+    whole = LeafMap(leaf_map.root, leaf_map.manifest.model_copy(update={"removed": []}))
+    rows = whole.read(shard, ["rank", "title", "text"])
+    is_first_N = rows["rank"].to_numpy() == 0
+    texts = document_texts(rows.filter(pa.array(is_first_N)))
+    return postings(texts, np.flatnonzero(is_first_N), leaf_map.manifest.language)
 
 
 def _metadata(root: Location, file: File) -> Any:

@@ -292,5 +292,22 @@ def test_a_search_of_all_codes_is_a_beam_of_all_leaves(work, how, documents, bea
     assert any("all documents" in line for line in told) == (beam == 8)
 
 
+def test_an_automatic_beam_needs_no_calibration(work):
+    def change(saved):
+        saved["spec"]["search"]["beam"] = "auto"
+
+    def found():
+        upgrade(work)
+        with rayhier.open(work) as index:
+            return [(hit.id, hit.score) for hit in index.search("elmroot mosstree")]
+
+    whole = (work / "current.json").read_bytes()
+    edit(work, change)
+    calibrated = found()
+    (work / "current.json").write_bytes(whole)
+    edit(work, lambda saved: (change(saved), saved["artifacts"].pop("calibration")))
+    assert found() == calibrated
+
+
 def test_inner_products_choose_the_weight_again(work):
     assert "BM25's weight has another unit" in upgraded(work, lambda spec: spec["encoder"].update(similarity="dot"))[1]

@@ -102,9 +102,5 @@ class Calibration:
 
 
 def calibration_of(workdir: Location, now: Current) -> Calibration | None:
-    """Open the calibration of the index that `now` names. None if no queries chose a beam.
-
-    In an upgraded workdir, no queries choose a beam before the next run.
-    """
-    is_there = now.spec.chooses_beam and "calibration" in now.artifacts
-    return Calibration.open(current.artifact(workdir, now, "calibration")) if is_there else None
+    """Open the calibration of the index that `now` names. None if no queries chose a beam."""
+    return Calibration.open(current.artifact(workdir, now, "calibration")) if now.spec.chooses_beam else None

@@ -117,11 +117,6 @@ def _counted(leaf_map: LeafMap, shard: Shard) -> pa.Table:
     if table.schema.metadata == schemas.POSTINGS.metadata:
         return table
     log.warning("%s: an older rayhier split its words; counted again until rayhier index compact", shard.file.name)
-    return count_again(leaf_map, shard)
-
-
-def count_again(leaf_map: LeafMap, shard: Shard) -> pa.Table:
-    """Count the words of a shard's documents, those of removed rows too, from their texts."""
     whole = replace(leaf_map, manifest=leaf_map.manifest.model_copy(update={"removed": []}))
     rows = whole.read(shard, ["rank", "title", "text"])
     is_first_N = rows["rank"].to_numpy() == 0
