@@ -14,6 +14,7 @@ COMMANDS = {
     "eval": ("rayhier.evaluate.__main__", "measure a built index with other queries"),
     "serve": ("rayhier.serve.__main__", "serve a built index over HTTP"),
     "index": ("rayhier.index.__main__", "change, check and export a built index"),
+    "upgrade": ("rayhier.index.upgrade", "bring a workdir of an older release to today's format"),
     "inspect": ("rayhier.inspect.__main__", "show an index's tree, by keywords and documents"),
 }
 """Name of each command -> the module whose `main` runs the command, and the command's description in the help."""

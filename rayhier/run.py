@@ -34,7 +34,7 @@ def _run(given: argparse.Namespace) -> None:
         return
     if given.measure and not given.plan:
         raise InputError("--measure: got it without --plan; allowed: with --plan")
-    plan = make_plan(spec)
+    plan = make_plan(spec, (given.stage or STAGES) if given.fresh else ())
     if given.measure:
         measure(plan)
     if given.plan:

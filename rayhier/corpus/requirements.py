@@ -62,7 +62,7 @@ def check_split(spec: JobSpec, counts: dict[str, Any], training: dict[str, Any] 
             f"({_rejected(counts['judgements'][spec.evaluate.split])}); "
             f"allowed here: {', '.join(judged) or 'none, neither dev nor test has a judgement above 0'}"
         )
-    row = counts["asked_before"].get(spec.evaluate.split)
+    row = counts.get("asked_before", {}).get(spec.evaluate.split)  # 0.2.0 did not count it
     if row and row["queries"] and row["by_id"] + row["by_text"] == row["queries"]:
         told = told_before(spec.evaluate.split, **row)
         raise InputError(f"evaluate.split: {told}; allowed: a split with queries that training does not read")

@@ -7,13 +7,14 @@ import hashlib
 import importlib.util
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from rayhier.job.hours import Work
 from rayhier.job.memory import drawn_rows
+from rayhier.job.upgraded import RELEASE, Upgraded
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import TrainWorkers, Workers
 from rayhier.spec.corpus import passages_of
@@ -93,10 +94,7 @@ class Step:
 
     @property
     def is_published(self) -> bool:
-        try:
-            return self.place.published() is not None
-        except InputError:
-            return False
+        return _is_published(self.place)
 
     @property
     def title(self) -> str:
@@ -154,8 +152,11 @@ class Plan:
         return self.spec.corpus.names_judgements
 
 
-def make_plan(spec: JobSpec) -> Plan:
-    """Check corpus, model and workdir and plan the steps. InputError if any is missing or the job cannot fit."""
+def make_plan(spec: JobSpec, fresh: Collection[str] = ()) -> Plan:
+    """Check corpus, model and workdir and plan the steps. InputError if any is missing or the job cannot fit.
+
+    Artifacts of an upgraded workdir are taken as they are, except those of the stages in `fresh`.
+    """
     place = workdir.find(spec.workdir)
     current.check_format(place)
     described = source.describe(spec.corpus)
@@ -182,7 +183,8 @@ def make_plan(spec: JobSpec) -> Plan:
     pairs = None if generation is None else pair_source.describe(generation)
     reads = None if spec.cross_encoder is None else cross_encoder_folder.describe(spec.cross_encoder)
     plan = Plan(spec, place, described, model_folder.open_model(spec.encoder), pairs, reads)
-    plan.steps.extend(_Steps(plan).all())
+    before = current.kept(place, RELEASE)
+    plan.steps.extend(_Steps(plan, None if before is None else Upgraded(spec, before), fresh).all())
     _check_space(plan)
     return plan
 
@@ -190,8 +192,9 @@ def make_plan(spec: JobSpec) -> Plan:
 class _Steps:
     """Build the steps of a plan. A step's folder is named by the hash of its settings and its inputs' fingerprints."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, upgraded: Upgraded | None = None, fresh: Collection[str] = ()) -> None:
         self.plan, self.spec, self.work = plan, plan.spec, plan.work
+        self.upgraded, self.fresh = upgraded, fresh
         self.leaves: list[object] = [plan.spec.leaves_per_document]
 
     def all(self) -> list[Step]:
@@ -335,8 +338,16 @@ class _Steps:
         return self._step("evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search, **beside)
 
     def _step(self, stage: str, inputs: dict[str, str], size: int, seed: int | None = None, **parts: object) -> Step:
-        kind, code = STAGES[stage].kind, STAGES[stage].code
-        place = Place(self.plan.workdir / kind / fingerprint(code=code, kind=kind, inputs=inputs, seed=seed, **parts))
+        kind = STAGES[stage].kind
+
+        def place_of(**depends: object) -> Place:
+            return Place(self.plan.workdir / kind / fingerprint(kind=kind, inputs=inputs, seed=seed, **depends))
+
+        place = place_of(code=STAGES[stage].code, **parts)
+        if self.upgraded is not None and stage not in self.fresh and not _is_published(place):
+            older = self.upgraded.parts(stage, parts)
+            if older is not None and _is_published(before := place_of(**older)):
+                place = before
         return Step(stage, kind, place, inputs, self._resources(stage), size, seed)
 
     def _resources(self, stage: str) -> str:
@@ -347,6 +358,13 @@ class _Steps:
         if cluster.tokenise and stage in self.spec.encoding:
             return f"{needs} + {_resources(cluster.tokenise)} for tokens"
         return needs
+
+
+def _is_published(place: Place) -> bool:
+    try:
+        return place.published() is not None
+    except InputError:
+        return False
 
 
 def beside_rows(spec: JobSpec, work: Work) -> float:

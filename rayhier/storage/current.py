@@ -11,6 +11,8 @@ from rayhier.storage.paths import Location
 
 NAME = "current.json"
 FORMAT = 5
+RELEASES = {3: "0.2.0"}
+"""Older formats that `rayhier upgrade` brings to FORMAT, with the release that wrote each."""
 
 
 class Current(BaseModel, frozen=True, extra="forbid"):
@@ -55,8 +57,28 @@ def check_format(workdir: Location) -> None:
 
 
 def _check(workdir: Location, saved: Any) -> None:
-    if isinstance(saved, dict) and saved.get("format", FORMAT) != FORMAT:
-        raise InputError(f"{workdir / NAME}: format {saved['format']}, not {FORMAT}: {OLDER}")
+    if not isinstance(saved, dict) or (found := saved.get("format", FORMAT)) == FORMAT:
+        return
+    if release := RELEASES.get(found):
+        mend = f"was written by rayhier {release}: run rayhier upgrade {workdir}"
+        raise InputError(f"{workdir / NAME}: format {found}, not {FORMAT}: {mend}")
+    raise InputError(f"{workdir / NAME}: format {found}, not {FORMAT}: {OLDER}")
+
+
+def keep(workdir: Location, release: str) -> None:
+    """Copy the current.json that a release wrote, before an upgrade replaces it."""
+    files.replace(workdir / f"current-{release}.json", (workdir / NAME).read_bytes())
+
+
+def kept(workdir: Location, release: str) -> dict[str, Any] | None:
+    """Read the spec that a release wrote to current.json. None if the workdir was not upgraded from this release."""
+    try:
+        spec: dict[str, Any] = files.read_json(workdir / f"current-{release}.json")["spec"]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{workdir / f'current-{release}.json'}: cannot be read as JSON: {error}") from None
+    return spec
 
 
 def artifact(workdir: Location, current: Current, kind: str) -> Artifact:

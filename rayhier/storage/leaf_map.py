@@ -47,9 +47,9 @@ CARRIED = (
 MEND = "return to a version without this file (rollback), or rebuild the index with --fresh --stage index"
 
 Change = Literal[
-    "build", "add", "upsert", "delete", "fold", "maintain", "pack", "compact", "rollback", "carry", "embed"
+    "build", "add", "upsert", "delete", "fold", "maintain", "pack", "compact", "rollback", "carry", "embed", "upgrade"
 ]
-"""Operation that published a version of the leaf map; only rayhier 0.2.0 publishes `embed`."""
+"""Operation that published a version of the leaf map. Only rayhier 0.2.0 publishes `embed`."""
 
 
 class Revision(BaseModel, frozen=True, extra="forbid"):

@@ -1,7 +1,6 @@
 """current.json names the artifacts that search and index open."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -38,12 +37,6 @@ def test_refused(folder, text, message):
     (folder / "current.json").write_bytes(text.encode())
     with pytest.raises(InputError, match=message):
         current.read(folder)
-
-
-def test_a_workdir_of_0_2_0_is_refused_by_name():
-    asset = Path(__file__).parents[2] / "assets" / "workdir-0.2.0" / "work"
-    with pytest.raises(InputError, match=r"workdir-0\.2\.0/work/current\.json: format 3, not 5: .* another version"):
-        current.read(asset)
 
 
 def test_a_kind_that_is_not_there(folder):
