@@ -39,6 +39,9 @@ class Unread(Protocol):
     def ids(self) -> list[str]:
         """Read the ids of all of them."""
 
+    def ranks(self) -> Ints:
+        """Return the place [n] of each one's id in the sorted order of the distinct ids."""
+
     def read(self) -> pa.Table:
         """Read all of them."""
 
@@ -91,7 +94,8 @@ class Ranking:
 
     @cached_property
     def ids(self) -> Names:
-        return np.array(_ids(self.source).to_pylist(), dtype=object)
+        ids = self.source[ID].to_pylist() if isinstance(self.source, pa.Table) else self.source.ids()
+        return np.array(ids, dtype=object)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         """Pickle a small ranking as one byte string: pickling its arrays and columns one by one takes far longer."""
@@ -164,12 +168,10 @@ def _read(source: Source) -> pa.Table:
     return source if isinstance(source, pa.Table) else source.read()
 
 
-def _ids(source: Source) -> pa.ChunkedArray | pa.Array:
-    return source[ID] if isinstance(source, pa.Table) else pa.array(source.ids(), pa.string())
-
-
 def compact(score_QK: Floats, row_QK: Ints, source: Source) -> tuple[Floats, Ints, Source]:
     """Drop the documents that are in no query's results. Returns scores, renumbered rows, and the others."""
+    if len(row_QK) == 1 and not isinstance(source, pa.Table) and (row_QK >= 0).all():  # distinct
+        return score_QK, np.arange(row_QK.shape[1])[None], source.take(row_QK[0])
     used, place = np.unique(row_QK, return_inverse=True)
     none = int((used < 0).sum())
     taken = source.take(pa.array(used[none:]) if isinstance(source, pa.Table) else used[none:])
@@ -253,7 +255,9 @@ def by_name(source: Source) -> Ints:
     >>> by_name(pa.table({"id": ["b", "a", "b"]})).tolist()
     [1, 0, 1]
     """
-    return np.asarray(pc.rank(_ids(source), tiebreaker="dense").to_numpy().astype(np.int64) - 1)
+    if not isinstance(source, pa.Table):
+        return source.ranks()
+    return np.asarray(pc.rank(source[ID], tiebreaker="dense").to_numpy().astype(np.int64) - 1)
 
 
 def once(score_QF: Floats, row_QF: Ints, result_N: Ints, k: int) -> tuple[Floats, Ints]:

@@ -64,8 +64,8 @@ class Words:
     """A piece of a search's work: score all documents by BM25. The answer is a `Ranking` with scores by vectors."""
 
     texts: Sequence[str]
-    query_QM: Floats
-    """The queries' vectors [q, m], by which BM25's results are scored too."""
+    query_QM: Floats | None
+    """The queries' vectors [q, m], by which BM25's results are scored too. None: they are not."""
     k: int
     where: Filter | None = None
     needs: Needs = "texts"
@@ -284,7 +284,8 @@ class Retriever:
             return (yield from self._near(request, routes, fetch))
         fusion = self.rules.search.hybrid
         depth = fusion.listed(request.k) if request.mode == "hybrid" else fetch
-        words = Words(request.texts, routes.encoded.numpy, depth, request.where, request.read)
+        query_QM = routes.encoded.numpy if request.encodes else None
+        words = Words(request.texts, query_QM, depth, request.where, request.read)
         if request.mode == "bm25":
             (reply,) = yield [words]
             q = len(routes.encoded)

@@ -203,7 +203,8 @@ class Snapshot:
     def retrieve(self, request: Request, encoded: Encoded | None = None) -> Found:
         """Search as a request says: ranking and leaves visited. `encoded` are its queries, if encoded already."""
         queries: Queries | Encoded = request.queries if encoded is None else encoded
-        return self.drive(request, find_routes(self.model, queries, request.beam), self.reply)
+        routes = find_routes(self.model, queries, request.beam, encodes=request.encodes)
+        return self.drive(request, routes, self.reply)
 
     def drive(self, request: Request, routes: Routes, reply: Callable[[Work], Reply]) -> Found:
         """Search for queries that were encoded and routed; `reply` does each piece of work, here or elsewhere."""
@@ -414,12 +415,14 @@ def _dropped(ranking: Ranking, gone_QK: Bools, k: int) -> Ranking:
 def _joined(parts: Sequence[Ranking], k: int) -> Ranking:
     """Join the results by BM25 of two parts without a document in common: the best k, ties by id."""
     documents, row_QF = joined([(part.source, part.row_QK) for part in parts])
-    score_QF, base_QF = (
-        np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("score_QK", "base_QK")
-    )
+    score_QF = np.concatenate([part.score_QK for part in parts], axis=1)
     order_QK = ordered(score_QF, row_QF, by_name(documents))[:, :k]
     score_QK, row_QK, documents = compact(take(score_QF, order_QK), take(row_QF, order_QK), documents)
+    ranking = replace(parts[0], score_QK=score_QK, row_QK=row_QK, source=documents, base_QK=None, leaf_QKR=None)
+    bases = [part.base_QK for part in parts if part.base_QK is not None]
+    if len(bases) < len(parts):  # no vectors were given
+        return ranking
     none = (np.full((*part.row_QK.shape, 2), -1) for part in parts)
     leaves = [gap if part.leaf_QKR is None else part.leaf_QKR for part, gap in zip(parts, none, strict=True)]
-    leaf_QKR, base_QK = take(np.concatenate(leaves, axis=1), order_QK), take(base_QF, order_QK)
-    return replace(parts[0], score_QK=score_QK, row_QK=row_QK, source=documents, base_QK=base_QK, leaf_QKR=leaf_QKR)
+    base_QK, leaf_QKR = (take(np.concatenate(arrays, axis=1), order_QK) for arrays in (bases, leaves))
+    return replace(ranking, base_QK=base_QK, leaf_QKR=leaf_QKR)

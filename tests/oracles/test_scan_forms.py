@@ -192,6 +192,7 @@ def test_single_rows_of_mapped_columns(form):
     columns = kind(files)
     assert columns.take(np.array([3, 0, 2, 1, 0])) == [rows[row] for row in (3, 0, 2, 1, 0)]
     assert columns.take(np.zeros(0, np.int64)) == []
+    assert columns.ranks(np.array([3, 0, 2, 1, 0])).tolist() == [3, 1, 2, 0, 1]
 
 
 def test_the_extension_reads_no_row_and_no_text_that_is_not_there():

@@ -82,7 +82,7 @@ class Worker:
 
         def retrieve(request: Request) -> Found:
             with self._one:
-                routes = find_routes(searcher.model, request.queries, request.beam)
+                routes = find_routes(searcher.model, request.queries, request.beam, encodes=request.encodes)
             return searcher.drive(request, routes, reply)
 
         return answered(searcher.rules, chunk, arguments, retrieve)

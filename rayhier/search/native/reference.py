@@ -116,6 +116,12 @@ class Columns:
         places = zip(file_R.tolist(), (rows - self._first_F[file_R]).tolist(), strict=True)
         return [tuple(_value(column, place) for column in self._files[file]) for file, place in places]
 
+    def ranks(self, rows: Ints) -> Ints:
+        """Return the place [r] of each row's first text among the distinct texts, in the order of their bytes."""
+        texts = [values[0] for values in self.take(rows)]
+        place = {text: number for number, text in enumerate(sorted(set(texts)))}
+        return np.array([place[text] for text in texts], np.int64)
+
 
 def _value(column: Any, place: int) -> Any:
     if not isinstance(column, tuple):

@@ -83,6 +83,11 @@ class Request:
         return self.needs if self.pool is None else "vectors"
 
     @property
+    def encodes(self) -> bool:
+        """True if the search needs the queries' vectors. BM25 alone does not."""
+        return self.mode != "bm25" or self.pool is not None
+
+    @property
     def texts(self) -> Sequence[str]:
         """The queries as texts. ValueError if they are vectors."""
         if isinstance(self.queries, np.ndarray):

@@ -224,12 +224,14 @@ class Routes:
         return replace(self, encoded=self.encoded[rows], leaves_QB=self.leaves_QB[rows], flat=flat)
 
 
-def find_routes(model: Model, queries: Queries | Encoded, beam: int) -> Routes:
-    """Encode queries and route them to `beam` leaves.
+def find_routes(model: Model, queries: Queries | Encoded, beam: int, *, encodes: bool = True) -> Routes:
+    """Encode queries, unless `encodes` is False, and route them to `beam` leaves.
 
     With a beam of 0, queries visit no leaf, and get numbers for a comparison with all documents where the
     model's spec asks for one. InputError if the router reads tokens and queries are vectors.
     """
+    if not encodes:
+        return Routes(Encoded.of(np.zeros((len(queries), 0), np.float32)), np.zeros((len(queries), 0), np.int64), model)
     began = time.perf_counter()
     encoded = queries if isinstance(queries, Encoded) else _encoded(model, queries)
     routing = time.perf_counter()

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, OWN, Needs, Record, Source, by_name, records_of, repeated, take
+from rayhier.dataset.ranking import ID, OWN, Needs, Record, Source, by_name, ordered, records_of, repeated, take
 from rayhier.search import native
 from rayhier.search.segment.scan import RankedRows
 from rayhier.search.segment.segment import Segment
@@ -38,11 +38,12 @@ class Rows:
 
     def leaves(self, row_QT: Ints) -> Ints:
         """Return the first and the last leaf [q, t, 2] of rows' documents, and -1 for row -1."""
-        leaf_QT2 = np.full((*row_QT.shape, 2), -1)
-        for segment, begin, end in zip(self._segments, self._first, self._first[1:], strict=False):
-            in_segment_QT = (row_QT >= begin) & (row_QT < end)
-            leaf_QT2[in_segment_QT] = segment.leaves[row_QT[in_segment_QT] - begin]
-        return leaf_QT2
+        row_X = row_QT.ravel()
+        order_X, leaf_X2 = row_X.argsort(), np.full((row_X.size, 2), -1)
+        cuts = row_X[order_X].searchsorted(self.begin_S).tolist()
+        for segment, first, begin, end in self._spans(cuts):
+            leaf_X2[order_X[begin:end]] = segment.leaves[row_X[order_X[begin:end]] - first]
+        return leaf_X2.reshape(*row_QT.shape, 2)
 
     def _spans(self, cuts: list[int]) -> Iterator[tuple[Segment, int, int, int]]:
         for segment, first, begin, end in zip(self._segments, self._first, cuts, cuts[1:], strict=False):
@@ -56,15 +57,18 @@ class Rows:
         """
         if self.are_distinct and not _has_ties(rows.score_QT[:, : k + 1]):
             return rows.first(k)  # no id is read
-        many_Q, taken = (rows.row_QT >= 0).sum(axis=1), k + _ties(rows.score_QT, k)
+        taken = k + _ties(rows.score_QT, k)
+        if self.are_distinct:
+            some = rows.first(taken)
+            found, place_QT = self.documents(some.row_QT, needs="ids")
+            return some.take(ordered(some.score_QT, place_QT, by_name(found))[:, :k])
+        many_Q = (rows.row_QT >= 0).sum(axis=1)
         while True:
             some = rows.first(taken)
             found, place_QT = self.documents(some.row_QT, needs="ids")
             number_N = by_name(found)
-            # The appended number is the one that row -1 looks up.
-            name_QT = np.append(number_N, len(number_N))[place_QT]
-            order_QT = np.lexsort((name_QT, -some.score_QT), axis=1)
-            some, name_QT = some.take(order_QT), take(name_QT, order_QT)
+            order_QT = ordered(some.score_QT, place_QT, number_N)
+            some, name_QT = some.take(order_QT), take(np.append(number_N, len(number_N))[place_QT], order_QT)
             dropped_QT = (some.row_QT < 0) | repeated(name_QT)
             best = some.without(dropped_QT).take(np.argsort(dropped_QT, axis=1, kind="stable")[:, :k])
             # Several passages may belong to one result.
@@ -116,6 +120,12 @@ class Rows:
             return list(self.read(row_R, needs="ids")[ID].to_pylist())
         return [id_ for (id_,) in self._ids.take(row_R)]
 
+    def ranks(self, row_R: Ints) -> Ints:
+        """Return the place [r] of each row's id in the sorted order of the distinct ids."""
+        if self._ids is None:
+            return by_name(self.read(row_R, needs="ids"))
+        return np.asarray(self._ids.ranks(row_R))
+
     @cached_property
     def _ids(self) -> Any:
         return self._opened([ID])
@@ -145,6 +155,9 @@ class FoundRows:
     def ids(self) -> list[str]:
         return self.rows.ids(self.row_R)
 
+    def ranks(self) -> Ints:
+        return self.rows.ranks(self.row_R)
+
     def read(self) -> pa.Table:
         return self.rows.read(self.row_R, needs=self.needs)
 
@@ -173,8 +186,13 @@ def _ties(score_QT: Floats, k: int) -> int:
 
 def in_leaves(leaf_QTR: Ints, leaves_QB: Ints) -> Bools:
     """Mark the documents [q, t] that have one of their leaves [q, t, r] among the query's leaves [q, β]."""
-    inside = [np.isin(leaf_TR, leaf_B[leaf_B >= 0]) for leaf_TR, leaf_B in zip(leaf_QTR, leaves_QB, strict=True)]
-    return np.asarray(np.reshape(np.array(inside, bool), leaf_QTR.shape).any(axis=2))
+    is_inside_QTR = np.zeros(leaf_QTR.shape, bool)
+    is_visited_L = np.zeros(2 + max(leaf_QTR.max(initial=-1), leaves_QB.max(initial=-1)), bool)  # leaf -1 is the last
+    for is_inside_TR, leaf_TR, leaf_B in zip(is_inside_QTR, leaf_QTR, leaves_QB, strict=True):
+        is_visited_L[leaf_B], is_visited_L[-1] = True, False
+        is_inside_TR[:] = is_visited_L[leaf_TR]
+        is_visited_L[leaf_B] = False
+    return np.asarray(is_inside_QTR.any(axis=2))
 
 
 def lacks(row_QK: Ints, k: int) -> Bools:

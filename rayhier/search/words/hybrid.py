@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 
 from rayhier.arrays import Floats, Ints, Values
-from rayhier.dataset.ranking import Needs, Ranking, by_name, compact, joined
+from rayhier.dataset.ranking import Needs, Ranking, by_name, compact, joined, repeated
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.rows import in_leaves, lacks
 from rayhier.search.segment.scan import RankedRows
@@ -63,7 +63,7 @@ class WordScan:
     def scan(
         self,
         texts: Sequence[str],
-        query_QM: Floats,
+        query_QM: Floats | None,
         k: int,
         where: Filter | None = None,
         *,
@@ -72,8 +72,8 @@ class WordScan:
     ) -> Ranking:
         """Rank the best k documents of each query by BM25, among those that share a word with it and meet the filter.
 
-        `query_QM` are the queries' vectors [q, m], by which the same documents are scored too. The
-        ranking's documents have the columns that `needs` names. `further` documents count for how rare words are.
+        `query_QM` are the queries' vectors [q, m]. If they are there, they score the same documents too. `needs` names
+        the columns of the ranking's documents. `further` documents count for how rare words are.
         """
         words, rows, mask_N = self.words, self._leaves.rows, None if where is None else self._leaves.mask(where)
         all_ = int(rows.begin_S[-1])
@@ -89,13 +89,15 @@ class WordScan:
         documents, row_QK = rows.documents(best.row_QT, needs=needs)
         none_Q = np.zeros(len(texts), np.int64)
         ranking = Ranking(best.score_QT, row_QK, documents, none_Q, none_Q, none_Q)
+        if query_QM is None:
+            return ranking
         return replace(ranking, base_QK=self._leaves.products(query_QM, best.row_QT), leaf_QKR=rows.leaves(best.row_QT))
 
     def scan_tail(
         self,
         tail: TailView,
         texts: Sequence[str],
-        query_QM: Floats,
+        query_QM: Floats | None,
         leaves: range,
         k: int,
         where: Filter | None = None,
@@ -105,7 +107,9 @@ class WordScan:
         """Rank the best k documents of the tail for each query as `scan` does, among those in a range of leaves."""
         row_A = tail.chosen(leaves, where)
         score_QA = np.zeros((len(texts), len(row_A)), np.float32)
-        nothing = replace(Ranking.none(len(texts)), base_QK=np.zeros((len(texts), 0), np.float32))
+        nothing = replace(
+            Ranking.none(len(texts)), base_QK=None if query_QM is None else np.zeros((len(texts), 0), np.float32)
+        )
         if not len(row_A):
             return nothing
         rows, weighted = tail.tail, [self.words.weighted(text, tail) for text in texts]
@@ -127,11 +131,14 @@ class WordScan:
         score_QA = np.where(score_QA > 0, score_QA, -np.inf).astype(np.float32)
         best_QK = tail.best(score_QA, row_A, k)
         ranking = tail.ranked(score_QA, row_A, best_QK, needs, compared)
+        zero_Q = np.zeros(len(texts), np.int64)  # words visit no documents
+        ranking = replace(ranking, visited_Q=zero_Q, scanned_Q=zero_Q)
+        if query_QM is None:
+            return ranking
         vector_QKM = tail.vectors(row_A[best_QK])
         base_QK = np.vecdot(vector_QKM, query_QM.astype(np.float32, copy=False)[:, None])
         base_QK = np.where(best_QK < 0, -np.inf, base_QK).astype(np.float32)
-        zero_Q = np.zeros(len(texts), np.int64)  # words visit no documents
-        return replace(ranking, visited_Q=zero_Q, scanned_Q=zero_Q, base_QK=base_QK)
+        return replace(ranking, base_QK=base_QK)
 
 
 def _opened(leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> PostingLists:
@@ -171,17 +178,21 @@ def fused(
         return dense  # of no document: all were deleted
     q, near = len(row_QF), dense.row_QK.shape[1]
     score_QK, best_QK = np.full((q, k), -np.inf, np.float32), np.full((q, k), -1)
-    for query, row_F in enumerate(row_QF):
-        place_F = np.flatnonzero(row_F >= 0)
-        far_W = _best_by_words(place_F[place_F >= near], number_N[row_F], words_QF[query], base_QF[query], listed)
-        # A result's row that the search by vectors found comes first: its score counts, and it is shown.
-        place_F = np.concatenate([place_F[place_F < near], far_W])
-        _, first_U, result_F = np.unique(number_N[row_F[place_F]], return_index=True, return_inverse=True)
-        base_U, words_U = base_QF[query, place_F[first_U]], np.zeros(len(first_U))
-        np.maximum.at(words_U, result_F, words_QF[query, place_F])
-        score_U = _score(base_U, words_U, fusion, cosines=cosines)
+    number_QF = np.append(number_N, -1)[row_QF]
+    for query, (row_F, number_F) in enumerate(zip(row_QF, number_QF, strict=True)):
+        far_W = near + np.flatnonzero(row_F[near:] >= 0)
+        if len(parts) > 1:  # a single part has them in this order
+            far_W = _best_by_words(far_W, number_F, words_QF[query], base_QF[query])
+        far_W = far_W[:listed]
+        # A result's row that the search by vectors found comes last: its score counts, and it is shown.
+        place_F = np.concatenate([far_W[::-1], np.flatnonzero(row_F[:near] >= 0)[::-1]])
+        place_N, words_N = np.full(len(number_N), -1), np.zeros(len(number_N))
+        place_N[number_F[place_F]] = place_F
+        words_N[number_F[far_W[::-1]]] = words_QF[query, far_W[::-1]]
+        place_U, words_U = place_N[place_N >= 0], words_N[place_N >= 0]
+        score_U = _score(base_QF[query, place_U], words_U, fusion, cosines=cosines)
         best = np.argsort(-score_U, kind="stable")[:k]
-        score_QK[query, : len(best)], best_QK[query, : len(best)] = score_U[best], row_F[place_F[first_U[best]]]
+        score_QK[query, : len(best)], best_QK[query, : len(best)] = score_U[best], row_F[place_U[best]]
     score_QK, best_QK, documents = compact(score_QK, best_QK, documents)
     return replace(dense, score_QK=score_QK, row_QK=best_QK, source=documents)
 
@@ -195,10 +206,10 @@ def compared(parts: Sequence[Ranking], leaves_QB: Ints) -> Ints:
     return far_Q
 
 
-def _best_by_words(place_W: Ints, number_F: Ints, words_F: Values, base_F: Values, listed: int | None) -> Ints:
-    """Return BM25's places [w] of each result's best row, the best first, ties by id: at most `listed`."""
+def _best_by_words(place_W: Ints, number_F: Ints, words_F: Values, base_F: Values) -> Ints:
+    """Return BM25's places [w] of each result's best row, the best first, ties by id."""
     place_W = place_W[np.lexsort((-base_F[place_W], number_F[place_W], -words_F[place_W]))]
-    return np.asarray(place_W[np.sort(np.unique(number_F[place_W], return_index=True)[1])[:listed]])
+    return np.asarray(place_W[~repeated(number_F[place_W][None])[0]])
 
 
 def _score(base_U: Values, words_U: Values, fusion: HybridSpec, *, cosines: bool) -> Values:

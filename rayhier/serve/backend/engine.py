@@ -313,6 +313,8 @@ class Engine:
         return [name for name, answering in zip(checks, replies, strict=True) if not answering]
 
     async def _routes(self, request: Request, model: Model) -> Routes:
+        if not request.encodes:
+            return find_routes(model, request.queries, 0, encodes=False)
         key = model, isinstance(request.queries, np.ndarray), request.beam
         item = model, request.queries, request.beam
         routes, waited = await self._batches(item, len(request.queries), key)
