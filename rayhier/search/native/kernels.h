@@ -173,6 +173,7 @@ AVX2 inline void scores(const Coded &file, const std::uint32_t *rows, std::size_
 
 namespace avx512 {
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma,f16c")))
+#define AVX512_INLINE AVX512 __attribute__((always_inline)) inline  // a call would load all constants again
 
 AVX512 inline float dot16(const std::uint16_t *row, const float *query, int m) {
     __m512 one = _mm512_setzero_ps(), two = _mm512_setzero_ps();
@@ -204,30 +205,61 @@ AVX512 inline float dot32(const float *row, const float *query, int m) {
     return _mm512_reduce_add_ps(_mm512_add_ps(one, two));
 }
 
-AVX512 inline void scores(const Coded &file, const std::uint32_t *rows, std::size_t count, const Rounded &query,
-                          float *score) {
-    for (std::size_t place = 0; place < count;) {
-        const std::uint8_t *code = file.block_of(rows[place]);
-        if (place + 8 < count)
-            for (int group = 0; group < file.groups; ++group)
-                _mm_prefetch(file.block_of(rows[place + 8]) + group * 64, _MM_HINT_T0);
-        __m512i sum[4] = {};  // of slot s, times 4 to the power of s
-        for (int group = 0; group < file.groups; ++group) {
-            const __m512i part = _mm512_loadu_si512(code + group * 64);
-            for (int slot = 0; slot < 4; ++slot) {
-                const __m512i two_bits = _mm512_and_si512(part, _mm512_set1_epi8(static_cast<char>(3 << 2 * slot)));
-                const __m512i of_query = _mm512_loadu_si512(query.numbers + (group * 4 + slot) * 64);
-                sum[slot] = _mm512_dpbusd_epi32(sum[slot], two_bits, of_query);
-            }
+// Products of the four rows of each of some blocks, one block after another, which share the query's loads.
+template <int BLOCKS>
+AVX512_INLINE void products(const std::uint8_t *codes, const Coded &file, const Rounded &query, __m128i *product) {
+    const std::ptrdiff_t size = std::ptrdiff_t(file.groups) * 64;
+    const std::int8_t *numbers = query.numbers;
+    __m512i sum[BLOCKS][4] = {};  // of slot s, times 4 to the power of s
+    for (const std::uint8_t *end = codes + size; codes < end; codes += 64, numbers += 256) {
+        __m512i part[BLOCKS];
+        for (int block = 0; block < BLOCKS; ++block) {
+            part[block] = _mm512_loadu_si512(codes + block * size);
+            _mm_prefetch(codes + (block + 8) * size, _MM_HINT_T0);
         }
-        __m512i all = _mm512_add_epi32(_mm512_add_epi32(sum[0], _mm512_srai_epi32(sum[1], 2)),
-                                       _mm512_add_epi32(_mm512_srai_epi32(sum[2], 4), _mm512_srai_epi32(sum[3], 6)));
+        for (int slot = 0; slot < 4; ++slot) {
+            const __m512i two_bits = _mm512_set1_epi8(static_cast<char>(3 << 2 * slot));
+            const __m512i of_query = _mm512_loadu_si512(numbers + slot * 64);
+            for (int block = 0; block < BLOCKS; ++block)
+                sum[block][slot] = _mm512_dpbusd_epi32(sum[block][slot], _mm512_and_si512(part[block], two_bits), of_query);
+        }
+    }
+    for (int block = 0; block < BLOCKS; ++block) {
+        __m512i all = _mm512_add_epi32(sum[block][0], _mm512_srai_epi32(sum[block][1], 2));
+        all = _mm512_add_epi32(all, _mm512_srai_epi32(sum[block][2], 4));
+        all = _mm512_add_epi32(all, _mm512_srai_epi32(sum[block][3], 6));
         all = _mm512_add_epi32(all, _mm512_shuffle_epi32(all, _MM_PERM_BADC));
         all = _mm512_add_epi32(all, _mm512_shuffle_epi32(all, _MM_PERM_CDAB));
-        all = _mm512_maskz_compress_epi32(0x1111, all);
-        std::int32_t product[BLOCK];
-        _mm_storeu_si128(reinterpret_cast<__m128i *>(product), _mm512_castsi512_si128(all));
-        place = portable::take(file, rows, place, count, query, product, score);
+        product[block] = _mm512_castsi512_si128(_mm512_maskz_compress_epi32(0x1111, all));
+    }
+}
+
+AVX512_INLINE void score_block(const float *terms, __m128i product, const Rounded &query, float *score) {
+    const __m128 low = _mm_loadu_ps(terms), high = _mm_loadu_ps(terms + 4);
+    const __m128 scale = _mm_mul_ps(_mm_shuffle_ps(low, high, 0x88), _mm_set1_ps(query.step));
+    const __m128 shift = _mm_add_ps(_mm_shuffle_ps(low, high, 0xdd), _mm_set1_ps(query.base));
+    const __m128 centred = _mm_sub_ps(_mm_cvtepi32_ps(product), _mm_set1_ps(query.middle));
+    _mm_storeu_ps(score, _mm_add_ps(shift, _mm_mul_ps(scale, centred)));
+}
+
+AVX512 inline void scores(const Coded &file, const std::uint32_t *rows, std::size_t count, const Rounded &query,
+                          float *score) {
+    __m128i product[2];
+    for (std::size_t place = 0; place < count;) {
+        const std::uint32_t row = rows[place];
+        if (row % BLOCK == 0 && place + 2 * BLOCK <= count && rows[place + 2 * BLOCK - 1] == row + 2 * BLOCK - 1) {
+            products<2>(file.block_of(row), file, query, product);
+            for (int block = 0; block < 2; ++block, place += BLOCK)
+                score_block(file.terms + 2 * std::size_t(rows[place]), product[block], query, score + place);
+        } else {
+            if (place + 8 < count)
+                for (int group = 0; group < file.groups; ++group)
+                    _mm_prefetch(file.block_of(rows[place + 8]) + group * 64, _MM_HINT_T0);
+            products<1>(file.block_of(row), file, query, product);
+            std::int32_t of_block[BLOCK];
+            _mm_storeu_si128(reinterpret_cast<__m128i *>(of_block), product[0]);
+            place = portable::take(file, rows, place, count, query, of_block, score);
+        }
     }
 }
 

@@ -81,8 +81,16 @@ class Best {
     // Pushes some rows, numbered from `first` on, with their scores.
     void push(const float *scores, const std::uint32_t *rows, std::size_t count, std::uint32_t first) {
         for (std::size_t place = 0; place < count;) {
+            const float least = least_ > 1 ? score_of(least_) : -std::numeric_limits<float>::infinity();
+            bool any = place + 16 > count || size_ < most_;
+            if (!any)
+                for (std::size_t next = place; next < place + 16; ++next) any |= scores[next] >= least;
+            if (!any) {
+                place += 16;
+                continue;
+            }
             Scored *end = rows_.data() + size_;
-            const std::size_t most = std::min(count, place + rows_.size() - size_);
+            const std::size_t most = std::min(std::min(count, place + 16), place + rows_.size() - size_);
             for (; place < most; ++place) {  // without a branch, which a processor would often predict wrongly
                 *end = scored(scores[place], first + rows[place]);
                 end += *end >= least_;
