@@ -78,7 +78,7 @@ def made(rng, m, leaves, files):
     made = []
     for _ in range(files):
         leaf_L = np.flatnonzero(rng.random(leaves) < 0.8)
-        size_L = rng.integers(0, 12, len(leaf_L))
+        size_L = rng.integers(0, rng.choice([12, 300], p=[0.8, 0.2]), len(leaf_L))  # long lists: queries go together
         n = int(size_L.sum())
         vectors = unit(rng, n, m).astype(rng.choice([np.float16, np.float32]))
         bias = rng.normal(size=n).astype(np.float32) if rng.random() < 0.3 else None

@@ -32,6 +32,8 @@
 namespace py = pybind11;
 namespace {
 
+constexpr std::int64_t TOGETHER = 64;  // most queries that go from leaf to leaf together
+
 template <class T> using Array = py::array_t<T, py::array::c_style>;  // no forcecast: another type is an error
 
 struct File {
@@ -148,15 +150,36 @@ long page_reads() {
 #endif
 }
 
+// A call of `scan`: queries [q, m], leaves [q, beam] or null for all, and its results.
+struct Call {
+    Kernels kernels;
+    const float *queries;
+    const std::int64_t *leaves;
+    std::int64_t beam, k, most;
+    const bool *kept;
+    std::int64_t *rows, *compared;
+    float *scores;
+};
+
 // What one thread needs for a query.
-struct Scratch {
-    std::vector<std::int8_t> numbers, copies;
+struct Query {
+    const float *numbers;
+    bool by_codes;
+    std::int64_t compared;
+    std::vector<std::uint64_t> visited;  // a bit for each leaf
+    std::vector<std::int8_t> steps, copies;
     Rounded rounded;
-    std::vector<std::vector<std::uint32_t>> rows;  // of each file
-    std::vector<std::uint8_t> visited;             // of each leaf
-    std::vector<std::uint32_t> row;
-    std::vector<float> score;
     Best listed, best;
+
+    bool visits(std::int64_t leaf) const { return visited[leaf / 64] >> leaf % 64 & 1; }
+};
+
+// What one thread needs for a group of queries.
+struct Scratch {
+    std::vector<Query> queries;
+    std::vector<std::pair<std::int64_t, std::uint32_t>> visits;  // leaf and query
+    std::vector<std::uint32_t> rows;
+    std::vector<float> score;
 };
 
 class CodedRows {
@@ -234,11 +257,10 @@ class CodedRows {
         Array<float> scores({q, k});
         auto *row = rows.mutable_data(), *counted = compared.mutable_data();
         auto *score = scores.mutable_data();
-        const float *query = queries.data();
-        const std::int64_t most = std::max(k, listed);
-        on_threads<Scratch>(q, threads, [&](std::int64_t number, Scratch &scratch) {
-            counted[number] = search(kernels, query + number * m_, leaf ? leaf + number * beam : nullptr, beam, k, most,
-                                     kept, row + number * k, score + number * k, scratch);
+        const Call call{kernels, queries.data(), leaf, beam, k, std::max(k, listed), kept, row, counted, score};
+        const std::int64_t group = group_of(call, std::max<std::int64_t>(1, q / threads));
+        on_threads<Scratch>((q + group - 1) / group, threads, [&](std::int64_t number, Scratch &scratch) {
+            search(call, number * group, std::min(q, (number + 1) * group), scratch);
         });
         return py::make_tuple(rows, scores, compared);
     }
@@ -271,104 +293,117 @@ class CodedRows {
         return array.data();
     }
 
-    std::int64_t search(const Kernels &kernels, const float *query, const std::int64_t *leaves, std::int64_t beam,
-                        std::int64_t k, std::int64_t most, const bool *kept, std::int64_t *row, float *score,
-                        Scratch &scratch) const {
-        const std::int64_t compared = gather(leaves, beam, kept, scratch);
-        scratch.best.reset(k);
-        if (k && compared > most) {
-            by_codes(kernels, query, most, scratch);
-            thread_local bool is_on_disk = true;
-            if (is_on_disk) read_ahead(scratch.listed);
-            const long before = page_reads();
-            scratch.row.clear();
-            scratch.score.clear();
-            for (const auto found : scratch.listed) {
-                const File &file = file_of(row_of(found));
-                scratch.row.push_back(row_of(found));
-                scratch.score.push_back(exact(kernels, file, query, row_of(found) - file.first));
-            }
-            scratch.best.push(scratch.score.data(), scratch.row.data(), scratch.row.size(), 0);
-            is_on_disk = page_reads() > before;
-        } else if (k) {
-            for (std::size_t number = 0; number < files_.size(); ++number) {
-                const auto &rows = scratch.rows[number];
-                scratch.score.clear();
-                for (const auto row : rows) scratch.score.push_back(exact(kernels, files_[number], query, row));
-                scratch.best.push(scratch.score.data(), rows.data(), rows.size(), files_[number].first);
-            }
-        }
-        scratch.best.finish(true);
-        for (const auto found : scratch.best) *row++ = row_of(found), *score++ = score_of(found);
-        std::fill(row, row + k - scratch.best.size(), -1);
-        std::fill(score, score + k - scratch.best.size(), -std::numeric_limits<float>::infinity());
-        return compared;
+    // How many queries go from leaf to leaf together. Then a leaf's codes are read once for all, which pays if they are many.
+    std::int64_t group_of(const Call &call, std::int64_t most) const {
+        const bool pays = call.leaves && count_ >= TOGETHER * known();
+        return pays ? std::max<std::int64_t>(1, std::min({most, TOGETHER, 4096 / std::max<std::int64_t>(1, call.most)})) : 1;
     }
 
-    // Lists the rows to compare, file by file: of each document one, where the query visits both of its leaves.
-    std::int64_t gather(const std::int64_t *leaves, std::int64_t beam, const bool *kept, Scratch &scratch) const {
-        const std::int64_t known = static_cast<std::int64_t>(begin_.size()) - 1;
-        scratch.rows.resize(files_.size());
-        for (auto &rows : scratch.rows) rows.clear();
-        scratch.visited.resize(known);
-        std::int64_t total = 0;
-        const auto visit = [&](std::int64_t leaf) {
-            for (std::size_t number = begin_[leaf]; number < begin_[leaf + 1]; ++number) {
-                const List &list = lists_[number];
-                const File &file = files_[list.file];
-                auto &rows = scratch.rows[list.file];
-                if (!kept && !file.lower) {
-                    const std::size_t before = rows.size();
-                    rows.resize(before + list.size);
-                    std::iota(rows.begin() + before, rows.end(), static_cast<std::uint32_t>(list.begin));
-                    continue;
-                }
-                for (std::int64_t place = list.begin; place < list.begin + list.size; ++place) {
-                    if (kept && !kept[file.first + place]) continue;
-                    if (file.lower && file.lower[place] >= 0 && file.lower[place] < known &&
-                        scratch.visited[file.lower[place]])
-                        continue;
-                    rows.push_back(static_cast<std::uint32_t>(place));
-                }
-            }
-        };
-        if (!leaves) {
-            std::fill(scratch.visited.begin(), scratch.visited.end(), 1);
-            for (std::int64_t leaf = 0; leaf < known; ++leaf) visit(leaf);
-            std::fill(scratch.visited.begin(), scratch.visited.end(), 0);
-        } else {
-            for (std::int64_t place = 0; place < beam; ++place)
-                if (leaves[place] >= 0 && leaves[place] < known) scratch.visited[leaves[place]] = 1;
-            for (std::int64_t place = 0; place < beam; ++place)
-                if (leaves[place] >= 0 && leaves[place] < known) visit(leaves[place]);
-            for (std::int64_t place = 0; place < beam; ++place)
-                if (leaves[place] >= 0 && leaves[place] < known) scratch.visited[leaves[place]] = 0;
+    // Searches for the queries from `first` to before `last`.
+    void search(const Call &call, std::int64_t first, std::int64_t last, Scratch &scratch) const {
+        scratch.visits.clear();
+        scratch.queries.resize(std::max<std::size_t>(scratch.queries.size(), last - first));
+        for (std::int64_t number = first; number < last; ++number) {
+            Query &query = scratch.queries[number - first];
+            query.numbers = call.queries + number * m_;
+            query.compared = 0;
+            query.visited.assign((known() + 63) / 64, 0);
+            std::int64_t most = 0;
+            const auto visit = [&](std::int64_t leaf) {
+                if (leaf < 0 || leaf >= known() || query.visits(leaf)) return;
+                query.visited[leaf / 64] |= std::uint64_t(1) << leaf % 64;
+                for (std::size_t list = begin_[leaf]; list < begin_[leaf + 1]; ++list) most += lists_[list].size;
+                scratch.visits.emplace_back(leaf, number - first);
+            };
+            for (std::int64_t place = 0; place < (call.leaves ? call.beam : known()); ++place)
+                visit(call.leaves ? call.leaves[number * call.beam + place] : place);
+            query.by_codes = most > call.most;
+            query.best.reset(call.k);
+            if (query.by_codes) query.listed.reset(call.most);
         }
-        for (const auto &rows : scratch.rows) total += rows.size();
-        return total;
+        if (last - first > 1) std::sort(scratch.visits.begin(), scratch.visits.end());
+        for (std::size_t file = 0; file < files_.size(); ++file) compare(call, file, last - first, scratch);
+        for (std::int64_t number = first; number < last; ++number) {
+            Query &query = scratch.queries[number - first];
+            if (query.by_codes) compare_listed(call.kernels, query, scratch);
+            query.best.finish(true);
+            call.compared[number] = query.compared;
+            std::int64_t *row = call.rows + number * call.k, *const end = row + call.k;
+            float *score = call.scores + number * call.k;
+            for (const auto found : query.best) *row++ = row_of(found), *score++ = score_of(found);
+            std::fill(score, score + (end - row), -std::numeric_limits<float>::infinity());
+            std::fill(row, end, -1);
+        }
     }
 
-    // Lists the best `most` rows by codes.
-    void by_codes(const Kernels &kernels, const float *query, std::int64_t most, Scratch &scratch) const {
-        scratch.listed.reset(most);
-        for (std::size_t number = 0; number < files_.size(); ++number) {
-            const File &file = files_[number];
-            const auto &rows = scratch.rows[number];
-            if (rows.empty()) continue;
-            round(query, file.centers + m_, scratch);
-            scratch.rounded.base = kernels.dot32(file.centers, query, m_);
+    // Compares the rows of a file in the visited leaves: by codes, or by vectors if these are few.
+    void compare(const Call &call, std::size_t number, std::int64_t queries, Scratch &scratch) const {
+        const File &file = files_[number];
+        for (std::int64_t place = 0; place < queries; ++place)
+            if (scratch.queries[place].by_codes) round(call.kernels, file, scratch.queries[place]);
+        auto &rows = scratch.rows;
+        rows.clear();
+        for (std::size_t place = 0; place < scratch.visits.size(); ++place) {
+            const auto [leaf, asked] = scratch.visits[place];
+            Query &query = scratch.queries[asked];
+            for (std::size_t list = begin_[leaf]; list < begin_[leaf + 1]; ++list)
+                if (lists_[list].file == static_cast<std::int32_t>(number)) gather(file, lists_[list], call.kept, query, rows);
+            if (place + 1 < scratch.visits.size() && scratch.visits[place + 1].second == asked) continue;
+            query.compared += rows.size();
             scratch.score.resize(rows.size());
-            kernels.scores(file.coded, rows.data(), rows.size(), scratch.rounded, scratch.score.data());
-            if (file.bias)
-                for (std::size_t place = 0; place < rows.size(); ++place) scratch.score[place] += file.bias[rows[place]];
-            scratch.listed.push(scratch.score.data(), rows.data(), rows.size(), file.first);
+            if (query.by_codes) {
+                call.kernels.scores(file.coded, rows.data(), rows.size(), query.rounded, scratch.score.data());
+                if (file.bias)
+                    for (std::size_t row = 0; row < rows.size(); ++row) scratch.score[row] += file.bias[rows[row]];
+            } else {
+                for (std::size_t row = 0; row < rows.size(); ++row)
+                    scratch.score[row] = exact(call.kernels, file, query.numbers, rows[row]);
+            }
+            (query.by_codes ? query.listed : query.best).push(scratch.score.data(), rows.data(), rows.size(), file.first);
+            rows.clear();
         }
-        scratch.listed.finish(false);
-        each_vector(scratch.listed, [](const char *vector, std::size_t bytes) {
+    }
+
+    // Lists the rows of a list to compare: of each document one, where the query visits both of its leaves.
+    void gather(const File &file, const List &list, const bool *kept, const Query &query,
+                std::vector<std::uint32_t> &rows) const {
+        if (!kept && !file.lower) {
+            const std::size_t before = rows.size();
+            rows.resize(before + list.size);
+            std::iota(rows.begin() + before, rows.end(), static_cast<std::uint32_t>(list.begin));
+            return;
+        }
+        for (std::int64_t place = list.begin; place < list.begin + list.size; ++place) {
+            if (kept && !kept[file.first + place]) continue;
+            const std::int64_t lower = file.lower ? file.lower[place] : -1;
+            if (lower >= 0 && lower < known() && query.visits(lower)) continue;
+            rows.push_back(static_cast<std::uint32_t>(place));
+        }
+    }
+
+    // Scores the rows that codes listed by their vectors.
+    void compare_listed(const Kernels &kernels, Query &query, Scratch &scratch) const {
+        query.listed.finish(false);
+        each_vector(query.listed, [](const char *vector, std::size_t bytes) {
             for (std::size_t byte = 0; byte < std::min<std::size_t>(bytes, 512); byte += 64)
                 __builtin_prefetch(vector + byte);
         });
+        thread_local bool is_on_disk = true;
+        if (is_on_disk) read_ahead(query.listed);
+        const long before = page_reads();
+        scratch.rows.clear();
+        scratch.score.clear();
+        for (const auto found : query.listed) {
+            const File &file = file_of(row_of(found));
+            scratch.rows.push_back(row_of(found));
+            scratch.score.push_back(exact(kernels, file, query.numbers, row_of(found) - file.first));
+        }
+        query.best.push(scratch.score.data(), scratch.rows.data(), scratch.rows.size(), 0);
+        scratch.rows.clear();
+        is_on_disk = page_reads() > before;
     }
+
+    std::int64_t known() const { return static_cast<std::int64_t>(begin_.size()) - 1; }
 
     // Has the system read the vectors from a disk at once: page after page, each would wait for the one before.
     void read_ahead(Best &listed) const {
@@ -397,26 +432,25 @@ class CodedRows {
         return files_[number];
     }
 
-    // Rounds a query's difference from a center to -127 ... 127 steps.
-    void round(const float *query, const float *center, Scratch &scratch) const {
+    // Rounds a query's difference from the center of a file's queries to -127 ... 127 steps.
+    void round(const Kernels &kernels, const File &file, Query &query) const {
+        const float *center = file.centers + m_;
         float largest = 0;
-        for (int i = 0; i < m_; ++i) largest = std::max(largest, std::fabs(query[i] - center[i]));
+        for (int i = 0; i < m_; ++i) largest = std::max(largest, std::fabs(query.numbers[i] - center[i]));
         const float step = largest > 0 && std::isfinite(largest) ? largest / 127 : 1, per_step = 1 / step;
-        scratch.numbers.assign(groups_ * 64, 0);
+        query.steps.assign(groups_ * 64, 0);
         int sum = 0;
         for (int i = 0; i < m_; ++i) {
-            const float steps = ((query[i] - center[i]) * per_step + 12582912.0f) - 12582912.0f;  // to the nearest integer
+            const float steps = ((query.numbers[i] - center[i]) * per_step + 12582912.0f) - 12582912.0f;  // to the nearest
             const int number = std::fabs(steps) <= 127 ? static_cast<int>(steps) : 0;
             sum += number;
-            scratch.numbers[i] = static_cast<std::int8_t>(number);
+            query.steps[i] = static_cast<std::int8_t>(number);
         }
-        scratch.copies.resize(groups_ * 256 + 64);
-        std::int8_t *aligned = scratch.copies.data() + 63;
+        query.copies.resize(groups_ * 256 + 64);
+        std::int8_t *aligned = query.copies.data() + 63;
         aligned -= reinterpret_cast<std::uintptr_t>(aligned) % 64;
-        for (int i = 0; i < groups_ * 256; i += 16) std::memcpy(aligned + i, &scratch.numbers[i / 64 * 16], 16);
-        scratch.rounded.numbers = aligned;
-        scratch.rounded.step = step;
-        scratch.rounded.middle = 1.5f * float(sum);
+        for (int i = 0; i < groups_ * 256; i += 16) std::memcpy(aligned + i, &query.steps[i / 64 * 16], 16);
+        query.rounded = {aligned, kernels.dot32(file.centers, query.numbers, m_), step, 1.5f * float(sum)};
     }
 
     float exact(const Kernels &kernels, const File &file, const float *query, std::int64_t place) const {
