@@ -30,7 +30,7 @@ from rayhier.search.snapshot import Snapshot
 from rayhier.storage import columns, current
 from rayhier.storage.paths import locate
 
-K, ROUNDS, QUERIES = 10, 15, 200
+K, ROUNDS, QUERIES = 10, 15, 400
 BATCHES = (1, 64)
 EFFORT = 64
 """efSearch of faiss HNSW."""
