@@ -105,14 +105,11 @@ class Rows:
         if self._records is None:
             return records_of(self.read(row_R, needs="texts"))
         taken = self._records.take(row_R)
-        if not self._declared or not taken:
+        if not any(segment.declared for segment in self._segments):
             return [(*values, {}) for values in taken]
-        fields = self.read(row_R, needs="texts").select(self._declared).to_pylist()
-        return [(*values, own) for values, own in zip(taken, fields, strict=True)]
-
-    @cached_property
-    def _declared(self) -> list[str]:
-        return self._segments[0].declared if self._segments else []
+        number_R = np.searchsorted(self.begin_S, row_R, side="right") - 1
+        places = zip(taken, number_R.tolist(), (row_R - self.begin_S[number_R]).tolist(), strict=True)
+        return [(*values, self._segments[number].fields(row)) for values, number, row in places]
 
     def ids(self, row_R: Ints) -> list[str]:
         """Read the ids of rows [r]."""

@@ -127,9 +127,13 @@ class Segment:
         return [_as_arrays(column.chunk(0)) for column in columns]
 
     @cached_property
-    def declared(self) -> list[str]:
-        """Names of the corpus's declared fields."""
-        return [name for name in self._shown.column_names if name not in OWN]
+    def declared(self) -> dict[str, pa.ChunkedArray]:
+        """The corpus's declared fields, by name."""
+        return {name: self._shown[name] for name in self._shown.column_names if name not in OWN}
+
+    def fields(self, row: int) -> dict[str, Any]:
+        """Read the declared fields of a row."""
+        return {name: values[row].as_py() for name, values in self.declared.items()}
 
     def first_rows(self, leaves: range) -> Ints:
         """Return the rows [n], ascending, of documents whose first leaf is among `leaves`: one for each document."""
