@@ -104,7 +104,7 @@ def rates(
 
 
 def vectors(workdir: Path, *splits: str) -> tuple[str, list[str], Floats, list[Floats]]:
-    """Name of a workdir's index, ids and trained vectors of its documents, and vectors of the queries of each split."""
+    """Unique name of a workdir's index, ids and trained vectors of its documents, and vectors of queries by split."""
     root = locate(str(workdir))
     now = current.read(root)
     leaf_map, model = open_leaf_map(root, now), Model.of_workdir(root, now)
@@ -119,7 +119,7 @@ def vectors(workdir: Path, *splits: str) -> tuple[str, list[str], Floats, list[F
     for split in splits:
         judged = load_split(split, corpus, base, test)
         queries.append(model.encode_stored(judged.vector_QM, partial(getattr, judged, "texts")).numpy)
-    return now.spec.name, ids, np.concatenate(parts), queries
+    return f"{now.spec.name}-{now.artifacts['index']}", ids, np.concatenate(parts), queries
 
 
 def main() -> None:
