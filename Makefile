@@ -8,8 +8,8 @@ PORT ?= 8000
 TESTERS ?= 2
 NAME ?=
 ARGS ?=
-BENCHMARKS := adopt answers bm25 default_training large live live.versions package papers.axn papers.ehi papers.hce \
-	papers.retreever quality rehearsal scale search serve serve.embedded trace
+BENCHMARKS := adopt answers bm25 default_training large live live.versions modes package papers.axn papers.ehi \
+	papers.hce papers.retreever quality query rehearsal scale search serve serve.embedded trace
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

@@ -84,8 +84,6 @@ def measure(name: str, workdir: Path, seeds: int) -> Measured:
         overrides = [*base, f"evaluate.seeds=[{seed}]"]
         run(overrides, stages=(*BUILT, "test"))
         plan = make_plan(load(SPEC, overrides))
-        if plan.spec.calibrates:
-            run(overrides, stages=("calibrate",))
         corpus, vectors, test = made(plan, "corpus", "vectors", "test")
         searcher = Snapshot.open(locate(str(workdir)))
         queries = load_split("test", corpus, vectors, test)

@@ -37,8 +37,8 @@ from rayhier.train.tower import Tower, build_tower
 ROOT = Path(__file__).parents[1]
 SPEC = ROOT / "specs" / "scifact.yaml"
 """Names every default, so it is the shipped spec of any collection."""
-BUILT = ("corpus", "embed", "train", "index")
-"""Stages that an index needs."""
+BUILT = ("corpus", "embed", "train", "index", "calibrate")
+"""Stages that an index needs before it can be opened."""
 RUNS = ROOT / "runs"
 QUALITY = RUNS / "quality"
 """Where the benchmark `quality` keeps vectors, which others read too."""

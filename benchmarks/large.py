@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.collection import BUILT, RUNS, place, run
+from benchmarks.collection import RUNS, place, run
 from benchmarks.commands import Options, absolute, apart, clock
 from benchmarks.machine import THREADS, set_threads, timed, watching
-from benchmarks.search import ALONE, least, one_by_one, vectors
+from benchmarks.search import ALONE, STAGES, least, one_by_one, vectors
 from benchmarks.search_systems import K, Ours, System, diskann, faiss_on_disk, lance
 from benchmarks.tables import UNKNOWN, table
 from benchmarks.vectors import Asked, harder
@@ -47,7 +47,7 @@ def main() -> None:
     given = parser.parse_args()
     tell, index = clock(), given.index or RUNS / "search-index"
     if given.index is None:
-        run(place("oewn_examples", index), stages=BUILT)
+        run(place("oewn_examples", index), stages=STAGES)
     names = [name for name in SYSTEMS if not given.only or any(part in name for part in given.only.split(";"))]
     grown = []
     for times in given.times:
@@ -80,7 +80,7 @@ def main() -> None:
 
 def prepared(index: Path, workdir: Path, times: int) -> tuple[Path, dict[str, Asked]]:
     """The folder of the vectors, which are made once, and dev and test queries with their exact nearest."""
-    name, vector_NM, splits = vectors(index, "dev", "test")
+    name, _, vector_NM, splits = vectors(index, "dev", "test")
     folder = workdir / f"{name}-{times}"
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "vectors.npy").exists():
@@ -122,8 +122,8 @@ def warmed(name: str, folder: Path, lists: int, asked: dict[str, Asked]) -> dict
         vector_NM, query_QM = np.load(folder / "vectors.npy", mmap_mode="r"), asked["test"].query_QM
         effort = least(opened, asked["dev"], vector_NM)
         share = asked["test"].recall(opened.search(query_QM, effort), vector_NM)
-        alone = partial(one_by_one, opened, query_QM[:ALONE], effort, 1)
-        together = partial(one_by_one, opened, query_QM, effort, TOGETHER)
+        alone = partial(one_by_one, opened.search, query_QM[:ALONE], effort, 1)
+        together = partial(one_by_one, opened.search, query_QM, effort, TOGETHER)
         seconds = {work: float(np.median([timed(work) for _ in range(5)])) for work in (alone, together)}
     measured = {"effort": effort, "recall": share, "alone": 1e3 * seconds[alone] / ALONE}
     return {**measured, "rate": len(query_QM) / seconds[together], "bytes": max(sizes)}

@@ -3,6 +3,9 @@
 The vectors are an index's documents as trained, and with `--times` moved copies of them (benchmarks/vectors.py). Each
 system's effort is the least that finds 95% of the true ten nearest documents of the dev queries; of several ladders of
 efforts the one that is fastest on dev. Recall and rates are then of the test queries, in rounds that take turns.
+
+Times end when an application has ids. `rayhier` is the trained index as users open it. Its results have titles and
+texts too. The other systems find numbers, and look each id up in a list. `rayhier, leaves` is the scan alone.
 """
 
 import argparse
@@ -15,11 +18,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from benchmarks.collection import BUILT, RUNS, place, run
 from benchmarks.commands import Options, absolute, clock
 from benchmarks.machine import medians, peak_memory, set_threads, timed
-from benchmarks.search_systems import K, Ours, System, faiss_graph, faiss_lists, lance, lorann, scann, vamana
+from benchmarks.search_systems import (
+    Answer,
+    K,
+    Ours,
+    System,
+    faiss_graph,
+    faiss_lists,
+    lance,
+    lorann,
+    product,
+    scann,
+    symphony,
+    vamana,
+)
 from benchmarks.tables import UNKNOWN, table
 from benchmarks.vectors import Asked, harder
 from rayhier.arrays import Floats, Values
@@ -31,6 +48,8 @@ from rayhier.storage import columns, current
 from rayhier.storage.paths import locate
 
 RECALL, ROUNDS = 0.95, 5
+STAGES = (*BUILT, "test")
+"""Stages of the default index, with the test queries."""
 ALONE = 200
 BATCHES = (1, 64, 1_000)
 CONTROL = "faiss HNSW"
@@ -53,7 +72,7 @@ def least(system: System, asked: Asked, vector_NM: np.ndarray) -> Any:
     kept = [effort for effort in reached if not any(other != effort and dearer(effort, other) for other in reached)]
     if len(kept) < 2:
         return kept[0] if kept else system.efforts[-1][-1]
-    alone = {str(effort): partial(one_by_one, system, query_QM[:ALONE], effort, 1) for effort in kept}
+    alone = {str(effort): partial(one_by_one, system.search, query_QM[:ALONE], effort, 1) for effort in kept}
     seconds = medians(alone, ROUNDS)
     return min(kept, key=lambda effort: seconds[str(effort)])
 
@@ -63,40 +82,44 @@ def dearer(effort: Any, other: Any) -> bool:
     return all(knob >= others for knob, others in zip(effort, other, strict=True))
 
 
-def one_by_one(system: System, query_QM: Floats, effort: Any, batch: int) -> None:
+def one_by_one(answer: Answer, query_QM: Floats, effort: Any, batch: int) -> None:
     """Search queries in batches."""
     for begin in range(0, len(query_QM), batch):
-        system.search(query_QM[begin : begin + batch], effort)
+        answer(query_QM[begin : begin + batch], effort)
 
 
-def rates(systems: list[tuple[System, Any]], query_QM: Floats, batch: int, threads: int) -> dict[str, Values]:
+def rates(
+    systems: list[tuple[System, Any]], query_QM: Floats, ids: Sequence[str], batch: int, threads: int
+) -> dict[str, Values]:
     """Queries a second of each system, in rounds that take turns."""
     some_QM, rates_of = query_QM[: ALONE if batch == 1 else len(query_QM)], dict[str, list[float]]()
     set_threads(threads)
     for round_ in range(ROUNDS + 1):  # the first warms up
         for system, effort in systems:
-            seconds = timed(partial(one_by_one, system, some_QM, effort, batch))
+            seconds = timed(partial(one_by_one, system.answering(ids), some_QM, effort, batch))
             if round_:
                 rates_of.setdefault(system.name, []).append(len(some_QM) / seconds)
     set_threads(2)
     return {name: np.array(values) for name, values in rates_of.items()}
 
 
-def vectors(workdir: Path, *splits: str) -> tuple[str, Floats, list[Floats]]:
-    """Name of a workdir's index, the trained vectors of its documents, and of the judged queries of each split."""
+def vectors(workdir: Path, *splits: str) -> tuple[str, list[str], Floats, list[Floats]]:
+    """Unique name of a workdir's index, ids and trained vectors of its documents, and vectors of queries by split."""
     root = locate(str(workdir))
     now = current.read(root)
     leaf_map, model = open_leaf_map(root, now), Model.of_workdir(root, now)
-    parts = []
+    ids, parts = list[str](), []
     for shard in leaf_map.manifest.shards:
-        rows = leaf_map.read(shard, ["rank", "vector"])
-        parts.append(columns.matrix(rows["vector"])[rows["rank"].to_numpy() == 0])
+        rows = leaf_map.read(shard, ["doc_id", "rank", "vector"])
+        first_N = rows["rank"].to_numpy() == 0
+        ids += rows["doc_id"].filter(pa.array(first_N)).to_pylist()
+        parts.append(columns.matrix(rows["vector"])[first_N])
     corpus, base, test = (current.artifact(root, now, kind) for kind in ("corpus", "vectors", "test"))
     queries = []
     for split in splits:
         judged = load_split(split, corpus, base, test)
         queries.append(model.encode_stored(judged.vector_QM, partial(getattr, judged, "texts")).numpy)
-    return now.spec.name, np.concatenate(parts), queries
+    return f"{now.spec.name}-{now.artifacts['index']}", ids, np.concatenate(parts), queries
 
 
 def main() -> None:
@@ -113,8 +136,8 @@ def main() -> None:
     given = parser.parse_args()
     tell, index = clock(), given.index or RUNS / "search-index"
     if given.index is None:
-        run(place("oewn_examples", index), stages=BUILT)
-    name, vector_NM, (dev_QM, test_QM) = vectors(index, "dev", "test")
+        run(place("oewn_examples", index), stages=STAGES)
+    name, ids, vector_NM, (dev_QM, test_QM) = vectors(index, "dev", "test")
     folder = given.workdir / f"{name}-{given.times}"
     folder.mkdir(parents=True, exist_ok=True)
     every = np.load(folder / "vectors.npy", mmap_mode="r") if (folder / "vectors.npy").exists() else None
@@ -126,14 +149,15 @@ def main() -> None:
     dev, test = (Asked.of(query_QM, every, K) for query_QM in (dev_QM, test_QM))
     chosen = []
     families = [family for family in FAMILIES if family in given.only - given.without]
-    for system in systems_of(families, Source(every, lists, folder)):
+    ids += [f"{number:09d}" for number in range(len(ids), len(every))]
+    for system in systems_of(families, Source(every, lists, folder, ids, index if given.times == 1 else None)):
         effort = least(system, dev, every)
         tell(f"{system.name}: {effort}, built in {system.seconds:.0f} s, {peak_memory() / 1e9:.1f} GB")
         chosen.append((system, effort))
         gc.collect()
     ours = [(system, effort) for system, effort in chosen if system.threads]
     measured = {
-        (batch, threads): rates(ours, test_QM, batch, threads)
+        (batch, threads): rates(ours, test_QM, ids, batch, threads)
         for threads in (1, 2)
         for batch in BATCHES
         if batch * threads != 2
@@ -168,6 +192,9 @@ class Source:
     vector_NM: np.ndarray
     lists: int
     folder: Path
+    ids: Sequence[str]
+    workdir: Path | None
+    """Workdir of the index that has exactly these vectors. None if there is none."""
 
 
 FAMILIES: dict[str, Callable[[Source], Iterable[System]]] = {
@@ -175,10 +202,12 @@ FAMILIES: dict[str, Callable[[Source], Iterable[System]]] = {
     "faiss HNSW, float16": lambda source: faiss_graph(source.vector_NM, half=True),
     "faiss IVF": lambda source: faiss_lists(source.vector_NM, source.lists),
     "scalable-vs": lambda source: vamana(source.vector_NM),
+    "SymphonyQG": lambda source: symphony(source.vector_NM),
     "lorann": lambda source: lorann(source.vector_NM, source.lists),
-    "scann": lambda source: scann(source.vector_NM, source.lists),
+    "scann-core": lambda source: scann(source.vector_NM, source.lists),
     "lance": lambda source: lance(source.vector_NM, source.lists, source.folder),
     "rayhier leaves": lambda source: [Ours(source.vector_NM, source.lists, source.folder).leaves()],
+    "rayhier product": lambda source: [product(source.workdir, source.ids)] if source.workdir else [],
 }
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,18 +18,21 @@ from benchmarks import leaf_maps
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss, ivf_tools
 from rayhier.model.router import load_router, save_router
+from rayhier.python import Results, open_index
+from rayhier.search.index import index_root
 from rayhier.search.routing.coded_router import CodedRouter, first_pass_before
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec.index import IndexSpec
-from rayhier.storage import columns
+from rayhier.storage import columns, current
 from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.paths import locate
 
 K = 10
 LINKS, CONSTRUCTION = 32, 100
 """Links of a graph's nodes, and candidates while it is built."""
 SHARDS, A_SHARD = 4, 700_000
 """Fewest shards of the leaf map, and about the most vectors of one."""
-LISTED = (80, 120, 160, 240, 480)
+LISTED = (40, 60, 80, 120, 160, 240, 480)
 """Numbers of rows that are scored again, of which the fastest is taken on dev."""
 SAMPLED = 64
 """Vectors of the sample from which centroids are computed, for each list."""
@@ -39,6 +43,8 @@ CACHED_NODES = 50_000
 
 Search = Callable[[Floats, Any], Ints]
 """Queries [q, m] and an effort -> numbers of documents [q, 10]."""
+Answer = Callable[[Floats, Any], object]
+"""Queries [q, m] and an effort -> what an application gets for each query."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,16 @@ class System:
     search: Search
     threads: bool = True
     """Whether the number of threads is ours to say."""
+    answer: Answer | None = None
+    """Searches as users call it. None: users call `search`, and look ids up."""
+
+    def answering(self, ids: Sequence[str]) -> Answer:
+        """Return the function whose time counts: it finds ids, and not only numbers."""
+
+        def looked_up(query_QM: Floats, effort: Any) -> object:
+            return [[ids[number] for number in numbers] for numbers in self.search(query_QM, effort).tolist()]
+
+        return self.answer or looked_up
 
 
 def ladder(most: int, first: int = 1) -> list[int]:
@@ -113,14 +129,6 @@ def flat(row_LM: Floats) -> Any:
     return quantizer
 
 
-def linked(row_LM: Floats) -> Any:
-    """Rows of lists in a graph."""
-    graph: Any = faiss.IndexHNSWFlat(row_LM.shape[1], LINKS, faiss.METRIC_INNER_PRODUCT)
-    graph.add(row_LM)
-    graph.hnsw.efSearch = len(row_LM) // 16
-    return graph
-
-
 def exact_lists(quantizer: Any) -> Any:
     """Empty lists of 16-bit vectors."""
     kind, measure = faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
@@ -150,15 +158,13 @@ def probe(index: Any, inverted: Any, query_QM: Floats, effort: tuple[int, int]) 
 
 
 def faiss_lists(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
-    """IVF by faiss: exact scores; with a graph over the centroids; four-bit codes, and the best again."""
+    """IVF by faiss: exact scores; and four-bit codes, of which the best rows are scored again."""
     began = time.monotonic()
     centroid_LM = centroids(vector_NM, lists)
     clustered = time.monotonic() - began
-    for name, rows in (("faiss IVF, float16", flat), ("faiss IVF over HNSW, float16", linked)):
-        began = time.monotonic()
-        index = added(exact_lists(rows(centroid_LM)), vector_NM)
-        seconds = clustered + time.monotonic() - began
-        yield System(name, seconds, size_of(index), [ladder(lists)], partial(faiss_search, index, index, "nprobe"))
+    exact = added(exact_lists(flat(centroid_LM)), vector_NM)
+    search, seconds = partial(faiss_search, exact, exact, "nprobe"), time.monotonic() - began
+    yield System("faiss IVF, float16", seconds, size_of(exact), [ladder(lists)], search)
     began = time.monotonic()
     index, inverted = coded_lists(flat(centroid_LM), vector_NM)
     added(index, vector_NM)
@@ -192,6 +198,26 @@ def vamana(vector_NM: np.ndarray) -> Iterator[System]:
     yield System("scalable-vs, float16", seconds, n * (2 * m + 8 * LINKS), [ladder(n // 10, K)], walk)
 
 
+def symphony(vector_NM: np.ndarray) -> Iterator[System]:
+    """SymphonyQG: a graph whose nodes hold one-bit codes of their neighbours, over vectors and over codes of 8 bits."""
+    from rabitqlib import SymqgIndex
+
+    vectors = np.asarray(vector_NM, np.float32)
+    for name, bits in (("SymphonyQG", 0), ("SymphonyQG, 8 bit", 8)):
+        began = time.monotonic()
+        graph = SymqgIndex(vectors.shape[1], LINKS, "ip", bits)
+        graph.build(vectors, 2 * CONSTRUCTION, 2)
+        seconds = time.monotonic() - began
+        with tempfile.NamedTemporaryFile() as file:
+            graph.save(file.name)
+            size = Path(file.name).stat().st_size
+
+        def walk(query_QM: Floats, effort: int, graph: Any = graph) -> Ints:
+            return np.asarray(graph.search(query_QM, K, effort, faiss.omp_get_max_threads())[0], np.int64)
+
+        yield System(name, seconds, size, [ladder(len(vectors) // 10, K)], walk)
+
+
 def lorann(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
     """LoRANN: clusters whose scores are predicted by regressions of reduced rank, and the best again."""
     from lorann import IP, LorannIndex
@@ -212,7 +238,11 @@ def lorann(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
 
 
 def scann(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
-    """ScaNN: its tree with SOAR's second leaf, its anisotropic quantization, and the best again."""
+    """ScaNN by scann-core: its tree with SOAR's second leaf, its anisotropic quantization, and the best again.
+
+    The package `scann` has the same modules, but its kernels for AVX-512 never run. It does not count as scann-core.
+    """
+    version("scann-core")  # ModuleNotFoundError if it is not installed
     from scann.scann_ops.py import scann_ops_pybind
 
     began = time.monotonic()
@@ -241,7 +271,7 @@ def scann(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
         rows = ask(query_QM, leaves_to_search=probed, pre_reorder_num_neighbors=listed)[0]
         return np.asarray(rows.astype(np.int64))
 
-    yield System("ScaNN with SOAR", seconds, size, probes(lists), search)
+    yield System("ScaNN with SOAR, scann-core", seconds, size, probes(lists), search)
 
 
 def folder_size(folder: Path, *endings: str) -> int:
@@ -404,3 +434,25 @@ class Ours:
             ids = [segment.ids().cast(pa.int64()).to_numpy().astype(np.int32) for segment in scan.segments]
             np.save(path, np.concatenate(ids))
         return np.asarray(np.load(path, mmap_mode="r"))
+
+
+def product(workdir: Path, ids: Sequence[str]) -> System:
+    """Open the trained index with its own leaves as users do. Results have ids, titles and texts."""
+    index, place = open_index(workdir), locate(str(workdir))
+    now, number_of = current.read(place), {id_: number for number, id_ in enumerate(ids)}
+
+    def answer(query_QM: Floats, beam: int) -> list[Results]:
+        if len(query_QM) == 1:
+            return [index.search(query_QM[0], k=K, beam=beam)]
+        return index.search_batch(query_QM, k=K, beam=beam)
+
+    def search(query_QM: Floats, beam: int) -> Ints:
+        number_QK = np.full((len(query_QM), K), -1)
+        for number_K, results in zip(number_QK, answer(query_QM, beam), strict=True):
+            number_K[: len(results)] = [number_of[hit.id] for hit in results]
+        return number_QK
+
+    manifest = LeafMap.open(index_root(place, now)).manifest
+    resident = manifest.size.coded_bytes + 4 * manifest.leaves * manifest.dimension
+    seconds = current.artifact(place, now, "index").record.seconds
+    return System("rayhier", seconds, int(resident), [ladder(manifest.leaves // 4)], search, answer=answer)

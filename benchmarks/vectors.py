@@ -150,6 +150,9 @@ def harder(vector_NM: Floats, times: int, path: Path) -> np.memmap:
     n, m = vector_NM.shape
     made = np.lib.format.open_memmap(path, mode="w+", dtype=np.float16, shape=(times * n, m))
     made[:n] = vector_NM
+    if times == 1:
+        made.flush()
+        return made
     near_NK, rng = neighbours(vector_NM, NEIGHBOURS), np.random.default_rng(0)
     for copy in range(1, times):
         first_N, further_N = rng.integers(0, NEIGHBOURS, n), rng.integers(1, NEIGHBOURS, n)  # two different ones
