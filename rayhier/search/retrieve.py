@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import Needs, Ranking, compact, merge, padded, repeated, take, together
+from rayhier.dataset.ranking import Needs, Ranking, compact, merge, padded, together
 from rayhier.model.encoded import Encoded
 from rayhier.search.request.request import Request, Rules
 from rayhier.search.rerank import Reranker
@@ -182,20 +182,22 @@ class Goal:
 class Widening:
     """A search of q queries in progress: results so far, leaves visited, and queries to scan again.
 
-    A query that finds too few documents visits twice as many leaves again and again, until it has enough, or all.
-    Enough documents are k. With a filter, they are also as many as the query's first leaves hold on average: a filter
-    changes which documents are scored, not their number. With k as the only goal a query would stop at the first k
-    matches, but nearer ones lie in further leaves.
+    A query that finds too few documents visits more leaves, until it has enough, or has visited all. Enough documents
+    are k. With a filter, they are also as many as the query's first leaves hold on average: a filter changes which
+    documents are scored, not their number. With k as the only goal a query would stop at the first k matches, but
+    nearer ones lie in further leaves. Its matches so far tell how many leaves hold enough: it visits a quarter more.
 
     A query is scanned again in all its leaves, not only in the new ones: a document may lie in an old and in a new leaf
-    and is counted once. Its earlier scans add to `scanned`. Together they cost about as much as the last.
+    and is counted once. Its earlier scans add to `scanned`.
     """
 
     def __init__(self, leaves_QB: Ints, goal: Goal) -> None:
         """Begin with the leaves [q, β] of each query, at most the goal's `beam`."""
-        self.leaves_QB, self.beam = leaves_QB, goal.beam
+        self.leaves_QB = leaves_QB
         self.asked_A: Ints = np.arange(len(leaves_QB))
         """Numbers of the queries to scan next."""
+        self.wider_A: Ints = np.full(len(leaves_QB), goal.beam)
+        """Most leaves [a] that each query in `asked_A` visits next."""
         self._goal = goal
         self._ranking: Ranking | None = None
 
@@ -212,31 +214,35 @@ class Widening:
     @property
     def done(self) -> bool:
         """True if every query has enough documents, or no further leaves may be visited."""
-        return not len(self.asked_A) or self.beam >= self._goal.widest
+        return not len(self.asked_A)
 
     def add_results(self, ranking: Ranking, stopped_A: Bools | None = None) -> None:
         """Add the ranking of the queries in `asked_A`; queries marked in `stopped_A` [a] visit no further leaves."""
         self._ranking = ranking if self._ranking is None else _replaced(self._ranking, self.asked_A, ranking)
-        if self.beam >= self._goal.widest:
+        goal, beam_A = self._goal, self.wider_A
+        if goal.beam >= goal.widest:
+            self.asked_A = self.asked_A[:0]
             return
-        few_A = (ranking.row_QK >= 0).sum(axis=1) < self._goal.k
-        lacking_A = few_A | (ranking.visited_Q < self._goal.matching)
-        self.asked_A = self.asked_A[lacking_A if stopped_A is None else lacking_A & ~stopped_A]
-
-    @property
-    def wider(self) -> int:
-        """Number of leaves that each query in `asked_A` visits next."""
-        return max(self.beam, self._goal.widest if self._goal.jumps else min(2 * self.beam, self._goal.widest))
+        few_A = (ranking.row_QK >= 0).sum(axis=1) < goal.k
+        lacking_A = (few_A | (ranking.visited_Q < goal.matching)) & (beam_A < goal.widest)
+        if stopped_A is not None:
+            lacking_A &= ~stopped_A
+        likely_A = np.ceil(1.25 * beam_A * goal.matching / (ranking.visited_Q + 1)).astype(np.int64)
+        wider_A = np.minimum(np.maximum(2 * beam_A, likely_A), goal.widest)
+        self.wider_A = np.where(goal.jumps, goal.widest, wider_A)[lacking_A]
+        self.asked_A = self.asked_A[lacking_A]
 
     def visit(self, leaves_AB: Ints) -> None:
-        """Add `leaves_AB` [a, wider], for the queries in `asked_A`, to the leaves that they visited before."""
-        self.beam = self.wider
-        joined_AB = np.concatenate([self.leaves, leaves_AB], axis=1)
-        joined_AB = np.where(repeated(joined_AB), -1, joined_AB)
-        joined_AB = take(joined_AB, np.argsort(joined_AB < 0, axis=1, kind="stable"))
-        joined_AB = joined_AB[:, : int((joined_AB >= 0).sum(axis=1).max(initial=0))]
-        self.leaves_QB = padded(self.leaves_QB, joined_AB.shape[1], -1)
-        self.leaves_QB[self.asked_A, : joined_AB.shape[1]] = joined_AB
+        """Add the first `wider_A` of `leaves_AB` [a, β], for the queries in `asked_A`, to those visited before."""
+        visits, is_known_L = [], np.zeros(2 + max(self.leaves_QB.max(initial=-1), leaves_AB.max(initial=-1)), bool)
+        for query, leaf_B, wider in zip(self.asked_A.tolist(), leaves_AB, self.wider_A.tolist(), strict=True):
+            before_B = self.leaves_QB[query][self.leaves_QB[query] >= 0]
+            is_known_L[before_B] = is_known_L[-1] = True  # leaf -1 is the last
+            visits.append(np.concatenate([before_B, leaf_B[:wider][~is_known_L[leaf_B[:wider]]]]))
+            is_known_L[before_B] = False
+        self.leaves_QB = padded(self.leaves_QB, max(map(len, visits), default=0), -1)
+        for query, leaf_B in zip(self.asked_A.tolist(), visits, strict=True):
+            self.leaves_QB[query, : len(leaf_B)] = leaf_B
 
 
 def _replaced(before: Ranking, asked_A: Ints, after: Ranking) -> Ranking:
@@ -328,7 +334,13 @@ class Retriever:
             widening.add_results(_merged(reply.parts, fetch, len(query_AM)), lacking_A)
             if widening.done:
                 return Found(widening.ranking, widening.leaves_QB, lost, widening.ranking)
-            widening.visit(self.widen(routes.encoded[widening.asked_A], widening.wider))
+            widening.visit(self._further(routes.encoded[widening.asked_A], widening.wider_A))
+
+    def _further(self, encoded: Encoded, wider_A: Ints) -> Ints:
+        """Return leaves [a, β] for queries that visit more, at most `wider_A` [a] each."""
+        if (wider_A >= self.rules.leaves).all():  # in any order
+            return np.tile(np.arange(self.rules.leaves), (len(wider_A), 1))
+        return self.widen(encoded, int(wider_A.max()))
 
     def _reranked(self, reranker: Reranker, request: Request, routes: Routes, outcome: Found) -> Retrieval:
         """Re-rank an outcome within the request's budget. It keeps its order if no cross-encoder answers."""

@@ -373,8 +373,12 @@ class CodedRows {
             std::iota(rows.begin() + before, rows.end(), static_cast<std::uint32_t>(list.begin));
             return;
         }
-        for (std::int64_t place = list.begin; place < list.begin + list.size; ++place) {
-            if (kept && !kept[file.first + place]) continue;
+        for (std::int64_t place = list.begin, end = list.begin + list.size; place < end; ++place) {
+            for (std::uint64_t eight; kept && place + 8 <= end; place += 8) {  // a filter may keep few rows
+                std::memcpy(&eight, kept + file.first + place, 8);
+                if (eight) break;
+            }
+            if (place == end || (kept && !kept[file.first + place])) continue;
             const std::int64_t lower = file.lower ? file.lower[place] : -1;
             if (lower >= 0 && lower < known() && query.visits(lower)) continue;
             rows.push_back(static_cast<std::uint32_t>(place));

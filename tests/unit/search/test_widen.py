@@ -28,11 +28,11 @@ def by_hand(vectors, leaf_of, row, k, beam, L):
         if len(members) >= max(k, enough) or beam >= L:
             best = sorted(members, key=lambda n: -(vectors[n] @ vectors[row]))[:k]
             return order[:beam].tolist(), len(members), [f"d{n}" for n in best], scored
-        beam = min(2 * beam, L)
+        beam = min(max(2 * beam, int(np.ceil(1.25 * beam * max(k, enough) / (len(members) + 1)))), L)
 
 
 @pytest.mark.parametrize(("k", "beam"), [(1, 1), (2, 1), (4, 1), (4, 3), (len(KEPT) + 1, 1)])
-def test_beams_double_until_k_match_or_the_limit(vectors, router, leaf_of, leaf_map, k, beam):
+def test_beams_grow_until_enough_match_or_the_limit(vectors, router, leaf_of, leaf_map, k, beam):
     searcher = open_searcher(vectors, router, leaf_map)
     answers = searcher.search([str(row) for row in range(N)], k, beam, filter=SOME)
     for row, answer in enumerate(answers):
@@ -81,11 +81,11 @@ def test_leaves_visited_before_stay_although_a_wider_beam_leaves_them_out():
     assert (widening.asked_A.tolist(), widening.done) == ([0, 1], False)
     nothing = widening.ranking
     widening.add_results(nothing)
+    assert widening.wider_A.tolist() == [4, 4]
     widening.visit(np.array([[1, 4, 3, -1], [2, 5, 6, 8]]))
     assert widening.leaves_QB.tolist() == [[4, 1, 3, -1, -1], [7, 2, 5, 6, 8]]
-    assert widening.beam == 4
     widening.add_results(nothing, np.array([True, False]))
     assert widening.asked_A.tolist() == [1]
-    assert widening.wider == 8
+    assert widening.wider_A.tolist() == [8]
     widening.visit(np.array([[0, 1]]))
     assert widening.leaves_QB.tolist() == [[4, 1, 3, -1, -1, -1, -1], [7, 2, 5, 6, 8, 0, 1]]
