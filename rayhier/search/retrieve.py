@@ -246,6 +246,8 @@ class Widening:
 
 
 def _replaced(before: Ranking, asked_A: Ints, after: Ranking) -> Ranking:
+    if len(asked_A) == len(before.row_QK):
+        return replace(after, scanned_Q=before.scanned_Q + after.scanned_Q)
     width, begin = after.row_QK.shape[1], len(before.source)
     score_QK, row_QK = padded(before.score_QK, width, -np.inf), padded(before.row_QK, width, -1)
     score_QK[asked_A], row_QK[asked_A] = -np.inf, -1
