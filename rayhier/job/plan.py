@@ -158,7 +158,7 @@ def make_plan(spec: JobSpec, fresh: Collection[str] = ()) -> Plan:
     Artifacts of an upgraded workdir are taken as they are, except those of the stages in `fresh`.
     """
     place = workdir.find(spec.workdir)
-    current.check_format(place)
+    is_built = current.check_format(place)
     described = source.describe(spec.corpus)
     generation = spec.train.generation
     if spec.train.objective in ("supervised", "joint") and "train" not in described.judged and generation is None:
@@ -183,7 +183,7 @@ def make_plan(spec: JobSpec, fresh: Collection[str] = ()) -> Plan:
     pairs = None if generation is None else pair_source.describe(generation)
     reads = None if spec.cross_encoder is None else cross_encoder_folder.describe(spec.cross_encoder)
     plan = Plan(spec, place, described, model_folder.open_model(spec.encoder), pairs, reads)
-    before = current.kept(place, RELEASE)
+    before = current.kept(place, RELEASE) if is_built else None
     plan.steps.extend(_Steps(plan, None if before is None else Upgraded(spec, before), fresh).all())
     _check_space(plan)
     return plan

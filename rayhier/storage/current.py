@@ -47,13 +47,14 @@ def read(workdir: Location) -> Current:
         raise InputError(f"{workdir / NAME}: cannot be read: {error.errors(include_url=False)[0]['msg']}") from None
 
 
-def check_format(workdir: Location) -> None:
-    """Raise InputError if an incompatible version of rayhier built the index in this workdir."""
+def check_format(workdir: Location) -> bool:
+    """Return True if there is a current.json. InputError if an incompatible version of rayhier wrote it."""
     try:
         saved = files.read_json(workdir / NAME)
     except (OSError, ValueError):  # missing or damaged: the next run writes it again
-        return
+        return False
     _check(workdir, saved)
+    return True
 
 
 def _check(workdir: Location, saved: Any) -> None:

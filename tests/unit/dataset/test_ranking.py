@@ -39,7 +39,7 @@ def test_a_ranking_is_pickled_whole(ranking, copied, monkeypatch):
     came = pickle.loads(pickle.dumps(ranking))
     for field in fields(Ranking):
         before, after = getattr(ranking, field.name), getattr(came, field.name)
-        if field.name == "documents":
+        if field.name == "source":
             assert after.equals(before)
             assert after.schema == before.schema
         elif before is None:

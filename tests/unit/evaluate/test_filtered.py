@@ -108,7 +108,8 @@ def test_the_routers_curve_and_point_by_hand(corpus, vectors, trained, texts, he
     for row in range(len(queries)):
         beam = 3
         while visited(row, beam) < least and beam < B:
-            beam = min(2 * beam, B)
+            likely = int(np.ceil(1.25 * beam * least / (visited(row, beam) + 1)))
+            beam = min(max(2 * beam, likely), B)
         widened.append(beam)
     assert result.rows["ehi"]["leaves"] == pytest.approx(np.mean(widened))
     assert result.rows["ehi"]["visited"] > result.curves["ehi"][2].visited_mean
