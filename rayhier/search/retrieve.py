@@ -340,9 +340,13 @@ class Retriever:
 
     def _further(self, encoded: Encoded, wider_A: Ints) -> Ints:
         """Return leaves [a, β] for queries that visit more, at most `wider_A` [a] each."""
-        if (wider_A >= self.rules.leaves).all():  # in any order
-            return np.tile(np.arange(self.rules.leaves), (len(wider_A), 1))
-        return self.widen(encoded, int(wider_A.max()))
+        leaves_AB = np.full((len(wider_A), wider_A.max(initial=0)), -1)
+        for wider in np.unique(wider_A).tolist():  # each width apart, so that a query goes on as it would alone
+            some_A = np.flatnonzero(wider_A == wider)
+            is_all = wider >= self.rules.leaves  # then in any order
+            found = np.arange(wider)[None] if is_all else self.widen(encoded[some_A], wider)
+            leaves_AB[some_A, : found.shape[1]] = found
+        return leaves_AB
 
     def _reranked(self, reranker: Reranker, request: Request, routes: Routes, outcome: Found) -> Retrieval:
         """Re-rank an outcome within the request's budget. It keeps its order if no cross-encoder answers."""

@@ -114,6 +114,19 @@ def test_native_kernels_find_what_numpy_finds(seed, m, files, q, k, listed, filt
         assert (rows[~tied_QK] == row_QK[~tied_QK]).all()
 
 
+def test_rows_of_leaves_in_any_order_are_not_taken_for_neighbours():
+    """Row 8 comes first, six rows of another leaf follow, and row 15 is the eighth."""
+    rng, sizes = np.random.default_rng(1), np.array([9, 6, 5, 6])
+    vectors = unit(rng, 26, 64).astype(np.float16)
+    parts = [tuple(CodedFile(vectors, *codes_of(vectors), None, np.arange(4), sizes, None))]
+    queries, leaves = unit(rng, 30, 64), np.tile([0, 3, 2], (30, 1))
+    wanted = reference.CodedRows(64, 4, parts).scan(queries, leaves, 3, 8, None)
+    for kernel in native().kernels():
+        rows, scores, _ = native().CodedRows(64, 4, parts).scan(queries, leaves, 3, 8, None, 1, kernel)
+        assert (rows == wanted[0]).all()
+        np.testing.assert_allclose(scores, wanted[1], atol=1e-5)
+
+
 @given(st.integers(0, 1 << 30), st.integers(0, 3), st.integers(1, 30), st.booleans())
 @settings(max_examples=80, deadline=None)
 @pytest.mark.parametrize("form", ["numpy", "native"])

@@ -245,9 +245,15 @@ AVX512_INLINE void score_block(const float *terms, __m128i product, const Rounde
 AVX512 inline void scores(const Coded &file, const std::uint32_t *rows, std::size_t count, const Rounded &query,
                           float *score) {
     __m128i product[2];
+    const __m256i after = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     for (std::size_t place = 0; place < count;) {
         const std::uint32_t row = rows[place];
-        if (row % BLOCK == 0 && place + 2 * BLOCK <= count && rows[place + 2 * BLOCK - 1] == row + 2 * BLOCK - 1) {
+        bool are_two = row % BLOCK == 0 && place + 2 * BLOCK <= count;
+        if (are_two) {  // and row after row: leaves come in any order
+            const __m256i next = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(rows + place));
+            are_two = _mm256_cmpeq_epi32_mask(next, _mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(row)), after)) == 0xff;
+        }
+        if (are_two) {
             products<2>(file.block_of(row), file, query, product);
             for (int block = 0; block < 2; ++block, place += BLOCK)
                 score_block(file.terms + 2 * std::size_t(rows[place]), product[block], query, score + place);

@@ -164,7 +164,7 @@ struct Call {
 // What one thread needs for a query.
 struct Query {
     const float *numbers;
-    bool by_codes;
+    bool by_codes, is_rounded;  // the latter: for the file that is compared
     std::int64_t compared;
     std::vector<std::uint64_t> visited;  // a bit for each leaf
     std::vector<std::int8_t> steps, copies;
@@ -174,10 +174,18 @@ struct Query {
     bool visits(std::int64_t leaf) const { return visited[leaf / 64] >> leaf % 64 & 1; }
 };
 
+// A query's visit to a leaf, of which the lists from `list` on were not compared yet.
+struct Visit {
+    std::int64_t leaf;
+    std::uint32_t query;
+    std::size_t list;
+    bool operator<(const Visit &other) const { return std::tie(leaf, query) < std::tie(other.leaf, other.query); }
+};
+
 // What one thread needs for a group of queries.
 struct Scratch {
     std::vector<Query> queries;
-    std::vector<std::pair<std::int64_t, std::uint32_t>> visits;  // leaf and query
+    std::vector<Visit> visits;
     std::vector<std::uint32_t> rows;
     std::vector<float> score;
 };
@@ -313,7 +321,7 @@ class CodedRows {
                 if (leaf < 0 || leaf >= known() || query.visits(leaf)) return;
                 query.visited[leaf / 64] |= std::uint64_t(1) << leaf % 64;
                 for (std::size_t list = begin_[leaf]; list < begin_[leaf + 1]; ++list) most += lists_[list].size;
-                scratch.visits.emplace_back(leaf, number - first);
+                scratch.visits.push_back({leaf, static_cast<std::uint32_t>(number - first), begin_[leaf]});
             };
             for (std::int64_t place = 0; place < (call.leaves ? call.beam : known()); ++place)
                 visit(call.leaves ? call.leaves[number * call.beam + place] : place);
@@ -339,17 +347,17 @@ class CodedRows {
     // Compares the rows of a file in the visited leaves: by codes, or by vectors if these are few.
     void compare(const Call &call, std::size_t number, std::int64_t queries, Scratch &scratch) const {
         const File &file = files_[number];
-        for (std::int64_t place = 0; place < queries; ++place)
-            if (scratch.queries[place].by_codes) round(call.kernels, file, scratch.queries[place]);
+        for (std::int64_t place = 0; place < queries; ++place) scratch.queries[place].is_rounded = false;
         auto &rows = scratch.rows;
         rows.clear();
         for (std::size_t place = 0; place < scratch.visits.size(); ++place) {
-            const auto [leaf, asked] = scratch.visits[place];
-            Query &query = scratch.queries[asked];
-            for (std::size_t list = begin_[leaf]; list < begin_[leaf + 1]; ++list)
-                if (lists_[list].file == static_cast<std::int32_t>(number)) gather(file, lists_[list], call.kept, query, rows);
-            if (place + 1 < scratch.visits.size() && scratch.visits[place + 1].second == asked) continue;
+            Visit &visit = scratch.visits[place];
+            Query &query = scratch.queries[visit.query];
+            for (; visit.list < begin_[visit.leaf + 1] && lists_[visit.list].file == static_cast<std::int32_t>(number); ++visit.list)
+                gather(file, lists_[visit.list], call.kept, query, rows);
+            if (rows.empty() || (place + 1 < scratch.visits.size() && scratch.visits[place + 1].query == visit.query)) continue;
             query.compared += rows.size();
+            if (query.by_codes && !query.is_rounded) round(call.kernels, file, query);
             scratch.score.resize(rows.size());
             if (query.by_codes) {
                 call.kernels.scores(file.coded, rows.data(), rows.size(), query.rounded, scratch.score.data());
@@ -438,6 +446,7 @@ class CodedRows {
 
     // Rounds a query's difference from the center of a file's queries to -127 ... 127 steps.
     void round(const Kernels &kernels, const File &file, Query &query) const {
+        query.is_rounded = true;
         const float *center = file.centers + m_;
         float largest = 0;
         for (int i = 0; i < m_; ++i) largest = std::max(largest, std::fabs(query.numbers[i] - center[i]));

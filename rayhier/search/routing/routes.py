@@ -204,6 +204,8 @@ class Routes:
     @cached_property
     def log_probs(self) -> Floats:
         """Log-probabilities [q, β] of the leaves in `leaves_QB`. No search needs them."""
+        if not self.leaves_QB.size:
+            return np.zeros(self.leaves_QB.shape, np.float32)
         return self.model.log_probs(self.encoded, self.leaves_QB.shape[1])[1]
 
     @cached_property

@@ -122,9 +122,9 @@ class Segment:
         None if Arrow alone can read them: they have missing values, or texts of more than 2 GiB.
         """
         columns = [self._shown[name] for name in names]
-        if any(column.num_chunks != 1 or column.null_count for column in columns):
+        if any(column.num_chunks > 1 or column.null_count for column in columns):
             return None
-        return [_as_arrays(column.chunk(0)) for column in columns]
+        return [_as_arrays(column.chunk(0) if column.num_chunks else pa.array([], column.type)) for column in columns]
 
     @cached_property
     def declared(self) -> dict[str, pa.ChunkedArray]:
@@ -214,7 +214,7 @@ def _as_arrays(column: pa.Array) -> Any:
     if not pa.types.is_string(column.type):
         return column.to_numpy()
     _, begins, content = column.buffers()
-    begin_N = np.frombuffer(begins, np.int32)[column.offset : column.offset + len(column) + 1]
+    begin_N = np.frombuffer(begins or bytes(4), np.int32)[column.offset : column.offset + len(column) + 1]
     return begin_N, np.frombuffer(content or b"", np.uint8)
 
 

@@ -271,6 +271,10 @@ class Engine:
         with self.admission(_size(request.queries)):
             return await self._routes(request, self.view.model)
 
+    async def weigh(self, routes: Routes) -> None:
+        """Compute routes' log-probabilities, which no search needs, in the encoder's thread."""
+        await run_in(self._thread, lambda: (routes.log_probs, routes.log_densities))
+
     async def encode(self, texts: Sequence[str]) -> tuple[Floats, int]:
         """Encode n texts: vectors [n, m], and the number of tokens read. ApiError 503 if too many queries wait."""
         model, encoded = self.view.model, list[tuple[Floats, int]]()

@@ -271,6 +271,8 @@ def _searches(app: FastAPI, served: Application, sight: _Sight) -> None:
         sight.check_model(body.model)
         request = logged(*_search(engine.view.rules, body))  # by the rules of what the next line begins with
         outcome = await engine.search(request)
+        if body.explain:
+            await engine.weigh(outcome.routes)
         if metrics is not None:
             calls = sum(answer.calls or 0 for answer in outcome.answers)
             metrics.searched(outcome.ms, [answer.documents for answer in outcome.answers], outcome.lost, calls)
@@ -306,6 +308,7 @@ def _searches(app: FastAPI, served: Application, sight: _Sight) -> None:
         sight.check_model(body.model)
         seen, (name, queries) = sight.now(), _queries(engine.view.rules, body)  # as of what the next line begins with
         routes = await engine.route(logged(name, engine.view.rules.route(queries, body.beam, name)))
+        await engine.weigh(routes)
         order: Literal["probability", "density"] = "probability" if routes.log_densities is None else "density"
         return RouteResponse(leaves=_leaves(routes, 0), order=order, **asdict(seen))
 

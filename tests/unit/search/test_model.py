@@ -38,6 +38,12 @@ def test_leaves_are_visited_densest_first_which_is_not_most_probable_first():
     assert (np.diff(log_prob_QB) > 0).any()
 
 
+def test_queries_that_are_not_encoded_have_no_leaves_and_no_log_probabilities():
+    router = LearnedIvfRouter(4, 6, 0).requires_grad_(requires_grad=False)
+    routes = find_routes(model(router, "learned_ivf"), ["oak", "ash"], 3, encodes=False)
+    assert routes.leaves_QB.shape == routes.log_probs.shape == routes.log_densities.shape == (2, 0)
+
+
 def test_a_model_with_another_router_does_not_keep_those_before(tmp_path):
     router = LearnedIvfRouter(4, 6, 0)
     save_router(router, tmp_path)

@@ -108,6 +108,13 @@ def test_where_no_number_is_named_queries_that_lack_results_visit_more_leaves():
     assert found_by(found.ranking) == [{"a": 0.9, "b": 0.8}, {"d": 0.75, "c": 0.7}]
 
 
+def test_a_query_visits_further_leaves_as_it_would_alone():
+    further = Further()
+    leaves_AB = Retriever(rules_of(), further)._further(Encoded.of(VECTORS[:3]), np.array([4, 2, 8]))
+    assert further.asked == [([VECTORS[1].tolist()], 2), ([VECTORS[0].tolist()], 4)]
+    assert leaves_AB.tolist() == [[0, 1, 2, 3, *[-1] * 4], [0, 1, *[-1] * 6], list(range(8))]
+
+
 def reranked(spec, base_weight=0.0):
     """Rules, and what decides the work of a search that is re-ranked, whose pairs are scored by whoever drives it."""
     rules = rules_of(beam=1, rerank=spec.model_dump())

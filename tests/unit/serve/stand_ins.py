@@ -101,6 +101,9 @@ class Canned:
         self.asked.append((request.queries, None, request.beam))
         return self.routes()
 
+    async def weigh(self, routes):
+        pass
+
     def routes(self):
         encoded = Encoded.of(np.zeros((1, 3)))
         routes = Routes(encoded, np.array([self.leaves]), model=None)
