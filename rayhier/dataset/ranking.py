@@ -250,7 +250,7 @@ def ordered(score_QF: Floats, row_QF: Ints, number_N: Ints) -> Ints:
 
 
 def by_name(source: Source) -> Ints:
-    """Return the place [n] of each document's id in the sorted order of the distinct ids; equal ids have equal places.
+    """Return the place [n] of each document's id among the distinct ids in order. Equal ids have equal places.
 
     >>> by_name(pa.table({"id": ["b", "a", "b"]})).tolist()
     [1, 0, 1]

@@ -72,7 +72,7 @@ class CodedRouter:
         return self.router.place(encoded, count)
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-        """Choose leaves [n, k] for queries, densest first, with log-probabilities [n, k]; k = min(beam, leaves)."""
+        """Choose leaves [n, k] for queries, densest first, with log-probabilities [n, k]. k is min(beam, leaves)."""
         leaf_NK = torch.from_numpy(self.route_vectors(encoded.numpy, beam)).to(self.device)
         return leaf_NK, self.router.log_probs(encoded.vectors.to(self.device).float()).gather(1, leaf_NK)
 
