@@ -105,7 +105,7 @@ class Postings:
         return np.asarray(np.load(self._lease.folder / f"{name}.npy", mmap_mode="r"))
 
     def find(self, hash_T: npt.NDArray[np.uint64]) -> tuple[Ints, Ints]:
-        """Return the place [t] of each word's first posting, by the word's hash, and the number [t] of its documents."""
+        """Return the place [t] of each word's first posting, found by its hash, and its number of documents [t]."""
         if not len(self.hash_V):
             return np.zeros(len(hash_T), np.int64), np.zeros(len(hash_T), np.int64)
         place_T = np.minimum(np.searchsorted(self.hash_V, hash_T), len(self.hash_V) - 1)
@@ -167,7 +167,7 @@ def write(folder: Path, table: pa.Table, rows: int, void_V: Ints, *, rarity_alon
 
 
 def _part(count_X: Ints, length_X: Ints | Floats, mean: float) -> Floats:
-    """Compute f / (f + k1 (1 - b + b l / L)). f [x] are counts, l [x] lengths of documents, and L is the mean length."""
+    """Compute f / (f + k1 (1 - b + b l / L)) of counts f [x], document lengths l [x] and mean length L."""
     f_X, l_X = count_X.astype(np.float32), length_X.astype(np.float32)
     return np.asarray(f_X / (f_X + (np.float32(K1 * (1 - B)) + np.float32(K1 * B / max(mean, 1e-9)) * l_X)))
 
