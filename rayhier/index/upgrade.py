@@ -72,8 +72,8 @@ def upgrade(workdir: Location) -> list[str]:
     """Upgrade a workdir in place. Returns lines that say what was done. InputError if it cannot be upgraded."""
     saved = _read(workdir)
     if saved["format"] == FORMAT:
-        index = current.artifact(workdir, current.read(workdir), "index")
-        return [f"{workdir}: has format {FORMAT} already; {_count_words(index.root) or 'nothing was changed'}"]
+        counted = dict.fromkeys(filter(None, [_count_words(index.root) for index in _indexes(workdir, saved)]))
+        return [f"{workdir}: has format {FORMAT} already; {'; '.join(counted) or 'nothing was changed'}"]
     release = RELEASES[saved["format"]]
     indexes = _indexes(workdir, saved)
     leases = {index.root: _ended_lease(index.root) for index in [*indexes, *_replaced(workdir, saved)]}

@@ -17,6 +17,7 @@ from rayhier.index.upgrade import STEPS, upgrade
 from rayhier.job.plan import STAGES, make_plan
 from rayhier.spec import InputError, load
 from rayhier.storage import current, files, pins
+from rayhier.storage.artifact import Artifact
 from rayhier.storage.change_log import Change, ChangeLog
 from rayhier.storage.current import RELEASES
 from rayhier.storage.leaf_map import LeafMap
@@ -156,6 +157,31 @@ def test_an_upgrade_that_was_killed_is_finished_by_the_next(work, monkeypatch, o
     again = {name: (work / name).read_bytes() for name in files.below(work)}
     assert upgrade(work) == ["work: has format 5 already; nothing was changed"]
     assert {name: (work / name).read_bytes() for name in files.below(work)} == again
+
+
+def test_the_words_of_every_seed_are_counted_after_a_kill(work, monkeypatch):
+    now = json.loads((work / "current.json").read_text())
+    first, second = (work / "index" / name for name in (now["artifacts"]["index"], "c" * 12))
+    shutil.copytree(first, second)
+    record = json.loads((second / "record.json").read_text()) | {"fingerprint": second.name}
+    record.pop("sha256")
+    (second / "record.json").write_bytes(files.seal(record))
+    now["seeds"] = {"1": {"model": now["artifacts"]["model"], "index": second.name}}
+    (work / "current.json").write_text(json.dumps(now))
+    count, counted = upgrading._count_words, []
+
+    def once(root):
+        if counted:
+            raise KeyboardInterrupt
+        counted.append(root)
+        return count(root)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(upgrading, "_count_words", once)
+        with pytest.raises(KeyboardInterrupt):
+            upgrade(work)
+    assert "words counted again" in upgrade(work)[0]
+    assert {LeafMap.open(Artifact.open(index).root).manifest.operation for index in (first, second)} == {"upgrade"}
 
 
 def test_a_bucket(s3):
