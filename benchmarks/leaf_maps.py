@@ -36,7 +36,7 @@ def write(
         placed = []
         for begin in range(0, n, AT_ONCE):
             some = np.asarray(vector_NM[begin : begin + AT_ONCE], np.float32)
-            rows = assigner(documents.slice(begin, AT_ONCE), Encoded.of(some))
+            rows = assigner(documents.slice(begin, AT_ONCE), Encoded(some))
             counts += leaf_sizes(rows, router.n_leaves)
             placed.append(Path(folder) / f"{begin}.arrow")
             with pa.OSFile(str(placed[-1]), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:

@@ -55,7 +55,7 @@ class Asked:
     @property
     def apart(self) -> list["Asked"]:
         """Each query alone."""
-        vectors = [Encoded.of(vector_1M) for vector_1M in self.encoded.numpy[:, None]]
+        vectors = [Encoded(vector_1M) for vector_1M in self.encoded.numpy[:, None]]
         return [Asked([text], vector) for text, vector in zip(self.texts, vectors, strict=True)]
 
 

@@ -73,7 +73,7 @@ def work(router: LearnedIvfRouter, leaf_map: LeafMap, query_QM: Floats, near_QK:
         for name, leaf in zip(table["doc_id"].to_pylist(), table["leaf"].to_pylist(), strict=True):
             leaves[int(name[1:])].add(leaf)
     for beam in beams(router.n_leaves):
-        probed_QB = route_all(router, Encoded.of(query_QM), beam)[0].numpy()
+        probed_QB = route_all(router, Encoded(query_QM), beam)[0].numpy()
         reached = [
             np.mean([bool(leaves[one] & own) for one in near])
             for near, own in zip(near_QK.tolist(), map(set, probed_QB.tolist()), strict=True)
@@ -92,7 +92,7 @@ def latency(
     """
 
     def ask(part_QM: Floats) -> list[Answer]:
-        leaves_QB = route_all(router, Encoded.of(part_QM), beam)[0].numpy()
+        leaves_QB = route_all(router, Encoded(part_QM), beam)[0].numpy()
         return answers(leaves.scan(part_QM, leaves_QB, K), leaves_QB, documents, K)
 
     def milliseconds(batch: int) -> float:

@@ -74,7 +74,7 @@ class Results(Sequence[Hit]):
             shown = " ".join((hit.title or hit.text).split())
             name = shown if shown == hit.id else f"{hit.id}  {shown}"
             lines.append(f"{place:>3}  {hit.score:.4f}  {name[:WIDTH]}")
-        verb = "visited" if self.answer.leaves else "compared"
+        verb = "visited" if len(self.answer.visits) else "compared"
         visited = f"{verb} {self.answer.documents:,} documents ({self.answer.fraction:.1%})"
         return "\n".join([*lines, visited])
 

@@ -73,7 +73,7 @@ def publish(
         save_router(router, attempt.root / "router")
         attempt.publish("model", {}, Output({}))
     stored = spec.index.model_copy(update={"vectors": "float32", "leaves_per_document": 2})
-    rows = Assigner(router, spec.model_copy(update={"index": stored}))(documents, Encoded.of(vector_NM))
+    rows = Assigner(router, spec.model_copy(update={"index": stored}))(documents, Encoded(vector_NM))
     with Attempt.start(Place(work / "index" / index)) as attempt:
         write_map(attempt.root, rows, router.n_leaves, shards, model=model, leaves_per_document=2)
         described = describe(LeafMap.open(attempt.root), DisplayTree.of(router))

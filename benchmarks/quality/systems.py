@@ -91,7 +91,7 @@ def build(view: View, name: str, leaves: int, questions: Questions) -> Candidate
 def routed(view: View, index: Index, questions: Questions, *, coded: bool = True) -> Candidate:
     """A router over its leaves, `coded` with its first pass."""
     router = first_pass_before(index.router) if coded else index.router
-    queries = Encoded.of(view.encode(questions.vector_QM))
+    queries = Encoded(view.encode(questions.vector_QM))
     return in_leaves(
         Places(index.leaf_NR, router.n_leaves),
         view.relevance(questions),

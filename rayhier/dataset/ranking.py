@@ -294,5 +294,6 @@ def take(value_QN: np.ndarray, place_QK: Ints) -> np.ndarray:
 
 def padded(value_QK: np.ndarray, width: int, filling: float) -> np.ndarray:
     """Return a copy of an array [q, k], padded on the right to at least `width` columns."""
-    missing = max(0, width - value_QK.shape[1])
-    return np.pad(value_QK, ((0, 0), (0, missing)), constant_values=filling)
+    padded_QK = np.full((len(value_QK), max(width, value_QK.shape[1])), filling, value_QK.dtype)
+    padded_QK[:, : value_QK.shape[1]] = value_QK
+    return padded_QK

@@ -66,10 +66,10 @@ class TextEncoder:
         return self._filled(len(texts), self._tokenised(texts))
 
     def encode_for(self, reader: Reader | None, texts: Sequence[str]) -> Encoded:
-        return Encoded.of(self.encode(texts)) if reader is None else self._read(self.tokenise(texts), reader)
+        return Encoded(self.encode(texts)) if reader is None else self._read(self.tokenise(texts), reader)
 
     def tokens_for(self, reader: Reader | None, tokens: Tokens) -> Encoded:
-        return Encoded.of(self.encode_tokens(tokens)) if reader is None else self._read(tokens, reader)
+        return Encoded(self.encode_tokens(tokens)) if reader is None else self._read(tokens, reader)
 
     def encode_tokens(self, tokens: Tokens) -> Floats:
         return self._filled(

@@ -132,7 +132,7 @@ def documents_as_queries(model: Model, leaf_map: LeafMap, k: int) -> tuple[list[
         rows = leaf_map.read(shard, list(names))
         parts.append(rows.filter(pc.and_(pc.equal(rows["rank"], 0), pc.is_in(rows["doc_id"], chosen))))
     table = pa.concat_tables(parts)
-    encoded = Encoded.of(columns.matrix(table["vector"]))
+    encoded = Encoded(columns.matrix(table["vector"]))
     if model.router.reader is not None:
         encoded = model.encode(document_texts(table))
     best = exact_best(leaf_map, encoded.numpy, k + 1)

@@ -64,7 +64,7 @@ class Assigner:
         """Place documents again that lie in the leaf map as `rows`. Returns their rows in all of their leaves."""
         first = rows.filter(pc.equal(rows["rank"], 0))
         documents = first.drop_columns([name for name in PLACED if name in first.column_names])
-        return self(documents, Encoded.of(columns.matrix(first["vector"])))
+        return self(documents, Encoded(columns.matrix(first["vector"])))
 
 
 def leaves_column(leaf_NR: Ints, two_N: np.ndarray) -> pa.ListArray:

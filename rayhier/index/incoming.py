@@ -54,7 +54,7 @@ def batches(
             raise InputError(
                 f"{path}: has vectors, but documents of this index are cut into passages; allowed: no vectors"
             )
-        yield table, Encoded.of(_matrix(path, vectors, unit=unit))
+        yield table, Encoded(_matrix(path, vectors, unit=unit))
 
 
 def _matrix(path: Path, vectors: pa.ChunkedArray, *, unit: bool) -> Floats:

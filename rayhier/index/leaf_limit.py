@@ -110,7 +110,7 @@ def _near(
     vector_AM = columns.matrix(table["vector"].take(pa.array(row_A)))
 
     def routed(rows: slice, count: int) -> tuple[Ints, Floats]:
-        leaf_AC, log_prob_AC = place_all(router, Encoded.of(vector_AM[rows]), count)
+        leaf_AC, log_prob_AC = place_all(router, Encoded(vector_AM[rows]), count)
         return leaf_AC.numpy(), log_prob_AC.numpy()
 
     return routed

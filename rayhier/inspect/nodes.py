@@ -137,7 +137,7 @@ class Inspection:
         router = self.model.router
         if isinstance(router, RetreeverRouter):
             return np.asarray(2 * columns.matrix(rows[NODES]) / router.n_leaves)
-        encoded = Encoded.of(columns.matrix(rows["vector"]))
+        encoded = Encoded(columns.matrix(rows["vector"]))
         return _spread(*place_all(router, encoded, router.n_leaves), router.n_leaves)
 
     def query(self, text: str) -> list[PathStep]:

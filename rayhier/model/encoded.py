@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
 
 import numpy as np
 import torch
@@ -17,27 +16,27 @@ Reader = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Encoded:
-    vectors: Tensor
+    """Vectors [n, m] of texts, as an array or a tensor. Each is made from the other when somebody needs it."""
+
+    source: Tensor | Floats
     token_scores: Tensor | None = None
     """Scores [n, w] by the router's reader. None if a router reads vectors."""
 
-    @classmethod
-    def of(cls, vector_NM: Floats) -> Self:
-        encoded = cls(torch.from_numpy(np.asarray(vector_NM)))
-        if encoded.vectors.dtype == torch.float32:
-            vars(encoded)["numpy"] = vector_NM  # known already, and torch takes long for a single vector
-        return encoded
+    @cached_property
+    def vectors(self) -> Tensor:
+        return torch.from_numpy(self.source) if isinstance(self.source, np.ndarray) else self.source
 
     @cached_property
     def numpy(self) -> Floats:
-        return np.asarray(self.vectors.float().cpu().numpy())
+        if isinstance(self.source, np.ndarray):
+            return np.asarray(self.source, np.float32)
+        return np.asarray(self.source.float().cpu().numpy())
 
     def __len__(self) -> int:
-        return len(self.vectors)
+        return len(self.source)
 
-    def __getitem__(self, rows: slice | Ints | Tensor) -> "Encoded":
-        place = rows if isinstance(rows, slice) else torch.as_tensor(rows)
-        return Encoded(self.vectors[place], None if self.token_scores is None else self.token_scores[place])
+    def __getitem__(self, rows: slice | Ints) -> "Encoded":
+        return Encoded(self.source[rows], None if self.token_scores is None else self.token_scores[rows])
 
     def to(self, device: torch.device) -> "Encoded":
         """Copy to a device. Float16 vectors become float32."""

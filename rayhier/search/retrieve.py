@@ -31,6 +31,9 @@ from rayhier.search.segment.stored import Listing, Lookup
 from rayhier.search.words.hybrid import compared, fused
 from rayhier.spec.filter import Filter
 
+ROUND, CHOICE = 4_000, 4
+"""Matching documents that are compared in the time of another round, and in the time that it takes to choose a leaf
+(docs/LOG.md)."""
 RERANKER = "reranker"
 """Name that stands for the cross-encoder among the parts that did not answer."""
 
@@ -185,7 +188,8 @@ class Widening:
     A query that finds too few documents visits more leaves, until it has enough, or has visited all. Enough documents
     are k. With a filter, they are also as many as the query's first leaves hold on average: a filter changes which
     documents are scored, not their number. With k as the only goal a query would stop at the first k matches, but
-    nearer ones lie in further leaves. Its matches so far tell how many leaves hold enough: it visits a quarter more.
+    nearer ones lie in further leaves. Its matches so far tell how many leaves hold enough: it visits a quarter more, or
+    all leaves if that takes less time.
 
     A query is scanned again in all its leaves, not only in the new ones: a document may lie in an old and in a new leaf
     and is counted once. Its earlier scans add to `scanned`.
@@ -220,7 +224,8 @@ class Widening:
         """Add the ranking of the queries in `asked_A`; queries marked in `stopped_A` [a] visit no further leaves."""
         self._ranking = ranking if self._ranking is None else _replaced(self._ranking, self.asked_A, ranking)
         goal, beam_A = self._goal, self.wider_A
-        if goal.beam >= goal.widest:
+        is_full = not goal.matching and ranking.row_QK.shape[1] >= goal.k and ranking.row_QK.min(initial=0) >= 0
+        if is_full or beam_A.min(initial=goal.widest) >= goal.widest:
             self.asked_A = self.asked_A[:0]
             return
         few_A = (ranking.row_QK >= 0).sum(axis=1) < goal.k
@@ -228,8 +233,10 @@ class Widening:
         if stopped_A is not None:
             lacking_A &= ~stopped_A
         likely_A = np.ceil(1.25 * beam_A * goal.matching / (ranking.visited_Q + 1)).astype(np.int64)
-        wider_A = np.minimum(np.maximum(2 * beam_A, likely_A), goal.widest)
-        self.wider_A = np.where(goal.jumps, goal.widest, wider_A)[lacking_A]
+        wider_A = np.maximum(2 * beam_A, likely_A)
+        matches_A = (ranking.visited_Q + 1) * goal.widest / beam_A  # in all leaves, if all are like those visited
+        all_A = goal.jumps | (wider_A >= goal.widest) | (goal.matching > 0) & (matches_A <= ROUND + CHOICE * wider_A)
+        self.wider_A = np.where(all_A, goal.widest, wider_A)[lacking_A]
         self.asked_A = self.asked_A[lacking_A]
 
     def visit(self, leaves_AB: Ints) -> None:

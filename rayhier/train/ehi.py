@@ -54,7 +54,7 @@ class TrainedIndex:
     """Number [n] of the result that each document belongs to. None if each is a result by itself."""
 
     def leaves(self, vector_QM: Floats, beam: int) -> Ints:
-        return route_all(self.router, Encoded.of(vector_QM), beam)[0].numpy()
+        return route_all(self.router, Encoded(vector_QM), beam)[0].numpy()
 
     @cached_property
     def sizes(self) -> Ints:
@@ -127,7 +127,7 @@ class Joint(Phase):
         """Build the current index: complete on the first worker, without rows on the others."""
         if self._snapshot is None or self._snapshot[0] != self.learner.version:
             document_NM, dev_QM = self.pairs.side("document"), self.pairs.side("dev")
-            leaves = route_all(self.router, Encoded.of(document_NM), 1)[0][:, 0].numpy()
+            leaves = route_all(self.router, Encoded(document_NM), 1)[0][:, 0].numpy()
             index = TrainedIndex(self.router, document_NM, dev_QM, leaves, self.examples.result_N)
             self._snapshot = self.learner.version, index
         return self._snapshot[1]

@@ -124,7 +124,7 @@ def test_vectors_that_are_no_numbers(built, work, capsys, monkeypatch):
     before = leaf_map_of(work).manifest
 
     def broken(_, base_NM, *__):
-        return Encoded.of(np.where(np.arange(len(base_NM))[:, None] == 1, np.nan, base_NM))
+        return Encoded(np.where(np.arange(len(base_NM))[:, None] == 1, np.nan, base_NM))
 
     monkeypatch.setattr(routes.Model, "encode_stored", broken)
     assert build(built, work) == 2

@@ -40,11 +40,11 @@ def corpus(request, tmp_path_factory, write_map):
 
     names = [f"d{n}" for n in range(N)]
     vectors = unit(seed, N, M).astype(np.float16).astype(np.float32)
-    write_map(root, assign(made(names, range(N)), Encoded.of(vectors)), L, 5, leaves_per_document=2)
+    write_map(root, assign(made(names, range(N)), Encoded(vectors)), L, 5, leaves_per_document=2)
     gone = [f"D{n}" for n in range(50)] if request.param else names[:150]
     change.delete(root, gone)
     added = range(2 * N, 2 * N + 90)
-    change.add(root, assign, iter([(made([f"d{n}" for n in added], added), Encoded.of(unit(seed + 5, 90, M)))]), 8.0)
+    change.add(root, assign, iter([(made([f"d{n}" for n in added], added), Encoded(unit(seed + 5, 90, M)))]), 8.0)
     return LeafMap.open(root)
 
 

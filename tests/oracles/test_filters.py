@@ -74,7 +74,7 @@ def assign():
 
 @pytest.fixture(scope="module")
 def table(assign, vectors):
-    made = assign(documents([f"d{n:04d}" for n in range(N)], range(N)), Encoded.of(vectors))
+    made = assign(documents([f"d{n:04d}" for n in range(N)], range(N)), Encoded(vectors))
     assert made.num_rows > 1.2 * N, "many documents lie in two leaves"
     return made
 
@@ -127,7 +127,7 @@ def test_a_filter_that_nothing_matches(root):
 def test_what_was_removed_does_not_match_and_what_was_added_does(root, assign):
     queries, where = unit(2, Q, M), parse({"n": {"gte": 600, "lt": 1200}}, FIELDS)
     change.delete(root, [f"d{n:04d}" for n in range(600, 1190)])
-    change.add(root, assign, iter([(documents(["new", "other"], [700, 5]), Encoded.of(queries[:2]))]), 8.0)
+    change.add(root, assign, iter([(documents(["new", "other"], [700, 5]), Encoded(queries[:2]))]), 8.0)
     found = LeafScan.mapped(LeafMap.open(root)).scan(queries, EVERY, 20, where)
     kept = {*(f"d{n:04d}" for n in range(1190, 1200)), "new"}
     assert [set(own) for own in ids(found)] == [kept] * Q
@@ -149,7 +149,7 @@ def test_passages_of_matching_documents(assign, vectors, tmp_path, write_map, mo
     near = to_unit(near).astype(np.float16).astype(np.float32)
     own = [f"D{n:02d}#{place % PASSAGES}" for place, n in enumerate(numbers)]
     made = documents(own, numbers.tolist(), [f"D{n:02d}" for n in numbers])
-    write_map(tmp_path / "map", assign(made, Encoded.of(near)), L, 12, leaves_per_document=2)
+    write_map(tmp_path / "map", assign(made, Encoded(near)), L, 12, leaves_per_document=2)
     found = LeafScan.mapped(LeafMap.open(tmp_path / "map"), listed=listed).scan(queries, EVERY, K, where)
     matching = range(PARENTS) if where is None else range(1, PARENTS, 2)
     best_QD = (queries @ near.T).reshape(Q, PARENTS, PASSAGES).max(axis=2)

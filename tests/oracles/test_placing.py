@@ -44,7 +44,7 @@ class Case:
         self.leaf_NR = settle(self.router, vectors, spec, 0)
         save_router(self.router, folder)
         self.table = Assigner(load_router(folder), spec)(
-            pa.table([IDS, IDS, IDS], schema=schemas.DOCUMENTS), Encoded.of(vectors)
+            pa.table([IDS, IDS, IDS], schema=schemas.DOCUMENTS), Encoded(vectors)
         )
 
     def rows(self):
@@ -62,7 +62,7 @@ def test_the_leaf_map_is_what_was_taught(vectors, tmp_path, name):
     case = Case(job(ROUTERS[name]), vectors, tmp_path)
     taught = [list(dict.fromkeys(own)) for own in case.leaf_NR.tolist()]
     assert case.rows() == taught
-    assert np.array_equal(place(case.router, Encoded.of(vectors), 2)[0], case.leaf_NR)
+    assert np.array_equal(place(case.router, Encoded(vectors), 2)[0], case.leaf_NR)
     held = np.bincount([leaf for own in taught for leaf in own], minlength=case.router.n_leaves)
     np.testing.assert_allclose(case.router.log_size_L, np.log(held + 0.5), rtol=1e-6)
     two = np.mean([len(own) == 2 for own in taught])
@@ -90,6 +90,6 @@ def test_by_hand(vectors, tmp_path):
 
 def test_a_document_is_placed_alone_as_among_all(vectors, tmp_path):
     case = Case(job(ROUTERS["flat"]), vectors, tmp_path)
-    alone = [place(case.router, Encoded.of(vectors[n : n + 1]), 2)[0][0].tolist() for n in range(100)]
+    alone = [place(case.router, Encoded(vectors[n : n + 1]), 2)[0][0].tolist() for n in range(100)]
     assert alone == case.leaf_NR[:100].tolist()
     assert not torch.equal(case.router.cells.price_L, torch.zeros_like(case.router.cells.price_L))

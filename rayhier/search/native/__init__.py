@@ -54,4 +54,5 @@ def columns(files: Sequence[Sequence[Any]]) -> Any:
 
 def threads_for(queries: int) -> int:
     """Return how many threads scan for a number of queries: at most as many as faiss may use."""
-    return max(1, min(faiss.omp_get_max_threads(), queries // FEWEST_A_THREAD))
+    most = queries // FEWEST_A_THREAD
+    return min(faiss.omp_get_max_threads(), most) if most > 1 else 1

@@ -239,6 +239,15 @@ class CodedRows {
             lists_.insert(lists_.end(), of_leaf.begin(), of_leaf.end());
         }
         begin_.push_back(lists_.size());
+        runs_ = lists_;
+        std::sort(runs_.begin(), runs_.end(), [](const List &a, const List &b) { return std::tie(a.file, a.begin) < std::tie(b.file, b.begin); });
+        std::size_t last = 0;
+        for (std::size_t next = 1; next < runs_.size(); ++next)
+            if (runs_[next].file == runs_[last].file && runs_[next].begin == runs_[last].begin + runs_[last].size)
+                runs_[last].size += runs_[next].size;
+            else
+                runs_[++last] = runs_[next];
+        if (!runs_.empty()) runs_.resize(last + 1);
     }
 
     std::int64_t count() const { return count_; }
@@ -315,16 +324,16 @@ class CodedRows {
             Query &query = scratch.queries[number - first];
             query.numbers = call.queries + number * m_;
             query.compared = 0;
-            query.visited.assign((known() + 63) / 64, 0);
-            std::int64_t most = 0;
+            query.visited.assign((known() + 63) / 64, call.leaves ? 0 : ~std::uint64_t(0));
+            std::int64_t most = call.leaves ? 0 : count_;
             const auto visit = [&](std::int64_t leaf) {
                 if (leaf < 0 || leaf >= known() || query.visits(leaf)) return;
                 query.visited[leaf / 64] |= std::uint64_t(1) << leaf % 64;
                 for (std::size_t list = begin_[leaf]; list < begin_[leaf + 1]; ++list) most += lists_[list].size;
                 scratch.visits.push_back({leaf, static_cast<std::uint32_t>(number - first), begin_[leaf]});
             };
-            for (std::int64_t place = 0; place < (call.leaves ? call.beam : known()); ++place)
-                visit(call.leaves ? call.leaves[number * call.beam + place] : place);
+            for (std::int64_t place = 0; call.leaves && place < call.beam; ++place)
+                visit(call.leaves[number * call.beam + place]);
             query.by_codes = most > call.most;
             query.best.reset(call.k);
             if (query.by_codes) query.listed.reset(call.most);
@@ -350,26 +359,38 @@ class CodedRows {
         for (std::int64_t place = 0; place < queries; ++place) scratch.queries[place].is_rounded = false;
         auto &rows = scratch.rows;
         rows.clear();
+        for (std::int64_t place = 0; !call.leaves && place < queries; ++place) {
+            for (const List &run : runs_)
+                if (run.file == static_cast<std::int32_t>(number)) gather(file, run, call.kept, scratch.queries[place], rows);
+            score_rows(call, file, scratch.queries[place], scratch);
+        }
         for (std::size_t place = 0; place < scratch.visits.size(); ++place) {
             Visit &visit = scratch.visits[place];
             Query &query = scratch.queries[visit.query];
             for (; visit.list < begin_[visit.leaf + 1] && lists_[visit.list].file == static_cast<std::int32_t>(number); ++visit.list)
                 gather(file, lists_[visit.list], call.kept, query, rows);
-            if (rows.empty() || (place + 1 < scratch.visits.size() && scratch.visits[place + 1].query == visit.query)) continue;
-            query.compared += rows.size();
-            if (query.by_codes && !query.is_rounded) round(call.kernels, file, query);
-            scratch.score.resize(rows.size());
-            if (query.by_codes) {
-                call.kernels.scores(file.coded, rows.data(), rows.size(), query.rounded, scratch.score.data());
-                if (file.bias)
-                    for (std::size_t row = 0; row < rows.size(); ++row) scratch.score[row] += file.bias[rows[row]];
-            } else {
-                for (std::size_t row = 0; row < rows.size(); ++row)
-                    scratch.score[row] = exact(call.kernels, file, query.numbers, rows[row]);
-            }
-            (query.by_codes ? query.listed : query.best).push(scratch.score.data(), rows.data(), rows.size(), file.first);
-            rows.clear();
+            if (place + 1 < scratch.visits.size() && scratch.visits[place + 1].query == visit.query) continue;
+            score_rows(call, file, query, scratch);
         }
+    }
+
+    // Scores the gathered rows of a file for a query, and keeps the best.
+    void score_rows(const Call &call, const File &file, Query &query, Scratch &scratch) const {
+        auto &rows = scratch.rows;
+        if (rows.empty()) return;
+        query.compared += rows.size();
+        if (query.by_codes && !query.is_rounded) round(call.kernels, file, query);
+        scratch.score.resize(rows.size());
+        if (query.by_codes) {
+            call.kernels.scores(file.coded, rows.data(), rows.size(), query.rounded, scratch.score.data());
+            if (file.bias)
+                for (std::size_t row = 0; row < rows.size(); ++row) scratch.score[row] += file.bias[rows[row]];
+        } else {
+            for (std::size_t row = 0; row < rows.size(); ++row)
+                scratch.score[row] = exact(call.kernels, file, query.numbers, rows[row]);
+        }
+        (query.by_codes ? query.listed : query.best).push(scratch.score.data(), rows.data(), rows.size(), file.first);
+        rows.clear();
     }
 
     // Lists the rows of a list to compare: of each document one, where the query visits both of its leaves.
@@ -479,6 +500,7 @@ class CodedRows {
     std::vector<std::int64_t> first_;  // number of each file's first row
     std::vector<List> lists_;         // leaf after leaf
     std::vector<std::size_t> begin_;  // first list of each leaf
+    std::vector<List> runs_;          // all lists, joined if one follows another in a file
     std::vector<py::object> keep_;
 };
 

@@ -1,7 +1,10 @@
 """Results of a search: for each query the documents with their texts, and the cost in leaves, rows and calls."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from rayhier.arrays import Ints
 from rayhier.dataset.ranking import Ranking
@@ -28,8 +31,8 @@ class Answer:
     """The results of a query, best first, and the cost of finding them."""
 
     hits: list[Hit]
-    leaves: list[int]
-    """Numbers of the leaves visited, in the order of visit."""
+    visits: Ints = field(compare=False)
+    """Numbers of the leaves visited, in the order of visit, and -1 in places without a leaf."""
     documents: int
     """Number of distinct documents whose scores were computed."""
     fraction: float
@@ -41,6 +44,12 @@ class Answer:
     enough: bool = True
     """True if there are as many results as the query asked for. False if fewer documents match in its leaves."""
 
+    @cached_property
+    def leaves(self) -> list[int]:
+        """Numbers of the leaves visited, in the order of visit: a list, made at first use, as they may be many."""
+        visit_B = np.asarray(self.visits)
+        return list(visit_B[visit_B >= 0].tolist())
+
 
 def answers(ranking: Ranking, leaves_QB: Ints, total: int, k: int) -> list[Answer]:
     """Make an `Answer` for each query of a ranking.
@@ -51,10 +60,10 @@ def answers(ranking: Ranking, leaves_QB: Ints, total: int, k: int) -> list[Answe
     records = ranking.records
     call_Q = [None] * len(ranking.row_QK) if ranking.calls_Q is None else ranking.calls_Q.tolist()
     found = []
-    for rows, scores, leaves, visited, scanned, calls in zip(
+    for rows, scores, leaf_B, visited, scanned, calls in zip(
         ranking.row_QK.tolist(),
         ranking.score_QK.tolist(),
-        leaves_QB.tolist(),
+        leaves_QB,
         ranking.visited_Q.tolist(),
         ranking.scanned_Q.tolist(),
         call_Q,
@@ -66,6 +75,5 @@ def answers(ranking: Ranking, leaves_QB: Ints, total: int, k: int) -> list[Answe
                 id_, leaf, title, text, fields = records[row]
                 hits.append(Hit(id_, score, leaf, title, text, fields, calls is not None and place >= calls))
         fraction = min(1.0, visited / max(1, total))  # removed rows of leaf files are compared until they are folded
-        visits = [leaf for leaf in leaves if leaf >= 0] if -1 in leaves else leaves
-        found.append(Answer(hits, visits, visited, fraction, scanned, calls, len(hits) >= k))
+        found.append(Answer(hits, leaf_B, visited, fraction, scanned, calls, len(hits) >= k))
     return found

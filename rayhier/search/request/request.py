@@ -283,13 +283,14 @@ class Rules:
             raise InputError(f"{name}: got {longest} characters; allowed: {self.limits.max_query}")
 
     def _check_vectors(self, name: str, query_QM: Floats) -> None:
-        length_Q = np.sqrt(np.vecdot(query_QM, query_QM)) if query_QM.ndim == 2 else np.full(1, np.nan)
-        if not np.isfinite(length_Q).all():
+        square_Q = np.vecdot(query_QM, query_QM) if query_QM.ndim == 2 else np.full(1, np.nan)
+        low, high = float(square_Q.min(initial=1)), float(square_Q.max(initial=1))
+        if not (math.isfinite(low) and math.isfinite(high)):
             raise InputError(f"{name}: got an array of shape {query_QM.shape}; allowed: finite numbers [q, m]")
         self.check_dimension(name, query_QM.shape[-1])
-        if self.is_cosine and len(query_QM):
-            worst = length_Q[np.abs(length_Q - 1).argmax()]
-            if not abs(worst - 1) <= UNIT_WITHIN:
+        if self.is_cosine:
+            worst = max(math.sqrt(low), math.sqrt(high), key=lambda length: abs(length - 1))
+            if abs(worst - 1) > UNIT_WITHIN:
                 raise InputError(f"{name}: got length {worst:.4g}; allowed: 1, since the index's similarity is cosine")
 
 

@@ -41,6 +41,7 @@ class CodedRouter:
         one, size = np.zeros(1, np.int64), np.array([len(leaves_L)])
         file = CodedFile(weight_LM.astype(np.float16), *codes_of(weight_LM), bias_L, one, size, None)
         self._rows = scanned_rows(router.dimension, 1, [file])
+        self._pays = dict[int, bool]()
 
     @property
     def n_leaves(self) -> int:
@@ -80,7 +81,7 @@ class CodedRouter:
         """Choose leaves for vectors [n, m] as `route` does."""
         if self._codes_pay(beam):
             return self.by_codes(query_NM, beam)
-        return route_all(self.router, Encoded.of(query_NM), beam)[0].numpy()
+        return route_all(self.router, Encoded(query_NM), beam)[0].numpy()
 
     def by_codes(self, query_NM: Floats, beam: int) -> Ints:
         """Choose leaves for vectors [n, m] by codes, whether or not they pay; `beam` is at most half of the leaves."""
@@ -88,7 +89,7 @@ class CodedRouter:
         bent_NM = np.ascontiguousarray(query_NM + self._added(query_NM) if len(self._V) else query_NM)
         leaf_NK: Ints = self._rows.scan(bent_NM, None, beam, _listed(beam), None, threads_for(len(bent_NM)))[0]
         if (leaf_NK[:, -1:] < 0).any():  # many leaves were merged
-            return route_all(self.router, Encoded.of(query_NM), beam)[0].numpy()
+            return route_all(self.router, Encoded(query_NM), beam)[0].numpy()
         return leaf_NK if self._leaves is None else self._leaves[leaf_NK]
 
     def _added(self, query_NM: Floats) -> Floats:
@@ -100,7 +101,11 @@ class CodedRouter:
         return self._coded(beam) if self._codes_pay(beam) else self.router.multiply_adds(beam)
 
     def _codes_pay(self, beam: int) -> bool:
-        return _listed(beam) <= self.n_leaves and self._coded(beam) < self.router.multiply_adds(beam)
+        pays = self._pays.get(beam)
+        if pays is None:
+            pays = _listed(beam) <= self.n_leaves and self._coded(beam) < self.router.multiply_adds(beam)
+            self._pays[beam] = pays
+        return pays
 
     def _coded(self, beam: int) -> int:
         m = self.router.dimension

@@ -155,7 +155,7 @@ class Model:
         `tokens` are the texts' token ids, where they are known already. Otherwise `texts` is called and tokenised.
         """
         if self._reads_stored:
-            return Encoded.of(base_NM if self._head is None else map_vectors(self._head, base_NM))
+            return Encoded(base_NM if self._head is None else map_vectors(self._head, base_NM))
         encoder = self.text_encoder
         return encoder.tokens_for(self.router.reader, encoder.tokenise(texts()) if tokens is None else tokens)
 
@@ -233,7 +233,7 @@ def find_routes(model: Model, queries: Queries | Encoded, beam: int, *, encodes:
     model's spec asks for one. InputError if the router reads tokens and queries are vectors.
     """
     if not encodes:
-        return Routes(Encoded.of(np.zeros((len(queries), 0), np.float32)), np.zeros((len(queries), 0), np.int64), model)
+        return Routes(Encoded(np.zeros((len(queries), 0), np.float32)), np.zeros((len(queries), 0), np.int64), model)
     began = time.perf_counter()
     encoded = queries if isinstance(queries, Encoded) else _encoded(model, queries)
     routing = time.perf_counter()
@@ -244,4 +244,4 @@ def find_routes(model: Model, queries: Queries | Encoded, beam: int, *, encodes:
 
 
 def _encoded(model: Model, queries: Queries) -> Encoded:
-    return Encoded.of(queries) if isinstance(queries, np.ndarray) else model.encode(queries)
+    return Encoded(queries) if isinstance(queries, np.ndarray) else model.encode(queries)

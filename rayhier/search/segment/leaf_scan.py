@@ -176,7 +176,7 @@ class LeafScan:
             best = best.replaced(short_A, found := self.rows.best(more, k))
             short_A = short_A[(compared_Q[short_A] > fetch) & lacks(found.row_QT, k)]
         documents, row_QK = self.rows.documents(best.row_QT, needs=needs)
-        leaves_Q = np.count_nonzero(leaves_QB >= 0, axis=1)
+        leaves_Q = (leaves_QB >= 0).sum(axis=1)
         return Ranking(best.score_QT, row_QK, documents, compared_Q, compared_Q, leaves_Q)
 
     def candidates(
@@ -187,10 +187,20 @@ class LeafScan:
         A document, or a passage, has a single row. The best `listed` rows by codes are scored by their vectors.
         """
         native, mask_N = self._native, None if where is None else self.mask(where)
-        queries, leaves = np.ascontiguousarray(query_QM, np.float32), np.ascontiguousarray(leaves_QB, np.int64)
+        queries = np.ascontiguousarray(query_QM, np.float32)
+        leaves = None if self._visit_all(leaves_QB) else np.ascontiguousarray(leaves_QB, np.int64)
         most, threads = min(k, native.count), threads_for(len(queries))
         row_QK, score_QK, compared_Q = native.scan(queries, leaves, most, listed, mask_N, threads)
         return RankedRows(score_QK, row_QK), compared_Q
+
+    def _visit_all(self, leaves_QB: Ints) -> bool:
+        if not leaves_QB.size or leaves_QB.shape[1] != self._count:
+            return False
+        if leaves_QB.min() < 0 or leaves_QB.max() >= self._count:
+            return False
+        is_visited_QL = np.zeros(leaves_QB.shape, bool)
+        is_visited_QL[np.arange(len(leaves_QB))[:, None], leaves_QB] = True
+        return bool(is_visited_QL.all())
 
     def products(self, query_QM: Floats, row_QT: Ints) -> Floats:
         """Compute the inner products [q, t] of queries [q, m] and stored vectors of rows [q, t]. Row -1 gets -inf."""

@@ -103,7 +103,7 @@ class Placement:
         """Encode documents without vectors, and route all: rows of the leaf map for each request, or its error."""
         vectors = [made.vector_NM for made in requests if made.vector_NM is not None]
         if vectors:
-            encoded = Encoded.of(np.concatenate(vectors))
+            encoded = Encoded(np.concatenate(vectors))
         else:
             texts = [text for made in requests for text in document_texts(made.table)]
             encoded = self.encoder.encode_for(self._follower.model.router.reader, texts)

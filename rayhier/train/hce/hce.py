@@ -283,6 +283,6 @@ def node_router(trained: Hce) -> LearnedIvfRouter:
     router = LearnedIvfRouter(dimension, leaves, 0)
     router.begin(centroid_LM)
     if len(vector_NM):
-        leaf_N = place_all(router, Encoded.of(vector_NM), 1)[0][:, 0].numpy()
+        leaf_N = place_all(router, Encoded(vector_NM), 1)[0][:, 0].numpy()
         router.log_size_L.copy_(torch.from_numpy(np.log(np.bincount(leaf_N, minlength=leaves) + 0.5)))
     return router

@@ -93,7 +93,7 @@ def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: i
         router.cells.price_L.clamp_(-DEAREST, DEAREST)
     for buffer, value in zip((router.cells.price_L, router.cells.border), best, strict=True):
         buffer.copy_(value)
-    leaf_NR = place(router, Encoded.of(document_NM), leaves)[0]
+    leaf_NR = place(router, Encoded(document_NM), leaves)[0]
     router.log_size_L.copy_(torch.from_numpy(np.log(leaf_sizes(leaf_NR, router.n_leaves) + 0.5)))
     return leaf_NR
 
@@ -114,7 +114,7 @@ class _Bidders:
         n, count = len(document_NM), min(2 * CANDIDATES, router.n_leaves)
         leaf_NC, near_NC = torch.empty(n, count, dtype=torch.int32), torch.empty(n, count)
         for part in parts(n):
-            candidate_NC, log_prob_NC = place_all(router, Encoded.of(document_NM[part]), count)
+            candidate_NC, log_prob_NC = place_all(router, Encoded(document_NM[part]), count)
             leaf_NC[part] = candidate_NC.int()
             near_NC[part] = log_prob_NC / SCALE + router.cells.price_L.cpu()[candidate_NC]
         return [cls(document_NM[part], leaf_NC[part], near_NC[part]) for part in parts(n)]

@@ -97,7 +97,7 @@ def trained(texts, heads, corpus, vectors, tmp_path_factory, write_map):
         base = columns.read([vectors.path(name) for name in FILES], ["vector"])["vector"]
         trained_NM = head(torch.from_numpy(columns.matrix(base))).numpy()
         table = Assigner(load_router(model.path("router")), JobSpec.model_validate(SPEC))(
-            documents, Encoded.of(trained_NM)
+            documents, Encoded(trained_NM)
         )
         write_map(index.root, table, B, 5, model="f")
         made[seed] = (model, index)

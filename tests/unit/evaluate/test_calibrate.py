@@ -69,7 +69,7 @@ def test_positions_are_those_of_the_first_leaf_of_each_of_the_exact_best(leaf_ma
         [min(1 + order_QL[q].tolist().index(leaf) for leaf in placed[document]) for document in best_QK[q]]
         for q in range(Q)
     ]
-    assert positions(model(router), Encoded.of(query_QM), leaf_QKR).tolist() == wanted
+    assert positions(model(router), Encoded(query_QM), leaf_QKR).tolist() == wanted
 
 
 def test_what_codes_of_leaves_miss_comes_later():
@@ -77,7 +77,7 @@ def test_what_codes_of_leaves_miss_comes_later():
     leaves, generator = 700, torch.Generator().manual_seed(3)
     router = LearnedIvfRouter(M, leaves, 0)
     router.begin(torch.nn.functional.normalize(torch.randn(leaves, M, generator=generator)))
-    coded, queries = model(router), Encoded.of(torch.randn(40, M, generator=generator).numpy())
+    coded, queries = model(router), Encoded(torch.randn(40, M, generator=generator).numpy())
     assert isinstance(coded.router, CodedRouter)
     every_QL1 = np.tile(np.arange(leaves), (40, 1))[:, :, None]
     position_QL = positions(coded, queries, every_QL1)

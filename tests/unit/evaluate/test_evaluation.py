@@ -91,7 +91,7 @@ def test_the_routers_curve_by_hand(corpus, vectors, trained, texts, heads, worke
     table = columns.read(sorted(index.root.glob("data/*.parquet")), ["doc_id", "leaf", "vector"])
     ids, leaf_N, vector_NM = table["doc_id"].to_pylist(), table["leaf"].to_numpy(), columns.matrix(table["vector"])
     for beam in (1, 3, 7):
-        leaves = route_all(load_router(model.path("router")), Encoded.of(queries), beam)[0].numpy()
+        leaves = route_all(load_router(model.path("router")), Encoded(queries), beam)[0].numpy()
         visited, recalls = [], []
         for own, query, relevant in zip(leaves, queries, texts[2], strict=False):
             inside = np.flatnonzero(np.isin(leaf_N, own))

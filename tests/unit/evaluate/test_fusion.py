@@ -24,7 +24,7 @@ SPEC = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder
 
 class Unmapped:
     def encode_stored(self, base_NM, texts):
-        return Encoded.of(base_NM)
+        return Encoded(base_NM)
 
 
 @pytest.fixture

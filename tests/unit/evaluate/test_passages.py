@@ -76,7 +76,7 @@ def published(tmp_path_factory, write_map):
 
 def _write_index(folder, router, spec, texts, leaves, write_map):
     documents = pa.table([IDS, IDS, texts, PARENT], schema=schemas.documents({}, passages=True))
-    write_map(folder / "a", Assigner(router, spec, "f")(documents, Encoded.of(VECTORS)), leaves, 4, model="f")
+    write_map(folder / "a", Assigner(router, spec, "f")(documents, Encoded(VECTORS)), leaves, 4, model="f")
 
 
 @pytest.fixture(scope="module", params=[1, 3])
@@ -165,7 +165,7 @@ def test_a_level_finds_and_costs_the_same_with_any_number_of_workers(published, 
     model, index, router = tree
     found = evaluate(by_level(), published["corpus"], published["vectors"], {0: (model, index)}, Holders.here(workers))
     (result,), scored = found.seeds, []
-    query_QL, document_NL = (router.leaves(Encoded.of(x)) for x in (QUERIES, VECTORS))
+    query_QL, document_NL = (router.leaves(Encoded(x)) for x in (QUERIES, VECTORS))
     coarse = -0.5 * np.abs(at_level(query_QL, LEVEL)[:, None] - at_level(document_NL, LEVEL)).sum(axis=2)
     last = QUERIES @ VECTORS.T
     for number in range(Q):

@@ -10,7 +10,7 @@ FACTOR = 50.0
 
 
 def batch(ids, seed=9):
-    return [(documents(ids), Encoded.of(unit(seed, len(ids), M)))]
+    return [(documents(ids), Encoded(unit(seed, len(ids), M)))]
 
 
 def compacted(root):

@@ -52,5 +52,5 @@ def assign():
 def made(folder, assign, write_map):
     """200 documents d000 to d199 in three shards."""
     ids, vectors = [f"d{n:03d}" for n in range(N)], unit(0, N, M)
-    write_map(folder, assign(documents(ids), Encoded.of(vectors)), L, 3, leaves_per_document=2)
+    write_map(folder, assign(documents(ids), Encoded(vectors)), L, 3, leaves_per_document=2)
     return Made(folder, assign, ids, vectors)

@@ -48,7 +48,7 @@ def by_hand(router, vectors):
 @pytest.mark.parametrize("leaves", [1, 2])
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-6), ("float16", 1e-3)])
 def test_a_document_gets_its_most_probable_leaf(router, vectors, documents, precision, tolerance, leaves):
-    table = Assigner(router, spec(vectors=precision, leaves_per_document=leaves))(documents, Encoded.of(vectors))
+    table = Assigner(router, spec(vectors=precision, leaves_per_document=leaves))(documents, Encoded(vectors))
     logp = by_hand(router, vectors)
     place = {name: row for row, name in enumerate(documents["doc_id"].to_pylist())}
     assert table.schema == schemas.leaf_map(M, precision)
@@ -69,7 +69,7 @@ def test_what_documents_carry_goes_along(router, vectors, documents, tmp_path):
     carried = {"parent": [name[:2] for name in ids], "year": [None, *range(1, N)], "open": [True] * N}
     schema = schemas.documents({"year": "int", "open": "bool"}, passages=True)
     documents = pa.table([*documents.columns, *carried.values()], schema=schema)
-    table = Assigner(router, spec(leaves_per_document=2))(documents, Encoded.of(vectors))
+    table = Assigner(router, spec(leaves_per_document=2))(documents, Encoded(vectors))
     assert table.schema == schemas.leaf_map(M, "float16", schema)
     assert table.schema.names[-3:] == ["parent", "year", "open"]
     assert table.num_rows == 2 * N
@@ -87,7 +87,7 @@ def test_vectors_that_are_no_numbers_are_named(router, vectors, documents, value
     vectors[7, 3] = value
     said = f"1 of 40 hold NaN, infinity or too large a number: '{documents['doc_id'][7]}'; allowed: numbers of at most"
     with pytest.raises(InputError, match=f"vectors: {said} .*, the limit of {precision}"):
-        Assigner(router, spec(vectors=precision))(documents, Encoded.of(vectors))
+        Assigner(router, spec(vectors=precision))(documents, Encoded(vectors))
 
 
 def stored(documents, vectors):

@@ -46,13 +46,13 @@ def test_an_id_that_is_there_is_refused_in_any_batch(made, late):
 def test_a_leaf_that_is_full_takes_no_more(made):
     near = made.assign.router.cells.centroid_LM[0].numpy()
     vectors = near + 0.05 * unit(3, 100, M)
-    after = change.add(made.root, made.assign, [(documents([f"n{n}" for n in range(100)]), Encoded.of(vectors))], 1.5)
+    after = change.add(made.root, made.assign, [(documents([f"n{n}" for n in range(100)]), Encoded(vectors))], 1.5)
     assert max(after.manifest.counts) == math.ceil(1.5 * sum(after.manifest.counts) / L)
     moved = after.manifest.moved
     assert moved > 0
     assert after.manifest.documents == N + 100
     again = change.add(
-        made.root, made.assign, [(documents(["late"]), Encoded.of(near[None] / np.linalg.norm(near)))], 1.5
+        made.root, made.assign, [(documents(["late"]), Encoded(near[None] / np.linalg.norm(near)))], 1.5
     )
     # To a leaf that is full, whose one row or two of it move as well.
     assert 0 < again.manifest.moved - moved <= 2

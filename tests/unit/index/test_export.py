@@ -46,7 +46,7 @@ def best(ids, scores):
 def test_our_probes_find_the_same(made, exported):
     there, index, rows = exported
     queries = unit(5, 30, M)
-    leaves = route_all(made.assign.router, Encoded.of(queries), 4)[0].numpy()
+    leaves = route_all(made.assign.router, Encoded(queries), 4)[0].numpy()
     index.nprobe = 4
     scores, found = ivf_tools.search_preassigned(index, queries, 4 * K, leaves)
     ids = rows["id"].to_pylist()
@@ -72,7 +72,7 @@ def test_rows_say_where_they_lie(exported):
 def test_sidecars_are_columns_of_the_rows(assign, write_map, tmp_path):
     """After an addition and a removal: each document's value stands in its first row."""
     own = beside(assign)
-    rows = own(documents([f"d{n:03d}" for n in range(N)]), Encoded.of(unit(0, N, M)))
+    rows = own(documents([f"d{n:03d}" for n in range(N)]), Encoded(unit(0, N, M)))
     write_map(tmp_path, rows, L, 3, leaves_per_document=2)
     change.add(tmp_path, own, batch(["new"]), FACTOR)
     there = change.delete(tmp_path, ["d004"])

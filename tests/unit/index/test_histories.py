@@ -80,7 +80,7 @@ class History:
     def __init__(self, root, assign, write_map):
         self.root, self.built, self.log, self.fresh = root, assign, ChangeLog(root), 100
         ids, first = [f"k{n}" for n in range(10)], unit(0, 10, M)
-        write_map(root, assign(documents(ids), Encoded.of(first)), L, 2, leaves_per_document=2)
+        write_map(root, assign(documents(ids), Encoded(first)), L, 2, leaves_per_document=2)
         self.state = {name: tuple(vector) for name, vector in zip(ids, first.tolist(), strict=True)}
         self.versions = {1: dict(self.state)}
         for step in (("add", [21, 22]), ("add", [23, 24]), ("delete", [1, 21])):  # small files, and removed ids
@@ -110,7 +110,7 @@ class History:
         """Change the index and the dictionary; what the dictionary refuses, the index refuses too."""
         vectors, self.fresh = unit(self.fresh, len(names), M), self.fresh + 1
         new = {name: tuple(vector) for name, vector in zip(names, vectors.tolist(), strict=True)}
-        one, number = (documents(names), Encoded.of(vectors)), self.log.last(LeafMap.open(self.root).manifest.log) + 1
+        one, number = (documents(names), Encoded(vectors)), self.log.last(LeafMap.open(self.root).manifest.log) + 1
         match what:
             case "add" if self.state.keys() & new.keys():
                 with pytest.raises(InputError):

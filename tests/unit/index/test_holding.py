@@ -141,7 +141,7 @@ def test_upserts_keep_the_cap(made):
     near = unit(5, N, 8) * 0.2 + unit(6, 1, 8)
     near /= np.linalg.norm(near, axis=1, keepdims=True)
     batches = [
-        (documents(made.ids[begin : begin + 50]), Encoded.of(near[begin : begin + 50].astype(np.float32)))
+        (documents(made.ids[begin : begin + 50]), Encoded(near[begin : begin + 50].astype(np.float32)))
         for begin in range(0, N, 50)
     ]
     after = change.upsert(made.root, made.assign, batches, 1.5)

@@ -54,7 +54,7 @@ def test_a_file_is_read_in_batches(tmp_path):
     (tmp_path / "more.jsonl").write_text("\n\n".join(lines) + "\n")
 
     def encode(texts):
-        return Encoded.of(np.array([[len(text)] for text in texts], np.float32))
+        return Encoded(np.array([[len(text)] for text in texts], np.float32))
 
     made = read(tmp_path / "more.jsonl", encode, size=4)
     assert [name for table, _ in made for name in table["doc_id"].to_pylist()] == [f"d{n}" for n in range(7)]

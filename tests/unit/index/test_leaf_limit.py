@@ -24,7 +24,7 @@ def crowded(assign, n, seed=0, pull=4.0):
     vectors = unit(seed, n, M) + pull * centroid * (np.arange(n) % 2)[:, None].astype(np.float32)
     return assign(
         documents([f"d{row:03d}" for row in range(n)]),
-        Encoded.of(vectors / np.linalg.norm(vectors, axis=1, keepdims=True)),
+        Encoded(vectors / np.linalg.norm(vectors, axis=1, keepdims=True)),
     )
 
 

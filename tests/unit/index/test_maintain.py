@@ -78,7 +78,7 @@ def test_moved_documents_lie_where_the_versions_router_puts_them(made):
     rows = content(after)
     moved = sorted({row["doc_id"] for row in after.read(after.manifest.shards[-1]).to_pylist()})
     place = [made.ids.index(name) for name in moved]
-    wanted = Assigner(router, SPEC)(documents(moved), Encoded.of(made.vectors[place]))
+    wanted = Assigner(router, SPEC)(documents(moved), Encoded(made.vectors[place]))
     assert len(moved) > N / 2
     for row in wanted.to_pylist():
         assert rows[row["doc_id"], row["rank"]]["leaves"] == row["leaves"]
@@ -102,7 +102,7 @@ def test_growth_is_maintained_again_and_again(made):
         vectors = centre + 0.05 * np.random.default_rng(step).normal(size=(80, M))
         vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
         names = [f"s{step}-{n:02d}" for n in range(80)]
-        change.add(made.root, assign, [(documents(names), Encoded.of(vectors))], FACTOR)
+        change.add(made.root, assign, [(documents(names), Encoded(vectors))], FACTOR)
         assert maintained(made) is not None
         assert due(LeafMap.open(made.root), made).dear < 1.5
     newest = LeafMap.open(made.root)
@@ -140,7 +140,7 @@ def test_every_leaf_can_be_visited_after_deletes(made):
     assert there.manifest.counts.count(0)
     wide = JobSpec.model_validate(SPEC.model_dump(mode="json") | {"search": {"beam": 1000}})
     beam = rules_of(wide, there.manifest).default_beam
-    leaves = route_all(router_of(there, made), Encoded.of(made.vectors), beam)[0].numpy()
+    leaves = route_all(router_of(there, made), Encoded(made.vectors), beam)[0].numpy()
     found = answers(LeafScan.mapped(there).scan(made.vectors, leaves, N), leaves, N, N)
     assert {len(answer.hits) for answer in found} == {there.manifest.documents}
 
@@ -148,7 +148,7 @@ def test_every_leaf_can_be_visited_after_deletes(made):
 def test_equal_documents_cannot_be_split(made, write_map, tmp_path):
     """No cut separates them: the attempt ends, and nothing is published for them alone."""
     ids, vectors = [f"e{n:03d}" for n in range(N)], np.tile(unit(0, 1, M), (N, 1))
-    write_map(tmp_path / "map", made.assign(documents(ids), Encoded.of(vectors)), 12, 2, leaves_per_document=2)
+    write_map(tmp_path / "map", made.assign(documents(ids), Encoded(vectors)), 12, 2, leaves_per_document=2)
     after = maintain(tmp_path / "map", made.assign.router, SPEC)
     while after is not None:
         assert after.manifest.version < 5

@@ -42,7 +42,7 @@ def beside(assign):
 @pytest.fixture
 def root(folder, assign, write_map):
     ids = [f"d{n:03d}" for n in range(N)]
-    write_map(folder, beside(assign)(documents(ids), Encoded.of(unit(0, N, M))), L, 3, leaves_per_document=2)
+    write_map(folder, beside(assign)(documents(ids), Encoded(unit(0, N, M))), L, 3, leaves_per_document=2)
     return folder
 
 

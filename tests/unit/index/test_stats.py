@@ -41,7 +41,7 @@ def test_few_documents_tell_nothing(made):
 def test_crowding_wants_maintenance_where_leaves_can_be_split(made):
     centroid = made.assign.router.cells.centroid_LM[:1].numpy()
     vectors = centroid + 0.05 * unit(2, 400, M)
-    change.add(made.root, made.assign, [(documents([f"n{n}" for n in range(400)]), Encoded.of(vectors))], FACTOR)
+    change.add(made.root, made.assign, [(documents([f"n{n}" for n in range(400)]), Encoded(vectors))], FACTOR)
     manifest = LeafMap.open(made.root).manifest
     for spec, advised in ((of_leaves(L), "maintain"), (None, "retrain")):
         assert [line.partition(":")[0] for line in Stats.of(manifest, spec).advice()][-1] == advised
@@ -69,7 +69,7 @@ class Stream:
         router = leaf_maps.settled(self.spec, base, len(base))
         self.assign = Assigner(router.requires_grad_(requires_grad=False), self.spec)
         self.ids = [f"d{n}" for n in range(len(base))]
-        write_map(root, self.assign(documents(self.ids), Encoded.of(base)), router.n_leaves, 2, leaves_per_document=2)
+        write_map(root, self.assign(documents(self.ids), Encoded(base)), router.n_leaves, 2, leaves_per_document=2)
 
     def near(self, topics, count):
         """Vectors near some topics, each in the share of a document."""
@@ -78,7 +78,7 @@ class Stream:
 
     def add(self, vectors):
         ids = [f"n{n}" for n in range(len(vectors))]
-        change.add(self.root, self.assign, [(documents(ids), Encoded.of(vectors))], 8.0)
+        change.add(self.root, self.assign, [(documents(ids), Encoded(vectors))], 8.0)
 
     def advice(self):
         stats = Stats.of(LeafMap.open(self.root).manifest, self.spec)

@@ -26,7 +26,7 @@ MUTATIONS = 1000
 def index(assign, write_map, tmp_path):
     """A published index artifact of three versions."""
     with Attempt.start(Place(tmp_path / "index" / "0123456789ab")) as attempt:
-        write_map(attempt.root, assign(documents([f"d{n:03d}" for n in range(N)]), Encoded.of(unit(0, N, M))), L, 3)
+        write_map(attempt.root, assign(documents([f"d{n:03d}" for n in range(N)]), Encoded(unit(0, N, M))), L, 3)
         table = documents(["leaf"])
         leaves = files.write_parquet(attempt.root, "leaves.parquet", [table], table.schema)
         artifact = attempt.publish("index", {}, Output({}, (leaves,)))

@@ -29,7 +29,7 @@ def worded(ids, seed):
 
 
 def batch(ids, seed):
-    return [(worded(ids, seed), Encoded.of(unit(seed, len(ids), M)))]
+    return [(worded(ids, seed), Encoded(unit(seed, len(ids), M)))]
 
 
 def check(root, parts=1):
@@ -87,7 +87,7 @@ def test_words_are_added_replaced_and_deleted_with_their_documents(root, made, p
 
 def test_an_index_without_words_stays_without(made, assign):
     there = LeafMap.open(made.root)
-    table = assign(documents(made.ids), Encoded.of(made.vectors))
+    table = assign(documents(made.ids), Encoded(made.vectors))
     shard = write_shard(made.root, "data/bare.parquet", [table], range(L), there.manifest.counts, words=None)
     bare = there.manifest.model_copy(update={"shards": [shard], "version": 2, "parent": 1})
     leaf_map.publish(made.root, bare)

@@ -66,7 +66,7 @@ def test_a_leaf_given_up_is_neither_visited_nor_filled(coded):
     gone = [2, 5, 6]
     give_up(router, gone)
     assert (~in_use(router)).nonzero()[:, 0].tolist() == gone
-    encoded = Encoded.of(unit(9, 40, M))
+    encoded = Encoded(unit(9, 40, M))
     routes = CodedRouter(router).by_codes(encoded.numpy, 100) if coded else route_all(router, encoded, L - 3)[0]
     assert not np.isin(gone, np.asarray(routes)).any()
     assert not np.isin(gone, place_all(router, encoded, min(32, leaves - 3))[0].numpy()).any()
@@ -77,7 +77,7 @@ def test_codes_find_the_leaves_of_a_full_comparison_though_some_were_given_up():
     give_up(router, range(0, 1_300, 7))
     query_QM = unit(9, 60, M)
     coded = CodedRouter(router).by_codes(query_QM, 100)
-    wanted = route_all(router, Encoded.of(query_QM), 100)[0].numpy()
+    wanted = route_all(router, Encoded(query_QM), 100)[0].numpy()
     shares = [len(set(near) & set(best)) / 100 for near, best in zip(coded.tolist(), wanted.tolist(), strict=True)]
     assert np.mean(shares) > 0.9
 
@@ -96,6 +96,6 @@ def test_a_revised_router_is_saved_and_loaded(tmp_path):
     router, _ = split(made(), [1], torch.from_numpy(unit(5, 2, M))[None])
     give_up(router, [3])
     save_router(router, tmp_path)
-    again, encoded = load_router(tmp_path), Encoded.of(unit(6, 9, M))
+    again, encoded = load_router(tmp_path), Encoded(unit(6, 9, M))
     for before, after in zip(route_all(router, encoded, 5), route_all(again, encoded, 5), strict=True):
         torch.testing.assert_close(before, after)

@@ -32,7 +32,7 @@ class Words:
 
     def encode_for(self, reader, texts):
         assert reader is None
-        return Encoded.of(self.vectors[[int(text) for text in texts]])
+        return Encoded(self.vectors[[int(text) for text in texts]])
 
 
 def open_searcher(vectors, router, leaf_map, **search):

@@ -53,7 +53,7 @@ def router(request):
 @pytest.fixture
 def there(tmp_path, router, write_map):
     documents = pa.table([[f"d{n:03d}" for n in range(N)], ["t"] * N, ["x"] * N], schema=schemas.DOCUMENTS)
-    rows = Assigner(router, spec(), "m")(documents, Encoded.of(unit(0, N)))
+    rows = Assigner(router, spec(), "m")(documents, Encoded(unit(0, N)))
     write_map(tmp_path, rows, 2**D, 3)
     return LeafMap.open(tmp_path)
 
@@ -61,7 +61,7 @@ def there(tmp_path, router, write_map):
 def similarity(router, level, queries, documents):
     """Similarity of every pair at a level, from probabilities in full precision."""
     first, second = (
-        router.representations.represent(router.nodes(Encoded.of(one))[level - 1].exp()).double()
+        router.representations.represent(router.nodes(Encoded(one))[level - 1].exp()).double()
         for one in (queries, documents)
     )
     if router.representations.similarity == "tv":
@@ -85,7 +85,7 @@ def test_level_search_is_brute_force(there, router, level):
     listed = 40
     found = ranked(
         FlatScan(level_similarity, there, leaves, 1e9),
-        level_similarity.query(router, Encoded.of(queries)),
+        level_similarity.query(router, Encoded(queries)),
         K,
         listed,
     )
@@ -106,7 +106,7 @@ def test_level_search_is_brute_force(there, router, level):
 def test_without_sidecars_or_with_those_of_another_model(tmp_path, there, router, write_map):
     level_similarity = LevelSimilarity.of(spec().search, router)
     documents = pa.table([["a"], [""], ["x"]], schema=schemas.DOCUMENTS)
-    plain = Assigner(router, spec(), "other")(documents, Encoded.of(unit(0, 1)))
+    plain = Assigner(router, spec(), "other")(documents, Encoded(unit(0, 1)))
     (tmp_path / "other").mkdir()
     write_map(tmp_path / "other", plain, 2**D, 1)
     other = LeafMap.open(tmp_path / "other")
@@ -131,13 +131,13 @@ def passages(tmp_path, router, write_map):
     parents = np.repeat([f"D{n:02d}" for n in range(PARENTS)], PASSAGES)
     ids = [f"{parent}#{n % PASSAGES:02d}" for n, parent in enumerate(parents)]
     documents = pa.table([ids, ids, ids, parents], schema=schemas.documents({}, passages=True))
-    write_map(tmp_path, Assigner(router, spec(), "m")(documents, Encoded.of(vectors)), 2**D, 6)
+    write_map(tmp_path, Assigner(router, spec(), "m")(documents, Encoded(vectors)), 2**D, 6)
     return LeafMap.open(tmp_path), vectors
 
 
 def by_hand(level_similarity, router, vectors, queries, listed):
     """Each question's documents with their scores: the best rows of the level that hold `listed` documents count."""
-    query, stored_NL = level_similarity.query(router, Encoded.of(queries)), router.leaves(Encoded.of(vectors))
+    query, stored_NL = level_similarity.query(router, Encoded(queries)), router.leaves(Encoded(vectors))
 
     def compare(query_QX, document_NX, tv):
         return -0.5 * np.abs(query_QX[:, None] - document_NX).sum(axis=2) if tv else query_QX @ document_NX.T
@@ -160,7 +160,7 @@ def test_documents_in_passages_are_found_by_their_best(passages, router, listed)
     there, vectors = passages
     level_similarity, queries = LevelSimilarity.of(spec(level=3).search, router), unit(1, Q)
     k = 4
-    query = level_similarity.query(router, Encoded.of(queries))
+    query = level_similarity.query(router, Encoded(queries))
     found = ranked(FlatScan(level_similarity, there, LeafScan.mapped(there), 1e9), query, k, listed)
     wanted = list(by_hand(level_similarity, router, vectors, queries, listed))
     for own, scores, (documents, _) in zip(ids(found), found.score_QK, wanted, strict=True):
@@ -178,7 +178,7 @@ def test_a_filtered_level_is_brute_force_over_what_matches(there, router, share)
     where = OneOf("doc_id", tuple(f"d{n:03d}" for n in rows))
     listed = 40
     scan = FlatScan(level_similarity, there, LeafScan.mapped(there), 1e9)
-    found = ranked(scan, level_similarity.query(router, Encoded.of(queries)), K, listed, where)
+    found = ranked(scan, level_similarity.query(router, Encoded(queries)), K, listed, where)
     assert found.visited_Q.tolist() == [len(rows)] * Q
     assert found.scanned_Q.tolist() == [min(len(rows), 40)] * Q
     coarse = similarity(router, 3, queries, unit(0, N))[:, rows]
@@ -194,7 +194,7 @@ def test_a_filtered_level_is_brute_force_over_what_matches(there, router, share)
 def test_what_is_deleted_between_searches_is_not_found(there, router):
     """The shard's files are as they were; rows after a deleted one have moved up."""
     level_similarity, queries = LevelSimilarity.of(spec(level=4).search, router), unit(1, Q)
-    query = level_similarity.query(router, Encoded.of(queries))
+    query = level_similarity.query(router, Encoded(queries))
 
     def search():
         leaf_map = LeafMap.open(there.root)
@@ -217,11 +217,11 @@ def test_what_is_deleted_between_searches_is_not_found(there, router):
 def test_a_document_in_two_leaves_is_compared_once(tmp_path, router, write_map):
     own = {**spec().model_dump(), "index": {"leaves_per_document": 2}}
     documents = pa.table([[f"d{n:03d}" for n in range(N)], ["t"] * N, ["x"] * N], schema=schemas.DOCUMENTS)
-    rows = Assigner(router, JobSpec.model_validate(own), "m")(documents, Encoded.of(unit(0, N)))
+    rows = Assigner(router, JobSpec.model_validate(own), "m")(documents, Encoded(unit(0, N)))
     assert rows.num_rows == 2 * N
     write_map(tmp_path, rows, 2**D, 3, leaves_per_document=2)
     leaf_map, level_similarity = LeafMap.open(tmp_path), LevelSimilarity.of(spec(level=3).search, router)
-    query = level_similarity.query(router, Encoded.of(unit(1, Q)))
+    query = level_similarity.query(router, Encoded(unit(1, Q)))
     found = ranked(FlatScan(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9), query, K, 40)
     assert found.visited_Q.tolist() == [N] * Q
     assert found.scanned_Q.tolist() == [40] * Q

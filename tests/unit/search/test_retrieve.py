@@ -49,7 +49,7 @@ def found_by(ranking):
 
 def routes(leaves=((3,), (5,)), level=None):
     leaves_QB = np.array(leaves)
-    return Routes(Encoded.of(VECTORS[: len(leaves_QB)]), leaves_QB, model=None, flat=level)
+    return Routes(Encoded(VECTORS[: len(leaves_QB)]), leaves_QB, model=None, flat=level)
 
 
 def rules_of(**search):
@@ -110,7 +110,7 @@ def test_where_no_number_is_named_queries_that_lack_results_visit_more_leaves():
 
 def test_a_query_visits_further_leaves_as_it_would_alone():
     further = Further()
-    leaves_AB = Retriever(rules_of(), further)._further(Encoded.of(VECTORS[:3]), np.array([4, 2, 8]))
+    leaves_AB = Retriever(rules_of(), further)._further(Encoded(VECTORS[:3]), np.array([4, 2, 8]))
     assert further.asked == [([VECTORS[1].tolist()], 2), ([VECTORS[0].tolist()], 4)]
     assert leaves_AB.tolist() == [[0, 1, 2, 3, *[-1] * 4], [0, 1, *[-1] * 6], list(range(8))]
 

@@ -56,7 +56,7 @@ def assign():
 
 @pytest.fixture(scope="module")
 def table(assign, vectors):
-    return assign(documents(IDS), Encoded.of(vectors))
+    return assign(documents(IDS), Encoded(vectors))
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def root(table, tmp_path, write_map, monkeypatch):
 @pytest.fixture(scope="module")
 def asked(assign):
     query = unit(2, Q, M)
-    return query, route_all(assign.router, Encoded.of(query), BEAM)[0].numpy()
+    return query, route_all(assign.router, Encoded(query), BEAM)[0].numpy()
 
 
 def by_hand(table, vectors, query, leaves, k):
@@ -122,7 +122,7 @@ def test_500_results_come_where_there_are_500(tmp_path, write_map, monkeypatch):
     index = {"leaves_per_document": 1, "vectors": "float32"}
     spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "index": index})
     table = Assigner(router.requires_grad_(requires_grad=False), spec)(
-        documents(IDS[:2100]), Encoded.of(np.abs(unit(3, 2100, 8)))
+        documents(IDS[:2100]), Encoded(np.abs(unit(3, 2100, 8)))
     )
     write_map(tmp_path / "map", table, 4, 1)
     queries, leaves = np.concatenate([unit(2, 20, 8), np.zeros((1, 8), np.float32)]), np.tile(np.arange(4), (21, 1))
@@ -136,7 +136,7 @@ def test_500_results_come_where_there_are_500(tmp_path, write_map, monkeypatch):
 def test_versions_that_are_open_together_find_their_own_rows(root, assign, asked, order):
     """Versions share the files of segments. Removed rows change those of later versions."""
     new = [f"n{n}" for n in range(1_500)]
-    change.add(root, assign, [(documents(new), Encoded.of(unit(5, len(new), M)))], 4)
+    change.add(root, assign, [(documents(new), Encoded(unit(5, len(new), M)))], 4)
     change.delete(root, IDS[:900])
     versions = {number: LeafMap.open(root, number) for number in (1, 2, 3)}
     alone = {number: scan(LeafScan.mapped(there), *asked, K) for number, there in versions.items()}
@@ -215,7 +215,7 @@ def test_what_was_removed_is_not_found_and_what_was_added_is(root, assign, asked
     before = scan(LeafScan.mapped(LeafMap.open(root)), query, leaves, K)
     gone = sorted({hit.id for part in before for hit in part.hits[:3]})
     change.delete(root, gone)
-    change.add(root, assign, iter([(documents(["new"]), Encoded.of(query[:1]))]), 8.0)
+    change.add(root, assign, iter([(documents(["new"]), Encoded(query[:1]))]), 8.0)
     there = LeafMap.open(root)
     after = scan(LeafScan.mapped(there), query, leaves, K)
     assert not {hit.id for part in after for hit in part.hits} & set(gone)

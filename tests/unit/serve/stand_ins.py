@@ -105,7 +105,7 @@ class Canned:
         pass
 
     def routes(self):
-        encoded = Encoded.of(np.zeros((1, 3)))
+        encoded = Encoded(np.zeros((1, 3)))
         routes = Routes(encoded, np.array([self.leaves]), model=None)
         vars(routes).update(log_probs=np.array([self.log_prob]), log_densities=self.log_density)
         return routes

@@ -343,7 +343,7 @@ def test_an_answer_has_a_limit_of_bytes(engine):
 
 def test_leaves_count_as_bytes_of_an_answer(engine):
     """A filter may visit all leaves of an index, and `explain` says something of each."""
-    routes = Routes(Encoded.of(np.zeros((1, 3))), np.arange(600)[None], model=None)
+    routes = Routes(Encoded(np.zeros((1, 3))), np.arange(600)[None], model=None)
     vars(routes).update(log_probs=np.zeros((1, 600)), log_densities=None)
 
     def given(leaves):

@@ -37,7 +37,7 @@ def check_by_hand(found, published, searcher, vectors, k, beam):
     """Each question's leaves, all documents in them, and the best k by inner product."""
     leaf_map = leaf_map_of(published)
     rows = [row for shard in leaf_map.manifest.shards for row in leaf_map.read(shard).to_pylist()]
-    leaves = route_all(searcher.model.router, Encoded.of(vectors), beam)[0].tolist()
+    leaves = route_all(searcher.model.router, Encoded(vectors), beam)[0].tolist()
     for answer, own, vector in zip(found.answers, leaves, vectors, strict=True):
         scores = {row["doc_id"]: float(np.dot(row["vector"], vector)) for row in rows if row["leaf"] in own}
         assert (answer.leaves, answer.documents, answer.fraction) == (own, len(scores), len(scores) / N)

@@ -21,7 +21,7 @@ def snapshot(leaves, dev=None):
     documents = unit(rng, N, M)
     router = EhiRouter(M, leaves, 1, "none").requires_grad_(requires_grad=False)
     router.warm_start(torch.from_numpy(unit(rng, leaves, M)))
-    own = route_all(router, Encoded.of(documents), 1)[0][:, 0].numpy()
+    own = route_all(router, Encoded(documents), 1)[0][:, 0].numpy()
     return TrainedIndex(router, documents, dev, own)
 
 
@@ -68,7 +68,7 @@ def test_dev_is_the_mean_recall_at_small_shares_visited(queries, leaves):
 def test_passages_count_as_the_documents_they_are_of(queries):
     """Two equal halves of each document as its passages: the same recall at the same share visited."""
     now = snapshot(40, queries.vector_QM)
-    leaf = route_all(now.router, Encoded.of(now.document_NM), 1)[0][:, 0].numpy()
+    leaf = route_all(now.router, Encoded(now.document_NM), 1)[0][:, 0].numpy()
     rows = np.tile(np.arange(N), 2)
     halves = TrainedIndex(now.router, now.document_NM[rows], now.dev_QM, leaf[rows], rows)
     whole = DevMeasure(queries, IDS)(now)

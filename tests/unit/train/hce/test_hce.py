@@ -129,7 +129,7 @@ def test_nodes_are_leaves_visited_by_nearness(problem, monkeypatch):
     order = torch.argsort(-(queries @ centroid.T), dim=1, stable=True)[:, :7]
     assert router.route(Encoded(queries), 7)[0].tolist() == order.tolist()
     nearest = torch.from_numpy(hce.documents()) @ centroid.T
-    placed, log_p = router.place(Encoded.of(hce.documents()), 1)
+    placed, log_p = router.place(Encoded(hce.documents()), 1)
     assert placed[:, 0].tolist() == nearest.argmax(dim=1).tolist()
     assert (log_p <= 0).all()
     sizes = torch.bincount(placed[:, 0], minlength=40)

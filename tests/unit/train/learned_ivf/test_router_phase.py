@@ -74,7 +74,7 @@ def test_a_router_begins_as_kmeans(problem, length):
     products = torch.from_numpy(problem.queries) @ made.cells.centroid_LM.T
     torch.testing.assert_close(found, (SCALE * products).log_softmax(dim=1), atol=1e-4, rtol=1e-4)
     nearest = torch.from_numpy(problem.documents) @ made.cells.centroid_LM.T
-    assert place_all(made, Encoded.of(problem.documents), 1)[0][:, 0].tolist() == nearest.argmax(dim=1).tolist()
+    assert place_all(made, Encoded(problem.documents), 1)[0][:, 0].tolist() == nearest.argmax(dim=1).tolist()
 
 
 def sizes(leaf_NR):
@@ -104,7 +104,7 @@ def test_a_sample_spills_as_many_of_those_it_left_out():
     for sampled in (False, True):
         made = make_router(router, sample, 0, sampled=sampled)
         settle(made, sample, job(router), 0, sampled=sampled)
-        leaf_NR = place(made, Encoded.of(others), 2)[0]
+        leaf_NR = place(made, Encoded(others), 2)[0]
         share[sampled] = (leaf_NR[:, 0] != leaf_NR[:, 1]).mean()
     assert share[False] > 0.65
     assert share[True] == pytest.approx(0.5, abs=0.15)
@@ -117,7 +117,7 @@ def test_prices_even_out_a_crowd(problem, leaves):
     crowd = problem.documents[0] + 0.3 * rng.normal(size=problem.documents.shape).astype(np.float32)
     documents = np.concatenate([problem.documents, crowd / np.linalg.norm(crowd, axis=1, keepdims=True)])
     made = make_router(FLAT, documents, 0)
-    before = balance(sizes(place(made, Encoded.of(documents), 1)[0]))["imbalance"]
+    before = balance(sizes(place(made, Encoded(documents), 1)[0]))["imbalance"]
     after = balance(sizes(settle(made, documents, job(leaves_per_document=leaves), 0)))["imbalance"]
     assert before > 1.25
     assert after < 1 + 0.8 * (before - 1)
@@ -141,10 +141,10 @@ def test_the_most_even_round_counts():
 def test_a_taught_router_finds_more_answers_in_as_few_leaves(problem):
     """Queries whose document lies in one of their first three leaves, of those taught and of dev."""
     router_phase = build(problem, epochs=20)
-    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), 2)[0]
+    leaf_NR = place(router_phase.router, Encoded(problem.documents), 2)[0]
 
     def found(asked):
-        leaves = route_all(router_phase.router, Encoded.of(problem.queries[asked]), 3)[0].numpy()
+        leaves = route_all(router_phase.router, Encoded(problem.queries[asked]), 3)[0].numpy()
         return np.mean([bool(set(own) & set(leaf_NR[row])) for own, row in zip(leaves, asked, strict=True)])
 
     before = [found(asked) for asked in (problem.train, problem.dev)]
@@ -158,7 +158,7 @@ def test_a_taught_router_finds_more_answers_in_as_few_leaves(problem):
 def test_dev_tells_what_is_visited_until_an_answer_is_reached(problem, leaves, at_once, monkeypatch):
     monkeypatch.setattr(phase_of_routers, "MEASURED", at_once)
     router_phase = build(problem, leaves_per_document=leaves)
-    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), leaves)[0]
+    leaf_NR = place(router_phase.router, Encoded(problem.documents), leaves)[0]
     held = [{row for row, own in enumerate(leaf_NR.tolist()) if leaf in own} for leaf in range(LEAVES)]
     held += [set()] * (router_phase.router.n_leaves - LEAVES)
     logits = router_phase.router.log_probs(torch.from_numpy(problem.queries[problem.dev]))
@@ -176,7 +176,7 @@ def test_the_first_scale_makes_answers_most_probable(problem, off):
     router_phase = build(problem)
     made, examples = router_phase.router, problem.examples()
     targets = Targets.of(examples, examples.query_QM, problem.documents, 0)
-    leaf_NR = place(made, Encoded.of(problem.documents), 2)[0]
+    leaf_NR = place(made, Encoded(problem.documents), 2)[0]
     before = made.W.detach().clone()
     with torch.no_grad():
         made.W.mul_(off)
@@ -198,7 +198,7 @@ def test_a_step_is_the_weighted_mean_over_its_answers(problem):
     rows = np.array([7, 3, 150, 0])
     log_p = router_phase.router.log_probs(router_phase.vector_TM).detach().numpy()
     targets = Targets.of(problem.examples(), problem.queries[problem.train], problem.documents, 0)
-    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), 2)[0]
+    leaf_NR = place(router_phase.router, Encoded(problem.documents), 2)[0]
     total = weight = 0.0
     for (target, document), own in zip(targets.pair_P2, targets.weight_P, strict=True):
         if target in rows:
@@ -215,11 +215,11 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, st
 def test_where_documents_lie_is_not_taught(problem):
     router_phase = build(problem)
     fixed = [name for name, _ in router_phase.router.named_buffers()]
-    before, leaves = state(router_phase), place(router_phase.router, Encoded.of(problem.documents), 2)[0]
+    before, leaves = state(router_phase), place(router_phase.router, Encoded(problem.documents), 2)[0]
     run(router_phase).restore_best()
     after = state(router_phase)
     assert all(torch.equal(before[name], after[name]) for name in fixed)
-    assert np.array_equal(place(router_phase.router, Encoded.of(problem.documents), 2)[0], leaves)
+    assert np.array_equal(place(router_phase.router, Encoded(problem.documents), 2)[0], leaves)
 
 
 # After a contrast
@@ -271,6 +271,6 @@ def test_documents_alone_teach_nothing(problem, tmp_path, leaves):
     for one in (router_phase, again):
         one.restore_best()
         nearest = torch.from_numpy(problem.queries) @ one.router.cells.centroid_LM.T
-        found = route_all(one.router, Encoded.of(problem.queries), LEAVES)[0]
+        found = route_all(one.router, Encoded(problem.queries), LEAVES)[0]
         assert found.tolist() == nearest.argsort(dim=1, descending=True).tolist()
     assert same(state(again), state(router_phase))
