@@ -51,9 +51,7 @@ def test_a_leaf_that_is_full_takes_no_more(made):
     moved = after.manifest.moved
     assert moved > 0
     assert after.manifest.documents == N + 100
-    again = change.add(
-        made.root, made.assign, [(documents(["late"]), Encoded(near[None] / np.linalg.norm(near)))], 1.5
-    )
+    again = change.add(made.root, made.assign, [(documents(["late"]), Encoded(near[None] / np.linalg.norm(near)))], 1.5)
     # To a leaf that is full, whose one row or two of it move as well.
     assert 0 < again.manifest.moved - moved <= 2
     verify(made.root)
