@@ -62,6 +62,7 @@ class Prometheus:
         self._all |= {
             name: Counter(name, what, tags, registry=self.registry) for name, (what, tags) in COUNTERS.items()
         }
+        self._of_tags = dict[tuple[str, ...], Any]()
         self._all |= {name: Gauge(name, what, registry=self.registry) for name, what in GAUGES.items()}
         for name in GAUGES:
             self.set(name, math.nan)  # not a number until it is set
@@ -76,7 +77,10 @@ class Prometheus:
         self._all[name].set(value)
 
     def _of(self, name: str, tags: Mapping[str, str]) -> Any:
-        return self._all[name].labels(**tags) if tags else self._all[name]
+        key = name, *tags.values()
+        if key not in self._of_tags:
+            self._of_tags[key] = self._all[name].labels(**tags) if tags else self._all[name]
+        return self._of_tags[key]
 
 
 class Metrics:

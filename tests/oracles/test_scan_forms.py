@@ -127,6 +127,24 @@ def test_rows_of_leaves_in_any_order_are_not_taken_for_neighbours():
         np.testing.assert_allclose(scores, wanted[1], atol=1e-5)
 
 
+def test_ten_thousand_queries_in_one_call_find_what_each_finds_alone():
+    rng = np.random.default_rng(2)
+    rows = native().CodedRows(24, 9, [tuple(file) for file in made(rng, 24, 9, 2)])
+    queries, leaves = unit(rng, 10_000, 24), rng.integers(-1, 9, (10_000, 3))
+    together = rows.scan(queries, leaves, 5, 8, None, 2)
+    alone = [rows.scan(queries[[row]], leaves[[row]], 5, 8, None, 1) for row in range(10_000)]
+    for whole, parts in zip(together, zip(*alone, strict=True), strict=True):
+        assert (whole == np.concatenate(parts)).all()
+
+
+def test_memory_that_ends_is_an_error():
+    rng = np.random.default_rng(3)
+    rows = native().CodedRows(24, 9, [tuple(file) for file in made(rng, 24, 9, 2)])
+    with pytest.raises(MemoryError):
+        rows.scan(unit(rng, 40, 24), None, 1 << 44, 8, None, 2)
+    assert rows.scan(unit(rng, 40, 24), None, 5, 8, None, 2)[0].shape == (40, 5)
+
+
 @given(st.integers(0, 1 << 30), st.integers(0, 3), st.integers(1, 30), st.booleans())
 @settings(max_examples=80, deadline=None)
 @pytest.mark.parametrize("form", ["numpy", "native"])

@@ -125,6 +125,12 @@ def test_values_are_counted_exactly_whatever_texts_hold(value, ascii_only):
             parse(body, weight(value) - 1)
 
 
+@given(st.dictionaries(TEXTS, st.lists(st.floats()) | st.integers() | TEXTS))
+def test_objects_are_what_pythons_parser_makes_of_them(value):
+    body = json.dumps(value).encode()
+    assert repr(parse(body, 10_000)) == repr(json.loads(body))
+
+
 @given(VALUES)
 def test_depth_is_counted_exactly(value):
     for _ in range(DEEPEST - depth(value)):
@@ -156,7 +162,8 @@ def test_what_is_no_strict_json(body, status, said):
 @pytest.mark.parametrize("value", ['""', "1", "[]", "{}", "[1]", r'"\""'])
 @pytest.mark.parametrize("around", ["[%s]", '{"queries": [%s]}', '{"vector": [%s'])
 def test_a_million_values_are_never_parsed(monkeypatch, value, around):
-    monkeypatch.setattr(reader.json, "loads", lambda *_, **__: pytest.fail("parsed"))
+    for module, name in ((reader.json, "loads"), (reader, "from_json")):
+        monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("parsed"))
     body = (around % ",".join([value] * (3_900_000 // (len(value) + 1)))).encode()
     with pytest.raises(ApiError, match=r"body: got about \d{6,} values; allowed: 50000") as caught:
         parse(body, 50_000)
