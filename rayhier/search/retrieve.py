@@ -31,9 +31,9 @@ from rayhier.search.segment.stored import Listing, Lookup
 from rayhier.search.words.hybrid import compared, fused
 from rayhier.spec.filter import Filter
 
-ROUND, CHOICE = 4_000, 4
-"""Matching documents that are compared in the time of another round, and in the time that it takes to choose a leaf
-(docs/LOG.md)."""
+FEW = 4
+"""A filter keeps few documents if they are at most so many times as many as a query needs. Then the query visits all
+leaves, which takes less time than to choose most of them (docs/LOG.md)."""
 RERANKER = "reranker"
 """Name that stands for the cross-encoder among the parts that did not answer."""
 
@@ -189,7 +189,7 @@ class Widening:
     are k. With a filter, they are also as many as the query's first leaves hold on average: a filter changes which
     documents are scored, not their number. With k as the only goal a query would stop at the first k matches, but
     nearer ones lie in further leaves. Its matches so far tell how many leaves hold enough: it visits a quarter more, or
-    all leaves if that takes less time.
+    all leaves if few documents match.
 
     A query is scanned again in all its leaves, not only in the new ones: a document may lie in an old and in a new leaf
     and is counted once. Its earlier scans add to `scanned`.
@@ -235,7 +235,7 @@ class Widening:
         likely_A = np.ceil(1.25 * beam_A * goal.matching / (ranking.visited_Q + 1)).astype(np.int64)
         wider_A = np.maximum(2 * beam_A, likely_A)
         matches_A = (ranking.visited_Q + 1) * goal.widest / beam_A  # in all leaves, if all are like those visited
-        all_A = goal.jumps | (wider_A >= goal.widest) | (goal.matching > 0) & (matches_A <= ROUND + CHOICE * wider_A)
+        all_A = goal.jumps | (wider_A >= goal.widest) | (matches_A <= FEW * goal.matching)
         self.wider_A = np.where(all_A, goal.widest, wider_A)[lacking_A]
         self.asked_A = self.asked_A[lacking_A]
 
