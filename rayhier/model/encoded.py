@@ -24,7 +24,9 @@ class Encoded:
 
     @cached_property
     def vectors(self) -> Tensor:
-        return torch.from_numpy(self.source) if isinstance(self.source, np.ndarray) else self.source
+        if not isinstance(self.source, np.ndarray):
+            return self.source
+        return torch.from_numpy(self.source if self.source.flags.writeable else self.source.copy())  # Ray's is not
 
     @cached_property
     def numpy(self) -> Floats:

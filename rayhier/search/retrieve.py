@@ -32,8 +32,8 @@ from rayhier.search.words.hybrid import compared, fused
 from rayhier.spec.filter import Filter
 
 FEW = 4
-"""A filter keeps few documents if they are at most so many times as many as a query needs. Then the query visits all
-leaves, which takes less time than to choose most of them (docs/LOG.md)."""
+"""A filter keeps few documents if they seem to be at most so many times as many as a query needs. Then the query visits
+all leaves, which takes less time than to choose most of them (docs/LOG.md)."""
 RERANKER = "reranker"
 """Name that stands for the cross-encoder among the parts that did not answer."""
 

@@ -248,6 +248,7 @@ class CodedRows {
             else
                 runs_[++last] = runs_[next];
         if (!runs_.empty()) runs_.resize(last + 1);
+        for (const List &run : runs_) in_leaves_ += run.size;
     }
 
     std::int64_t count() const { return count_; }
@@ -325,7 +326,7 @@ class CodedRows {
             query.numbers = call.queries + number * m_;
             query.compared = 0;
             query.visited.assign((known() + 63) / 64, call.leaves ? 0 : ~std::uint64_t(0));
-            std::int64_t most = call.leaves ? 0 : count_;
+            std::int64_t most = call.leaves ? 0 : in_leaves_;
             const auto visit = [&](std::int64_t leaf) {
                 if (leaf < 0 || leaf >= known() || query.visits(leaf)) return;
                 query.visited[leaf / 64] |= std::uint64_t(1) << leaf % 64;
@@ -501,6 +502,7 @@ class CodedRows {
     std::vector<List> lists_;         // leaf after leaf
     std::vector<std::size_t> begin_;  // first list of each leaf
     std::vector<List> runs_;          // all lists, joined if one follows another in a file
+    std::int64_t in_leaves_ = 0;      // rows of all lists
     std::vector<py::object> keep_;
 };
 

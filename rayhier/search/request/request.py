@@ -283,7 +283,7 @@ class Rules:
             raise InputError(f"{name}: got {longest} characters; allowed: {self.limits.max_query}")
 
     def _check_vectors(self, name: str, query_QM: Floats) -> None:
-        square_Q = np.vecdot(query_QM, query_QM) if query_QM.ndim == 2 else np.full(1, np.nan)
+        square_Q = np.vecdot(query_QM, query_QM, dtype=np.float32) if query_QM.ndim == 2 else np.full(1, np.nan)
         low, high = float(square_Q.min(initial=1)), float(square_Q.max(initial=1))
         if not (math.isfinite(low) and math.isfinite(high)):
             raise InputError(f"{name}: got an array of shape {query_QM.shape}; allowed: finite numbers [q, m]")
