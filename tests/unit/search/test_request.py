@@ -76,6 +76,7 @@ def test_filters_arrive_parsed_or_as_json():
 
 LONG, SHORT = ["oak", "x" * 21], np.ones((1, 2), np.float32)
 STRETCHED, NOTHING = np.concatenate([UNIT[:1], 1.5 * UNIT[:1]]), np.full((1, 3), np.nan, np.float32)
+WHOLE = np.array([[12, 0, 0]], np.int8)
 REFUSED = {
     "an unknown mode": (WORDS, ["oak"], {"mode": "sparse"}, "mode: got 'sparse'; allowed: dense, bm25, hybrid"),
     "a mode without words": (DENSE, ["oak"], {"mode": "bm25"}, f"mode: got 'bm25'; allowed: dense{NO_WORDS}"),
@@ -99,6 +100,7 @@ REFUSED = {
     "a query too long": (DENSE, LONG, {}, "queries: got 21 characters; allowed: 20"),
     "a vector too short": (DENSE, SHORT, {}, "queries: got 2 numbers; allowed: 3, the index's dimension"),
     "a vector too large": (DENSE, STRETCHED, {}, "queries: got length 1.5; allowed: 1, since"),
+    "a vector of small whole numbers": (DENSE, WHOLE, {}, "queries: got length 12; allowed: 1, since"),
     "a vector of nothing": (DENSE, NOTHING, {}, "queries: got an array of shape (1, 3); allowed: finite numbers"),
 }
 
