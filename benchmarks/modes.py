@@ -6,9 +6,9 @@ A filter needs a declared field. So a copy of the index, with its leaves, gets a
 Results of the copy have the field's value, so that a search of the copy without a filter is the baseline of filters.
 
 `found` is the share of an exact search's ten results, with the same mode and filter. The least beam that finds 95%
-without a filter is chosen on dev. With `auto` no beam is named. Times are of single test queries, on one thread, and
-results have ids, titles and texts. Queries are encoded before. Two lines tell what the encoder takes, and BM25 of a
-text not encoded.
+without a filter is chosen on dev. With `auto`, rayhier chooses the beam. Times are of single test queries, on one
+thread, without encoding. Results have ids, titles and texts. The last two lines give the time of the encoder, and of a
+search by BM25.
 """
 
 import os

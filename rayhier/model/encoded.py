@@ -16,7 +16,7 @@ Reader = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Encoded:
-    """Vectors [n, m] of texts, as an array or a tensor. Each is made from the other when somebody needs it."""
+    """Vectors [n, m] of texts, as an array or a tensor. The other form is made at first use."""
 
     source: Tensor | Floats
     token_scores: Tensor | None = None
@@ -26,7 +26,8 @@ class Encoded:
     def vectors(self) -> Tensor:
         if not isinstance(self.source, np.ndarray):
             return self.source
-        return torch.from_numpy(self.source if self.source.flags.writeable else self.source.copy())  # Ray's is not
+        is_writeable = self.source.flags.writeable  # arrays from Ray are not, as torch would warn
+        return torch.from_numpy(self.source if is_writeable else self.source.copy())
 
     @cached_property
     def numpy(self) -> Floats:

@@ -32,8 +32,8 @@ from rayhier.search.words.hybrid import compared, fused
 from rayhier.spec.filter import Filter
 
 FEW = 4
-"""A filter keeps few documents if they seem to be at most so many times as many as a query needs. Then the query visits
-all leaves, which takes less time than to choose most of them (docs/LOG.md)."""
+"""If all leaves seem to hold at most this many times the matches that a query needs, the query visits all leaves. To
+choose most of the leaves would take longer (docs/LOG.md)."""
 RERANKER = "reranker"
 """Name that stands for the cross-encoder among the parts that did not answer."""
 
@@ -186,10 +186,9 @@ class Widening:
     """A search of q queries in progress: results so far, leaves visited, and queries to scan again.
 
     A query that finds too few documents visits more leaves, until it has enough, or has visited all. Enough documents
-    are k. With a filter, they are also as many as the query's first leaves hold on average: a filter changes which
-    documents are scored, not their number. With k as the only goal a query would stop at the first k matches, but
-    nearer ones lie in further leaves. Its matches so far tell how many leaves hold enough: it visits a quarter more, or
-    all leaves if few documents match.
+    are k. With a filter, they are also as many as the query's first leaves hold on average. With k as the only goal a
+    query would stop at the first k matches, but nearer ones lie in further leaves. Its matches so far tell how many
+    leaves hold enough. The query visits 25% more leaves than this estimate. If few documents match, it visits all leaves.
 
     A query is scanned again in all its leaves, not only in the new ones: a document may lie in an old and in a new leaf
     and is counted once. Its earlier scans add to `scanned`.
@@ -234,7 +233,7 @@ class Widening:
             lacking_A &= ~stopped_A
         likely_A = np.ceil(1.25 * beam_A * goal.matching / (ranking.visited_Q + 1)).astype(np.int64)
         wider_A = np.maximum(2 * beam_A, likely_A)
-        matches_A = (ranking.visited_Q + 1) * goal.widest / beam_A  # in all leaves, if all are like those visited
+        matches_A = (ranking.visited_Q + 1) * goal.widest / beam_A  # estimated, in all leaves
         all_A = goal.jumps | (wider_A >= goal.widest) | (matches_A <= FEW * goal.matching)
         self.wider_A = np.where(all_A, goal.widest, wider_A)[lacking_A]
         self.asked_A = self.asked_A[lacking_A]

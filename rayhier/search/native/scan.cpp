@@ -501,7 +501,7 @@ class CodedRows {
     std::vector<std::int64_t> first_;  // number of each file's first row
     std::vector<List> lists_;         // leaf after leaf
     std::vector<std::size_t> begin_;  // first list of each leaf
-    std::vector<List> runs_;          // all lists, joined if one follows another in a file
+    std::vector<List> runs_;          // all lists, with adjacent lists of a file joined
     std::int64_t in_leaves_ = 0;      // rows of all lists
     std::vector<py::object> keep_;
 };

@@ -32,7 +32,7 @@ class Answer:
 
     hits: list[Hit]
     visits: Ints = field(compare=False)
-    """Numbers of the leaves visited, in the order of visit, and -1 in places without a leaf."""
+    """Numbers of the leaves visited, in the order of visit. -1 stands for none."""
     documents: int
     """Number of distinct documents whose scores were computed."""
     fraction: float
@@ -46,7 +46,7 @@ class Answer:
 
     @cached_property
     def leaves(self) -> list[int]:
-        """Numbers of the leaves visited, in the order of visit: a list, made at first use, as they may be many."""
+        """Numbers of the leaves visited, in the order of visit. The list is made at first use, since it may be long."""
         visit_B = np.asarray(self.visits)
         return list(visit_B[visit_B >= 0].tolist())
 

@@ -165,10 +165,10 @@ def parse(body: bytes, most: int, most_keys: int = OTHER_VALUES) -> Any:
     except UnicodeDecodeError as error:
         raise ApiError(400, "not_json", f"body: byte {error.start} is not UTF-8; allowed: JSON in UTF-8") from None
     _check_size(body, most, most_keys)
-    if body.count(b"{") == 1:  # as for a vector, which this parser reads in a fifth of the time of Python's
+    if body.count(b"{") == 1:  # one object, as for a vector: this parser is several times as fast
         with contextlib.suppress(ValueError):
             value = from_json(body)
-            if isinstance(value, dict) and len(value) == body.count(b":"):  # no key is there twice
+            if isinstance(value, dict) and len(value) == body.count(b":"):  # no key is twice
                 return value
     try:
         return json.loads(text, object_pairs_hook=_once)
