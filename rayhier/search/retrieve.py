@@ -188,7 +188,7 @@ class Widening:
     A query that finds too few documents visits more leaves, until it has enough, or has visited all. Enough documents
     are k. With a filter, they are also as many as the query's first leaves hold on average. With k as the only goal a
     query would stop at the first k matches, but nearer ones lie in further leaves. Its matches so far tell how many
-    leaves hold enough. The query visits 25% more leaves than this estimate. If few documents match, it visits all leaves.
+    leaves hold enough. The query visits 25% more leaves than this estimate, or all leaves if few documents match.
 
     A query is scanned again in all its leaves, not only in the new ones: a document may lie in an old and in a new leaf
     and is counted once. Its earlier scans add to `scanned`.
