@@ -32,7 +32,7 @@ class Answer:
 
     hits: list[Hit]
     visits: Ints = field(compare=False)
-    """Numbers of the leaves visited, in the order of visit. -1 stands for none."""
+    """Numbers of the leaves visited, in the order of visit. -1 means none."""
     documents: int
     """Number of distinct documents whose scores were computed."""
     fraction: float

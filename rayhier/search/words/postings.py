@@ -167,7 +167,7 @@ def write(folder: Path, table: pa.Table, rows: int, void_V: Ints, *, rarity_alon
 
 
 def _part(count_X: Ints, length_X: Ints | Floats, mean: float) -> Floats:
-    """Compute f / (f + k1 (1 - b + b l / L)) of counts f [x], document lengths l [x] and mean length L."""
+    """Compute f / (f + k1 (1 - b + b l / L)) for counts f [x] and document lengths l [x]. L is their mean length."""
     f_X, l_X = count_X.astype(np.float32), length_X.astype(np.float32)
     return np.asarray(f_X / (f_X + (np.float32(K1 * (1 - B)) + np.float32(K1 * B / max(mean, 1e-9)) * l_X)))
 
