@@ -74,6 +74,12 @@ GOOD = {
         *KILLED,
         search(3, "oak", [("a", "oak first")], 2),
     ],
+    "a count tells which of two lost changes was made": [
+        put(1, "a", "oak newer"),
+        put(1.1, "c", "oak third"),
+        *KILLED,
+        index(3, 3, 1),
+    ],
     "nothing happens": [get(1, "a", "oak first", 0), get(2, "c"), index(3, 2, 0)],
     "changes and reads": [
         put(1, "c", "oak third", 1),

@@ -573,6 +573,12 @@ def assigned(
         for fact in facts(operation, bounds, speaking)
         if not affected.isdisjoint(fact.ids)
     ]
+    others = _counted(timeline, [name for name in timeline.ids if name not in affected], bounds.top)
+    for operation in history.operations:
+        if operation.kind == "index" and operation.is_read:
+            log, count = operation.log, operation.good["count"]
+            holds = partial(_were_there, speaking, count - others[log])
+            told.append(Fact(operation, log, log, tuple(speaking), holds, f"{count} documents at log {log}"))
     told.sort(key=lambda fact: fact.high)
     search = _Search(gaps, candidates, told, timeline)
     violations = list(search.run())
