@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rayhier.job.plan import STAGES
+from rayhier.job.stages import STAGES
 from rayhier.storage import files
 
 VERSION = 2

@@ -21,13 +21,13 @@ from benchmarks.vectors import DIMENSION, K, centres, part, parts, publish, quer
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.balance import balance
 from rayhier.evaluate.curve import beams
-from rayhier.index.ray import build
+from rayhier.executor.here import Here
+from rayhier.index.stage import build
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import load_router, route_all, save_router
 from rayhier.progress import say
-from rayhier.ray import join
 from rayhier.search.request.hits import Answer, answers
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec import JobSpec
@@ -115,9 +115,8 @@ def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
         corpus, vectors = synthetic(folder, documents)
     with stages.of("leaves", "model"):
         made = model(folder, spec, documents)
-    join(spec)
     with stages.of("index", "index"):
-        index = publish(folder, "index", {}, lambda attempt: build(spec, corpus, vectors, made, attempt))
+        index = publish(folder, "index", {}, lambda attempt: build(Here(), spec, corpus, vectors, made, attempt))
     with stages.of("verify"):
         verify(index.root)
     leaf_map = LeafMap.open(index.root)

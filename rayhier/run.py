@@ -8,11 +8,8 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from rayhier import track
 from rayhier.command import Parser, run_command
-from rayhier.job.outline import NOT_EVALUATED, show
-from rayhier.job.plan import STAGES, make_plan
-from rayhier.job.run import measure, run
+from rayhier.job.stages import STAGES
 from rayhier.spec import InputError, JobSpec, load
 
 
@@ -28,10 +25,17 @@ def _run(given: argparse.Namespace) -> None:
         return
     if given.spec is None:
         raise InputError("SPEC: missing; allowed: a YAML file, for instance specs/quickstart.yaml")
-    spec = track.located(load(given.spec, given.set))
+    spec = load(given.spec, given.set)
     if given.check:
         print(f"{given.spec}: ok")
         return
+    # What checks a spec alone imports only pydantic and yaml.
+    from rayhier import track
+    from rayhier.job.outline import NOT_EVALUATED, show
+    from rayhier.job.plan import make_plan
+    from rayhier.job.run import measure, run
+
+    spec = track.located(spec)
     if given.measure and not given.plan:
         raise InputError("--measure: got it without --plan; allowed: with --plan")
     plan = make_plan(spec, (given.stage or STAGES) if given.fresh else ())
@@ -98,6 +102,10 @@ class _Run(ModuleType):
             raise InputError("overrides: got some with a JobSpec; allowed: with a YAML file or a mapping")
         if not isinstance(spec, JobSpec):
             spec = load(spec if isinstance(spec, Mapping) else os.fspath(spec), overrides)
+        from rayhier import track
+        from rayhier.job.plan import make_plan
+        from rayhier.job.run import run
+
         return run(make_plan(track.located(spec)))
 
 

@@ -4,6 +4,7 @@ Files are parsed, never imported.
 """
 
 import ast
+import functools
 import re
 import sysconfig
 import warnings
@@ -64,6 +65,7 @@ def reader(spec: PythonDocs) -> DocstringReader:
     return DocstringReader(pairs(Path(sysconfig.get_paths()["stdlib"]), spec.limits))
 
 
+@functools.lru_cache(maxsize=1)  # a run in one process reads them for its corpus, and for its test queries
 def pairs(library: Path, limits: Limits) -> Docstrings:
     """Make queries and documents from Python files below a folder. A file that does not parse is a rejected row."""
     result = Docstrings()
@@ -158,7 +160,7 @@ def _definitions(node: ast.AST) -> Iterator[ast.ClassDef | ast.FunctionDef | ast
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield child
-        else:
+        elif not isinstance(child, ast.expr):  # no expression holds a definition, and most nodes are expressions
             yield from _definitions(child)
 
 

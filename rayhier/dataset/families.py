@@ -12,14 +12,16 @@ Shapes: Q queries, W words, D answers, X pairs of queries.
 
 import unicodedata
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import regex
-from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import connected_components
 
 from rayhier.arrays import Bools, Ints
 from rayhier.dataset.holdout import hash_ids
+
+if TYPE_CHECKING:  # SciPy takes a sixth of a second to import, and a plan needs none
+    from scipy.sparse import csr_array
 
 PAIRS = 1_000_000
 AROUND = regex.compile(r"^[¿¡\s]+|[\p{Sentence_Terminal}\s]+$")
@@ -54,7 +56,7 @@ def families(words: Sequence[Collection[str]], answers: Sequence[Collection[str]
     return family_Q
 
 
-def _rarest(word_QW: csr_array) -> csr_array:
+def _rarest(word_QW: "csr_array") -> "csr_array":
     """Keep the rarest words of each query: half of its words, rounded down, and one more word.
 
     Two queries whose Jaccard similarity is ½ or more share one of these words, because they share at least half of the
@@ -66,7 +68,7 @@ def _rarest(word_QW: csr_array) -> csr_array:
     place_X = np.arange(len(row_X)) - np.repeat(np.cumsum(size_Q) - size_Q, size_Q)
     is_rare_X = place_X <= size_Q[row_X] // 2
     ones = np.ones(int(is_rare_X.sum()), np.int64)
-    return csr_array((ones, (row_X[is_rare_X], column_X[is_rare_X])), shape=word_QW.shape)
+    return type(word_QW)((ones, (row_X[is_rare_X], column_X[is_rare_X])), shape=word_QW.shape)
 
 
 def connected(members: Sequence[Collection[Hashable]]) -> Ints:
@@ -138,8 +140,10 @@ def told_cut(families: int, shared: str) -> str:
     return f"dev is cut out of train by {families:,} families of queries that share {shared}"
 
 
-def incidence(members: Sequence[Collection[Hashable]]) -> csr_array:
+def incidence(members: Sequence[Collection[Hashable]]) -> "csr_array":
     """Make the sparse matrix [q, w] that has 1 if a query has a word, or an answer."""
+    from scipy.sparse import csr_array
+
     sets = [dict.fromkeys(names) for names in members]
     number: dict[Hashable, int] = {}
     column_X = [number.setdefault(name, len(number)) for names in sets for name in names]
@@ -148,6 +152,9 @@ def incidence(members: Sequence[Collection[Hashable]]) -> csr_array:
 
 
 def _components(from_X: Ints, to_X: Ints, nodes: int) -> Ints:
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     graph = coo_array((np.ones(len(from_X), np.int8), (from_X, to_X)), shape=(nodes, nodes))
     return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
 

@@ -17,7 +17,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import regex
-from bm25s.stopwords import STOPWORDS_EN
 
 from rayhier.arrays import Ints
 from rayhier.storage import schemas
@@ -42,7 +41,15 @@ UNWRITTEN = regex.compile(
     r"\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
 """What writers may leave out: soft hyphens, joiners, vowel signs of Arabic and Hebrew, variants of glyphs."""
-STOP_WORDS: dict[Language, frozenset[str]] = {"english": frozenset((*STOPWORDS_EN, "i")), "other": frozenset()}
+ENGLISH_STOP_WORDS = (
+    "a an and are as at be but by for if in into is it no not of on or such that the their then there "
+    "these they this to was will with"
+)
+"""Lucene's stop words, as bm25s has them."""
+STOP_WORDS: dict[Language, frozenset[str]] = {
+    "english": frozenset((*ENGLISH_STOP_WORDS.split(), "i")),
+    "other": frozenset(),
+}
 ENGLISH, RARE, SOME = ("the", "and", "with", "that", "this"), 50, 10_000
 """Texts are English if these words, rare in other languages, are more than one in RARE words of the first SOME
 texts."""

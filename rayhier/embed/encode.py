@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from rayhier.model.precision import best_device, resolve
 from rayhier.model.trace import BothOutputs, Layers, traced
 from rayhier.spec.encoder import EncoderSpec
 
+T = TypeVar("T")
 CHUNK_TEXTS = 16_384
 """Number of texts that are sorted by length together. Meanwhile the next ones are tokenised."""
 
@@ -30,6 +31,10 @@ def limit_threads(cpus: int) -> None:
     """Limit this process to so many threads. Call it before the first tokenizer runs."""
     torch.set_num_threads(cpus)
     os.environ["RAYON_NUM_THREADS"] = str(cpus)
+
+
+def in_chunks(texts: Sequence[T]) -> list[Sequence[T]]:
+    return [texts[start : start + CHUNK_TEXTS] for start in range(0, len(texts), CHUNK_TEXTS)]
 
 
 class TextEncoder:
@@ -63,7 +68,7 @@ class TextEncoder:
         return sum(parameter.numel() for parameter in self.encoder.parameters()) - looked_up
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        return self._filled(len(texts), self._tokenised(texts))
+        return self._filled(len(texts), self.tokenised(texts))
 
     def encode_for(self, reader: Reader | None, texts: Sequence[str]) -> Encoded:
         return Encoded(self.encode(texts)) if reader is None else self._read(self.tokenise(texts), reader)
@@ -72,9 +77,7 @@ class TextEncoder:
         return Encoded(self.encode_tokens(tokens)) if reader is None else self._read(tokens, reader)
 
     def encode_tokens(self, tokens: Tokens) -> Floats:
-        return self._filled(
-            len(tokens), (tokens[start : start + CHUNK_TEXTS] for start in range(0, len(tokens), CHUNK_TEXTS))
-        )
+        return self._filled(len(tokens), in_chunks(tokens))
 
     def _filled(self, n: int, chunks: Iterable[Tokens]) -> Floats:
         vectors = np.empty((n, self.dimension), dtype=np.float32)
@@ -84,8 +87,8 @@ class TextEncoder:
             done += len(tokens)
         return vectors
 
-    def _tokenised(self, texts: Sequence[str]) -> Iterator[Tokens]:
-        chunks = [texts[start : start + CHUNK_TEXTS] for start in range(0, len(texts), CHUNK_TEXTS)]
+    def tokenised(self, texts: Sequence[str]) -> Iterator[Tokens]:
+        chunks = in_chunks(texts)
         if len(chunks) < 2:
             yield from map(self.tokenise, chunks)
             return
@@ -96,26 +99,28 @@ class TextEncoder:
                 yield tokens
             yield ahead.result()
 
-    @torch.inference_mode()
     def _read(self, tokens: Tokens, reader: Reader | None = None) -> Encoded:
         """Encode one chunk. On a GPU all batches are launched before any result is waited for."""
+        rows, *parts = zip(*self.batches(tokens, reader), strict=True)
+        back = torch.from_numpy(np.argsort(np.concatenate(rows), kind="stable"))
+        return Encoded(*(torch.cat(part).cpu()[back] for part in parts))
+
+    @torch.inference_mode()
+    def batches(self, tokens: Tokens, reader: Reader | None = None, begin: int = 0) -> Iterator[tuple[Any, ...]]:
+        """Yield each batch of one chunk, the longest texts first: its rows, vectors, and what the reader makes of it.
+
+        The first `begin` texts in this order are left out; a batch must have begun there.
+        """
         order = np.argsort([-len(ids) for ids in tokens], kind="stable")
-        vectors, scores = [], []
-        for batch in self._batches([tokens[row] for row in order]):
+        while begin < len(order):
+            longest = max(1, len(tokens[order[begin]]))
+            rows = order[begin : begin + min(self.texts, max(1, self.tokens // longest))]
+            batch = [tokens[row] for row in rows]
             ids_NT, mask_NT = self.padded(batch)
             hidden_NTM, vector_NM = self._layers(ids_NT, mask_NT)
-            vectors.append(vector_NM)
-            scores += [] if reader is None else [reader(hidden_NTM.float(), mask_NT)]
-        self.seen += sum(map(len, tokens))
-        back = torch.from_numpy(np.argsort(order, kind="stable"))
-        return Encoded(*(torch.cat(parts).cpu()[back] for parts in (vectors, scores) if parts))
-
-    def _batches(self, tokens: Tokens) -> Iterator[Tokens]:
-        start = 0
-        while start < len(tokens):
-            size = min(self.texts, max(1, self.tokens // max(1, len(tokens[start]))))
-            yield tokens[start : start + size]
-            start += size
+            self.seen += sum(map(len, batch))
+            yield rows, vector_NM, *(() if reader is None else (reader(hidden_NTM.float(), mask_NT),))
+            begin += len(rows)
 
     def padded(self, batch: Tokens) -> tuple[Tensor, Tensor]:
         """Return token ids [n, t], padded on the right, and a mask. The first text must be the longest."""

@@ -25,7 +25,7 @@ from rayhier.evaluate.baselines.ivf import KmeansIvf, tuned_lists
 from rayhier.evaluate.baselines.scann import ScannTree
 from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve
 from rayhier.evaluate.index_search import IndexSearch, as_searched, index_system, level_system
-from rayhier.evaluate.workers import HeldObjects, Holders
+from rayhier.executor.holders import HeldObjects, Holders
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
 from rayhier.progress import Bar, say
@@ -107,7 +107,7 @@ def evaluate(
     corpus: Artifact,
     vectors: Artifact,
     models: Mapping[int, tuple[Artifact, Artifact]],
-    workers: Holders | None = None,
+    workers: Holders,
     read: Mapping[tuple[str, int | None], Artifact] | None = None,
     test: Artifact | None = None,
 ) -> Evaluation:
@@ -116,7 +116,7 @@ def evaluate(
     `read` are further artifacts that searches read, by kind and seed (None: all seeds). `test` has the test split.
     If it is None, `corpus` has it. InputError if the split has no judgements, or the filter leaves no query.
     """
-    workers, split = workers or Holders.here(), spec.evaluate.split
+    split = spec.evaluate.split
     queries = load_split(split, corpus, vectors, test)
     if not queries:
         raise InputError(f"evaluate.split: got {split!r}, which has no judgements; allowed: a split with judgements")

@@ -12,7 +12,7 @@ from rayhier.arrays import Values
 from rayhier.dataset.ranking import Ranking, stacked
 from rayhier.evaluate.alone import seconds_of, timed_rows
 from rayhier.evaluate.curve import System, beams
-from rayhier.evaluate.workers import HeldObjects
+from rayhier.executor.holders import HeldObjects
 from rayhier.model.encoded import Encoded
 from rayhier.search.retrieve import Scan
 from rayhier.search.routing.chosen_beam import Calibration
@@ -95,7 +95,7 @@ def index_system(name: str, searches: HeldObjects[IndexSearch], model: Model, do
         beams(router.n_leaves),
         lambda beam: stacked(searches.call(IndexSearch.scan, beam)),
         lambda beam: router.multiply_adds(beam) / dimension,
-        lambda beam: np.concatenate(searches.call(IndexSearch.seconds, beam)),
+        lambda beam: np.concatenate(searches.in_turn(IndexSearch.seconds, beam)),
     )
 
 

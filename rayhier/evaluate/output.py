@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import cycle
 from urllib.parse import quote
 
@@ -165,6 +166,7 @@ def trec(system: str, run: dict[str, dict[str, float]]) -> str:
     Equal scores are lowered by the last bit of a float32, so that other programs keep the order of the run.
     """
 
+    @cache
     def unspaced(name: str) -> str:
         return re.sub(r"[\s%]", lambda blank: quote(blank[0]), name)
 

@@ -46,13 +46,13 @@ SCORED = pa.schema([("node", pa.int32()), ("score", pa.float64()), ("word", pa.s
 
 
 class DescribeShard:
-    """A Ray actor that describes shards: counts the words of each leaf, and finds each leaf's best documents."""
+    """An actor that describes shards: counts the words of each leaf, and finds each leaf's best documents."""
 
     def __init__(self, leaf_map: LeafMap, scratch: Location) -> None:
         self.leaf_map, self.scratch = leaf_map, scratch
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        return {"rows": write_part(self.leaf_map, int(row["shard"]), self.scratch)}
+    def __call__(self, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        yield {"rows": write_part(self.leaf_map, int(item["shard"]), self.scratch)}
 
 
 def write_part(leaf_map: LeafMap, number: int, scratch: Location) -> int:

@@ -50,7 +50,7 @@ def write_shard(
 
 
 class GatherShard:
-    """A Ray actor that writes the rows of ranges of leaves as shards below `root`, and notes each in a ledger."""
+    """An actor that writes the rows of ranges of leaves as shards below `root`, and notes each in a ledger."""
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class GatherShard:
         self.root, self.paths, self.counts, self.made_of, self.words = root, paths, counts, made_of, words
         self.ledger = Ledger(ledger, root)
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        key, leaves = str(row["key"]), range(int(row["first"]), int(row["last"]))
+    def __call__(self, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        key, leaves = str(item["key"]), range(int(item["first"]), int(item["last"]))
         wanted = [("leaf", ">=", leaves.start), ("leaf", "<", leaves.stop)]
         rows = (files.read_table(path, filters=wanted) for path in self.paths)
         shard = write_shard(self.root, f"data/{key}.parquet", rows, leaves, self.counts, words=self.words)
         entry = {"made_of": self.made_of, "shard": shard.model_dump(mode="json")}
         self.ledger.enter(key, LedgerEntry(tuple(shard.files), entry))
-        return {"rows": shard.rows}
+        yield {"rows": shard.rows}
 
 
 def write_rows(

@@ -3,11 +3,11 @@
 import os
 from collections.abc import Collection
 
-from rayhier.corpus import questions, sources, tables
 from rayhier.job import rates
 from rayhier.job.hours import Cost, reranking_seconds, stage_cost
 from rayhier.job.memory import BUSY, RATE, deployments, stage_memory
-from rayhier.job.plan import ASSUMED_DOCUMENTS, STAGES, Plan, Step, beside_rows, size_of
+from rayhier.job.plan import ASSUMED_DOCUMENTS, Plan, Step, beside_rows, size_of
+from rayhier.job.stages import STAGES
 from rayhier.spec import JobSpec
 from rayhier.spec.corpus import FileCorpus, passages_of
 from rayhier.storage.model_folder import weight_files
@@ -89,10 +89,14 @@ def notes(plan: Plan) -> list[str]:
 
 
 def _splits(plan: Plan) -> list[str]:
+    test = plan.step("test").place.published() if plan.evaluates else None
+    if not isinstance(plan.spec.corpus, FileCorpus) and test is None:
+        return []
+    from rayhier.corpus import questions, sources, tables  # a generated or downloaded corpus needs none of them
+
     if isinstance(plan.spec.corpus, FileCorpus):
         read = questions.read(sources.reader(plan.spec.corpus), None)
         return tables.notes({"asked_before": read.asked_before()})
-    test = plan.step("test").place.published() if plan.evaluates else None
     return [] if test is None else tables.notes(test.record.counts)
 
 

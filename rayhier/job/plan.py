@@ -14,6 +14,7 @@ from typing import Any
 
 from rayhier.job.hours import Work
 from rayhier.job.memory import drawn_rows
+from rayhier.job.stages import STAGES
 from rayhier.job.upgraded import RELEASE, Upgraded
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import TrainWorkers, Workers
@@ -31,33 +32,6 @@ from rayhier.storage.paths import Location
 from rayhier.storage.remote import Remote
 from rayhier.storage.source import Source
 
-
-@dataclass(frozen=True)
-class Stage:
-    """Declaration of a stage of a run. Its inputs are in `_Steps`, its code in run.py, its hours in hours.py."""
-
-    kind: Kind
-    """Kind of the artifact that the stage makes."""
-    code: int
-    """Version of the stage's code, a part of fingerprints: raised when the same input gives another result."""
-    workers: str
-    """Field of `cluster` with the stage's processes."""
-
-
-STAGES = {
-    "corpus": Stage("corpus", 4, "corpus"),
-    "generate": Stage("generated", 1, "embed"),
-    "embed": Stage("vectors", 1, "embed"),
-    "test": Stage("test", 2, "evaluate"),
-    "cross_encoder": Stage("cross_encoder", 2, "train"),
-    "scores": Stage("scores", 1, "scores"),
-    "train": Stage("model", 13, "train"),
-    "index": Stage("index", 6, "index"),
-    "factors": Stage("factors", 2, "train"),
-    "calibrate": Stage("calibration", 7, "evaluate"),
-    "evaluate": Stage("evaluate", 12, "evaluate"),
-}
-"""Stages by name, in the order of a run."""
 HOLDS: dict[str, Kind] = {"dev": "corpus", "test": "test"}
 """Split that may be evaluated -> kind of the artifact that has its queries and judgements."""
 PATHS = ("path", "documents", "queries", "judgements")

@@ -10,10 +10,13 @@ from rayhier import track
 from rayhier.corpus import requirements, sources
 from rayhier.corpus.row_checks import Entry
 from rayhier.dataset.documents import document_text, document_texts
+from rayhier.executor import Executor
 from rayhier.job import rates
+from rayhier.job.choice import Choice, choose
 from rayhier.job.hours import stage_cost, tokens
 from rayhier.job.outline import NOT_EVALUATED, is_here
-from rayhier.job.plan import HOLDS, STAGES, Plan, Step
+from rayhier.job.plan import HOLDS, Plan, Step
+from rayhier.job.stages import STAGES
 from rayhier.progress import here, say
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.corpus import FileCorpus
@@ -36,14 +39,14 @@ def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = Fa
     a published file differs from its record, or the cluster is too small.
     """
     began = time.monotonic()
-    _prepare(plan, stages, fresh=fresh)
+    executor = _prepare(plan, stages, fresh=fresh)
     summary: list[dict[str, Any]] = []
     for step in plan.steps:
         if step.stage not in stages:
             continue
         published = step.place.published()
         state = "published" if published else "built"
-        artifact = published or _make(plan, step)
+        artifact = published or _make(executor, plan, step)
         say(f"{step.title}: {state} {here(step.place.folder)} ({artifact.record.seconds:.1f} s)")
         summary.append({"stage": step.stage, "seed": step.seed, "fingerprint": step.fingerprint, "state": state})
         _make_current(plan)
@@ -56,7 +59,7 @@ def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = Fa
     }
 
 
-def _prepare(plan: Plan, stages: Collection[str], *, fresh: bool) -> None:
+def _prepare(plan: Plan, stages: Collection[str], *, fresh: bool) -> Executor:
     try:
         files.probe(plan.workdir)
     except OSError as error:
@@ -67,18 +70,17 @@ def _prepare(plan: Plan, stages: Collection[str], *, fresh: bool) -> None:
         if step.kind == "index" and (served := step.place.published()) is not None:
             refuse_while_written(served.root)
     _check_published(plan, to_make)
+    choice = choose(plan) if to_make else Choice(False, "nothing is left to do")
     if to_make:
-        import rayhier.cluster.library  # noqa: F401  InputError at once where faiss is missing
-        from rayhier.ray import check_resources, join
-
         track.check(plan.spec)
-        join(plan.spec)
-        check_resources(plan.spec)
+        say(f"{plan.spec.name} runs {choice}")
+    executor = choice.executor(plan.spec)
     if fresh:
         for step in gone:
             say(f"{step.title}: removed: depends on the model being rebuilt")
         for step in [*to_make, *gone]:
             step.place.remove()
+    return executor
 
 
 def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
@@ -109,10 +111,10 @@ def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
         )
 
 
-def _make(plan: Plan, step: Step) -> Artifact:
+def _make(executor: Executor, plan: Plan, step: Step) -> Artifact:
     say(f"{step.title}: {here(step.place.folder)}")
     with Attempt.start(step.place) as attempt:
-        artifact = attempt.publish(step.kind, step.inputs, _build(plan, step, attempt))
+        artifact = attempt.publish(step.kind, step.inputs, _build(executor, plan, step, attempt))
     if attempt.is_new and is_here(plan.spec):
         _note_rate(plan, step, artifact.record.seconds)
     return artifact
@@ -127,56 +129,58 @@ def _note_rate(plan: Plan, step: Step, seconds: float) -> None:
         rates.note(cost.of, rate)
 
 
-def _build(plan: Plan, step: Step, attempt: Attempt) -> Output:
+def _build(executor: Executor, plan: Plan, step: Step, attempt: Attempt) -> Output:
     """Write a step's files; only here do stages import each other's code."""
     spec = plan.spec
     opened = {other.kind: Artifact.open(other.place.folder) for other in plan.steps if _feeds(other, step)}
     match step.stage:
         case "corpus":
-            from rayhier.corpus.ray import build as build_corpus
+            from rayhier.corpus.stage import build as build_corpus
 
-            return build_corpus(spec, attempt)
+            return build_corpus(executor, spec, attempt)
         case "generate" if plan.pairs is not None:
             from rayhier.corpus.generated import build as build_pairs
 
             return build_pairs(plan.pairs.path, opened["corpus"], spec.corpus.limits, attempt)
         case "embed":
-            from rayhier.embed.ray import build as build_vectors
+            from rayhier.embed.stage import build as build_vectors
 
-            return build_vectors(spec, plan.model, opened["corpus"], attempt, opened.get("generated"))
+            return build_vectors(executor, spec, plan.model, opened["corpus"], attempt, opened.get("generated"))
         case "test":
-            from rayhier.evaluate.ray import build_test
+            from rayhier.evaluate.stage import build_test
 
-            return build_test(spec, plan.model, opened["corpus"], opened["vectors"], attempt)
+            return build_test(executor, spec, plan.model, opened["corpus"], opened["vectors"], attempt)
         case "cross_encoder" if plan.cross_encoder is not None:
-            from rayhier.train.cross_encoder.ray import build as build_cross_encoder
-
-            return build_cross_encoder(spec, plan.cross_encoder, opened["corpus"], opened["vectors"], attempt)
-        case "scores":
-            from rayhier.scores.ray import build as build_scores
-
-            read = opened["corpus"], opened["vectors"], opened["cross_encoder"]
-            return build_scores(spec, plan.model, *read, attempt)
-        case "factors":
-            from rayhier.scores.ray import build_factors
-
-            return build_factors(spec, opened["scores"], opened["model"], opened["index"], attempt)
-        case "train":
-            from rayhier.train.ray import build as build_model
+            from rayhier.train.cross_encoder.stage import build as build_cross_encoder
 
             base = opened["corpus"], opened["vectors"]
-            return build_model(spec, step.seed or 0, plan.model, *base, attempt, opened.get("generated"))
-        case "index":
-            from rayhier.index.ray import build as build_index
+            return build_cross_encoder(executor, spec, plan.cross_encoder, *base, attempt)
+        case "scores":
+            from rayhier.scores.stage import build as build_scores
 
-            return build_index(spec, opened["corpus"], opened["vectors"], opened["model"], attempt)
+            read = opened["corpus"], opened["vectors"], opened["cross_encoder"]
+            return build_scores(executor, spec, plan.model, *read, attempt)
+        case "factors":
+            from rayhier.scores.stage import build_factors
+
+            return build_factors(executor, spec, opened["scores"], opened["model"], opened["index"], attempt)
+        case "train":
+            from rayhier.train.stage import build as build_model
+
+            base = opened["corpus"], opened["vectors"]
+            return build_model(executor, spec, step.seed or 0, plan.model, *base, attempt, opened.get("generated"))
+        case "index":
+            from rayhier.index.stage import build as build_index
+
+            base = opened["corpus"], opened["vectors"]
+            return build_index(executor, spec, *base, opened["model"], attempt)
         case "calibrate":
-            from rayhier.evaluate.ray import build_calibration
+            from rayhier.evaluate.stage import build_calibration
 
             built = opened["corpus"], opened["vectors"], opened["model"], opened["index"]
-            return build_calibration(spec, *built, attempt, opened.get("cross_encoder"))
+            return build_calibration(executor, spec, *built, attempt, opened.get("cross_encoder"))
         case _:
-            from rayhier.evaluate.ray import build as build_report
+            from rayhier.evaluate.stage import build as build_report
 
             made = {(other.kind, other.seed): other.place.folder for other in plan.steps}
             trained = {
@@ -187,7 +191,8 @@ def _build(plan: Plan, step: Step, attempt: Attempt) -> Output:
             reread: dict[tuple[str, int | None], Artifact] = {
                 (kind, seed): Artifact.open(folder) for (kind, seed), folder in made.items() if kind in kinds
             }
-            return build_report(spec, opened["corpus"], opened["vectors"], trained, attempt, reread, opened.get("test"))
+            base = opened["corpus"], opened["vectors"]
+            return build_report(executor, spec, *base, trained, attempt, reread, opened.get("test"))
 
 
 def _feeds(other: Step, step: Step) -> bool:

@@ -27,8 +27,8 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatusOverview, ServeDeploySchema
 from ray.util import metrics
 
+from rayhier.executor.ray import join
 from rayhier.progress import say
-from rayhier.ray import join
 from rayhier.search.retrieve import RERANKER
 from rayhier.search.segment.memory import settle
 from rayhier.search.snapshot import Seen

@@ -33,7 +33,7 @@ def make(spec: Path, *stages: str) -> None:
 
 def in_this_process(patch: pytest.MonkeyPatch, *stages: str) -> None:
     """Until `patch` is undone, let these stages, or all, do in this process what they give to Ray."""
-    from rayhier.evaluate.workers import Holders
+    from rayhier.executor.holders import Holders
 
     patch.setenv("RAYON_NUM_THREADS", "1")
     for stage in stages or STAGES:
@@ -66,8 +66,8 @@ def threads_as_before() -> Iterator[None]:
 def stream_here(
     items: Sequence[dict[str, Any]], actor: type, arguments: dict[str, Any], _: Workers, ahead: Any = None
 ) -> Iterator[dict[str, Any]]:
-    """`rayhier.ray.stream` by one actor in this process, which gets copies and reports its errors as others do."""
-    from rayhier import ray as adapter
+    """`rayhier.executor.ray.stream` by one actor in this process, which gets copies and reports its errors as others do."""
+    from rayhier.executor import ray as adapter
 
     pools = [*([(ahead.actor, ahead.arguments)] if ahead else []), (actor, arguments)]
     actors = [adapter._reporting(kind)(**own) for kind, own in _copied(pools)] if items else []
@@ -84,7 +84,7 @@ def _copied(value: T) -> T:
 
 
 def _train_here(module: ModuleType, patch: pytest.MonkeyPatch) -> None:
-    """One worker of `rayhier.train.ray`, in this process, which starts anew and reports to nobody."""
+    """One worker of `rayhier.train.stage`, in this process, which starts anew and reports to nobody."""
     import ray.train
 
     class Trainer:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from rayhier import ray as adapter
+from rayhier.executor import ray as adapter
 from rayhier.index.__main__ import main as index
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded

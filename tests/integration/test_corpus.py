@@ -11,7 +11,7 @@ import pytest
 from rayhier import run
 from rayhier.corpus import lines as corpus_lines
 from rayhier.corpus import ray as corpus
-from rayhier.evaluate.ray import read_test
+from rayhier.evaluate.stage import read_test
 from rayhier.spec import InputError
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from rayhier.evaluate.baselines.documents import BaselineDocuments
-from rayhier.evaluate.ray import actors
+from rayhier.evaluate.stage import actors
 from rayhier.spec import InputError
 from rayhier.spec.cluster import Workers
 from rayhier.storage.artifact import Artifact

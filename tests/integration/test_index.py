@@ -229,7 +229,7 @@ def test_another_models_index_is_refused(work, capsys):
 
 def test_a_cap_on_leaves(built, work, capsys, here, monkeypatch):
     here("index")
-    monkeypatch.setattr("rayhier.index.ray.LEAF_FACTOR", 1)
+    monkeypatch.setattr("rayhier.index.stage.LEAF_FACTOR", 1)
     assert run([str(built / "spec.yaml"), "--set", f"workdir={work}", "--stage", "index", "--fresh"]) == 0
     manifest = leaf_map_of(work).manifest
     assert max(manifest.counts) <= -(-manifest.rows // 8)

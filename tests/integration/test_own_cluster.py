@@ -12,7 +12,7 @@ STARTS = """
 import os, sys
 from pathlib import Path
 import ray
-from rayhier.ray import join
+from rayhier.executor.ray import join
 from rayhier.spec import load
 join(load(sys.argv[1]))
 def work(folder):

@@ -14,7 +14,7 @@ import pytest
 import rayhier
 from rayhier import run
 from rayhier.evaluate.evaluation import evaluate
-from rayhier.evaluate.workers import Holders
+from rayhier.executor.holders import Holders
 from rayhier.search import __main__ as search_command
 from rayhier.search.snapshot import Snapshot
 from rayhier.storage import current

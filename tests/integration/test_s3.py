@@ -9,7 +9,7 @@ import pytest
 from rayhier import run
 from rayhier.storage import files
 from rayhier.storage.paths import locate
-from rayhier.train.ray import arrow_filesystem
+from rayhier.train.stage import arrow_filesystem
 
 ONE_SCREEN = 24
 EMPTY = '<?xml version="1.0" encoding="UTF-8"?><ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>'

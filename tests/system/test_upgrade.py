@@ -14,7 +14,8 @@ import rayhier.progress  # its console writes where standard error is when it is
 from rayhier.__main__ import main
 from rayhier.index import upgrade as upgrading
 from rayhier.index.upgrade import STEPS, upgrade
-from rayhier.job.plan import STAGES, make_plan
+from rayhier.job.plan import make_plan
+from rayhier.job.stages import STAGES
 from rayhier.spec import InputError, load
 from rayhier.storage import current, files, pins
 from rayhier.storage.artifact import Artifact

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from ray._private import ray_constants
 
-from rayhier import ray as adapter
+from rayhier.executor import ray as adapter
 from rayhier.spec import InputError, load
 
 TWO_NODES = [{"CPU": 8.0, "GPU": 4.0}, {"CPU": 2.0, "GPU": 1.0}]

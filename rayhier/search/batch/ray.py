@@ -22,8 +22,8 @@ import torch
 
 from rayhier.cluster.library import faiss
 from rayhier.embed.precision import as_embedded
+from rayhier.executor.ray import check_cpus, get, join
 from rayhier.model.precision import resolve
-from rayhier.ray import check_cpus, get, join
 from rayhier.search.batch.job import Answers, Numbered, answered
 from rayhier.search.batch.query_files import Chunk
 from rayhier.search.request.request import Request

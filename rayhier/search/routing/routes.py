@@ -110,10 +110,10 @@ class Model:
     @property
     def open_encoder(self) -> TextEncoder | None:
         """The trained encoder with its transformer. None if stored base vectors and the head are enough."""
-        return None if self._reads_stored else self.text_encoder
+        return None if self.reads_stored else self.text_encoder
 
     @property
-    def _reads_stored(self) -> bool:
+    def reads_stored(self) -> bool:
         return self.spec.encoder.transformer_part is None and self.router.reader is None
 
     @property
@@ -154,7 +154,7 @@ class Model:
 
         `tokens` are the texts' token ids, where they are known already. Otherwise `texts` is called and tokenised.
         """
-        if self._reads_stored:
+        if self.reads_stored:
             return Encoded(base_NM if self._head is None else map_vectors(self._head, base_NM))
         encoder = self.text_encoder
         return encoder.tokens_for(self.router.reader, encoder.tokenise(texts()) if tokens is None else tokens)

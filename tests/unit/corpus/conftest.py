@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayhier.corpus import ray as corpus
-from rayhier.evaluate.ray import read_test, write_test
+from rayhier.evaluate.stage import read_test, write_test
 from rayhier.spec import JobSpec
 from rayhier.storage import source
 from rayhier.storage.artifact import Place

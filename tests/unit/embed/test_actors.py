@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rayhier.embed.ray import GENERATED, EmbedPart, TokenisePart, ledger_key
+from rayhier.embed.stage import GENERATED, EmbedPart, TokenisePart, ledger_key
 from rayhier.embed.tokeniser import unpacked
 from rayhier.model import precision
 from rayhier.spec import InputError, JobSpec

@@ -8,7 +8,7 @@ from rayhier.evaluate import evaluation as module
 from rayhier.evaluate.baselines.documents import BaselineDocuments
 from rayhier.evaluate.evaluation import baselines, evaluate
 from rayhier.evaluate.index_search import IndexSearch
-from rayhier.evaluate.workers import Holders
+from rayhier.executor.holders import Holders
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router, route_all
 from rayhier.spec import InputError, JobSpec

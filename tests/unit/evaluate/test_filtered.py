@@ -11,7 +11,7 @@ from rayhier.evaluate.baselines.bm25 import Bm25
 from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.output import as_markdown
 from rayhier.evaluate.report import Report
-from rayhier.evaluate.workers import Holders
+from rayhier.executor.holders import Holders
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router, route_all

@@ -14,7 +14,7 @@ from rayhier.dataset.holdout import Holdout
 from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.output import as_markdown
 from rayhier.evaluate.report import Report
-from rayhier.evaluate.workers import Holders
+from rayhier.executor.holders import Holders
 from rayhier.index.assign import Assigner
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rayhier.scores.ray import SPAN_WORDS, choose_pairs, choose_queries
+from rayhier.scores.stage import SPAN_WORDS, choose_pairs, choose_queries
 from rayhier.spec import InputError
 from rayhier.spec.cross_encoder import ScoresSpec
 from rayhier.storage import columns, schemas

@@ -1,4 +1,4 @@
-"""The cross_encoder stage on Ray Train: trains a cross-encoder, from the newest checkpoint, or takes it untrained."""
+"""The cross_encoder stage: trains a cross-encoder, from the newest checkpoint, or takes it untrained."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -11,6 +11,7 @@ from rayhier.dataset.documents import load_documents, load_texts
 from rayhier.dataset.holdout import held_queries
 from rayhier.dataset.queries import Queries, load_queries
 from rayhier.dataset.ranking import ID, Ranking
+from rayhier.executor import Executor
 from rayhier.model.cross_encoder import CrossEncoder, load_cross_encoder, save_cross_encoder
 from rayhier.model.precision import best_device, resolve
 from rayhier.progress import say
@@ -26,7 +27,7 @@ from rayhier.train.cross_encoder.groups import TrainingGroups
 from rayhier.train.cross_encoder.phase import DEPTH, QUERIES, DevReranking, Reading
 from rayhier.train.data import judged_pairs, sampled
 from rayhier.train.loop import best_row
-from rayhier.train.ray import METRICS, Run, run_workers
+from rayhier.train.stage import METRICS, Run, run_workers
 
 PHASE = "cross_encoder"
 MOST_DOCUMENTS = 1_000_000
@@ -37,14 +38,21 @@ NO_PAIRS = (
 )
 
 
-def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt) -> Output:
+def build(
+    executor: Executor,
+    spec: JobSpec,
+    folder: CrossEncoderFolder,
+    corpus: Artifact,
+    vectors: Artifact,
+    attempt: Attempt,
+) -> Output:
     """Make a job's cross-encoder. InputError if a corpus has no judged train pair left to learn from."""
     reads = _cross(spec)
     if reads.train is not None and not train_queries(corpus, vectors, spec).answered:
         raise InputError(NO_PAIRS.format(corpus.folder))
     config = {"model": folder.path, "corpus": corpus, "vectors": vectors}
     epochs = 0 if reads.train is None else reads.train.epochs
-    run_workers(train_worker, spec, config, attempt, PHASE, epochs)
+    run_workers(executor, train_worker, spec, config, attempt, PHASE, epochs)
     settings = Settings.model_validate(files.read_json(attempt.root / SETTINGS))
     say(f"  precision {settings.precision}")
     counts: dict[str, Any] = {"settings": settings.model_dump(mode="json")}

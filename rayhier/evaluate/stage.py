@@ -1,12 +1,11 @@
-"""The evaluate stage on Ray: actors search shares of the queries, and one holds the baselines' documents."""
+"""The evaluate stage: holders search shares of the queries, and one holds the baselines' documents."""
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import ray
 import torch
 
 from rayhier.arrays import Floats
@@ -18,13 +17,11 @@ from rayhier.embed.precision import as_embedded
 from rayhier.evaluate.calibrate import calibrate
 from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.output import write
-from rayhier.evaluate.workers import Holder, Holders
+from rayhier.executor import Executor
 from rayhier.progress import here, say
-from rayhier.ray import call, get
 from rayhier.search.native import form
 from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
-from rayhier.spec.cluster import Workers
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact
@@ -35,6 +32,7 @@ from rayhier.track import tracked
 
 
 def build(
+    executor: Executor,
     spec: JobSpec,
     corpus: Artifact,
     vectors: Artifact,
@@ -45,7 +43,7 @@ def build(
 ) -> Output:
     """Measure each seed's (model, index) and write the report. `read` and `test` are as in `evaluate`."""
     spec = as_embedded(spec, vectors, spec.cluster.evaluate.gpus)
-    with actors(spec.cluster.evaluate) as workers:
+    with executor.holders(spec.cluster.evaluate, limit) as workers:
         report = write(spec, evaluate(spec, corpus, vectors, models, workers, read, test), attempt.root)
     with (
         files.filling(attempt.root / "tensorboard") as board,
@@ -56,7 +54,9 @@ def build(
     return Output({"documents": report.documents, "queries": report.queries, "seeds": report.seeds})
 
 
-def build_test(spec: JobSpec, model: ModelFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt) -> Output:
+def build_test(
+    executor: Executor, spec: JobSpec, model: ModelFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt
+) -> Output:
     """Publish the test split: queries and judgements that only evaluation reads, with the base encoder's vectors.
 
     The test split is a separate artifact. So more test queries, or other judgements, change nothing that was trained.
@@ -65,7 +65,7 @@ def build_test(spec: JobSpec, model: ModelFolder, corpus: Artifact, vectors: Art
     workers = spec.cluster.evaluate
     encoder = as_embedded(spec, vectors, workers.gpus).encoder
     texts = queries["text"].to_pylist()
-    vector_QM = call(_encode, workers.cpus, encoder, model.path, texts, workers.cpus, gpus=workers.gpus)
+    vector_QM = executor.call(_encode, workers, encoder, model.path, texts, workers.cpus)
     return write_test(attempt.root, queries, vector_QM, rows)
 
 
@@ -99,6 +99,7 @@ def _encode(spec: EncoderSpec, model: Path, texts: Sequence[str], cpus: int) -> 
 
 
 def build_calibration(
+    executor: Executor,
     spec: JobSpec,
     corpus: Artifact,
     vectors: Artifact,
@@ -107,11 +108,11 @@ def build_calibration(
     attempt: Attempt,
     cross_encoder: Artifact | None = None,
 ) -> Output:
-    """Calibrate a built index in a process of the cluster. `cross_encoder` is given if the spec re-ranks."""
+    """Calibrate a built index. `cross_encoder` is given if the spec re-ranks."""
     workers = spec.cluster.evaluate
     spec = as_embedded(spec, vectors, workers.gpus)
     read = corpus, vectors, model, index, attempt.root, cross_encoder
-    counts, scan = call(_calibrate, workers.cpus, spec, *read, gpus=workers.gpus)
+    counts, scan = executor.call(_calibrate, workers, spec, *read)
     say(f"  calibrate: scanned by {scan}")
     if "queries" in counts:
         say(f"  calibrate: {counts['queries']:,} dev queries, the exact best {counts['k']:,} of each")
@@ -132,24 +133,10 @@ def build_calibration(
 
 def _calibrate(spec: JobSpec, *read: Any) -> tuple[dict[str, float], str]:
     torch.set_num_threads(spec.cluster.evaluate.cpus)
-    faiss.omp_set_num_threads(spec.cluster.evaluate.cpus)
+    limit(spec.cluster.evaluate.cpus)
     return calibrate(spec, *read), form()
 
 
-@contextlib.contextmanager
-def actors(workers: Workers) -> Iterator[Holders]:
-    """Start the actors of an evaluation, and kill them at the block's end.
-
-    The one for objects that are alone reserves no CPU: the others are idle while it works.
-    """
-    kind: Any = ray.remote(Holder)
-    actor = kind.options(num_cpus=workers.cpus, num_gpus=workers.gpus or None)
-    pool = [actor.remote(workers.cpus) for _ in range(workers.workers)]
-    alone = kind.options(num_cpus=0).remote(workers.workers * workers.cpus)
-    try:
-        yield Holders(
-            pool, alone, lambda calls: get([getattr(holder, name).remote(*given) for holder, name, given in calls])
-        )
-    finally:
-        for one in (*pool, alone):
-            ray.kill(one)
+def limit(threads: int) -> None:
+    """Set the number of faiss's threads, at most the machine's cores."""
+    faiss.omp_set_num_threads(min(threads, os.cpu_count() or threads))

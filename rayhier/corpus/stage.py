@@ -1,6 +1,6 @@
-"""The corpus stage on Ray Data: workers read documents range by range, the driver process queries and judgements."""
+"""The corpus stage: workers read documents range by range, and this process reads queries and judgements."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,8 +13,8 @@ from rayhier.corpus.parts import CheckedParts, PartFile
 from rayhier.corpus.passages import DocumentLayout
 from rayhier.corpus.questions import Questions
 from rayhier.corpus.reader import Range, RangeReader, Reader
+from rayhier.executor import Executor, Pool, Row
 from rayhier.progress import Bar, here, say
-from rayhier.ray import stream
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import Workers
 from rayhier.spec.corpus import CorpusSpec, FileCorpus, HuggingFace, IrDatasets, PythonDocs, TextFiles
@@ -22,8 +22,8 @@ from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.files import File
 from rayhier.storage.paths import Location, locate
 
-PART_DOCUMENTS = 1_000
-PART_ROWS = 10_000
+PART_DOCUMENTS = 250
+PART_ROWS = 1_000
 """Number of rows in a part of a source that can only be iterated (ir_datasets, huggingface)."""
 PART_FILES = 250
 """Number of files in a part of a corpus of type text, so that every process encodes some."""
@@ -33,9 +33,9 @@ class MakePart:
     def __init__(self, reader: RangeReader, root: str, layout: DocumentLayout) -> None:
         self.reader, self.root, self.layout = reader, locate(root), layout
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        piece = Range(**{**row, **{name: int(row[name]) for name in ("part", "begin", "end")}})
-        return {"documents": parts.make(piece, self.reader.documents(piece), self.root, self.layout)}
+    def __call__(self, item: Row) -> Iterator[Row]:
+        piece = Range(**{**item, **{name: int(item[name]) for name in ("part", "begin", "end")}})
+        yield {"documents": parts.make(piece, self.reader.documents(piece), self.root, self.layout)}
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Contents:
     count: dict[str, Any]
 
 
-def build(spec: JobSpec, attempt: Attempt) -> Output:
+def build(executor: Executor, spec: JobSpec, attempt: Attempt) -> Output:
     """Read, check and write the corpus of a spec, as one stage. InputError if it lacks anything that the spec needs."""
     layout = DocumentLayout.of(spec.corpus)
     match spec.corpus:
@@ -57,7 +57,7 @@ def build(spec: JobSpec, attempt: Attempt) -> Output:
         case IrDatasets() | HuggingFace() | TextFiles():
             contents = _iterated(spec.corpus, attempt.root)
         case _:
-            contents = _ranged(spec.corpus, spec.cluster.corpus, attempt.root)
+            contents = _ranged(executor, spec.corpus, spec.cluster.corpus, attempt.root)
     stored = tables.stored(attempt.root, contents.documents, layout.fields)
     # Queries and judgements of the test split are checked with the others, before anything is encoded.
     counts = {"documents": contents.count, **contents.questions.counts(), **stored}
@@ -75,10 +75,10 @@ def build(spec: JobSpec, attempt: Attempt) -> Output:
     return Output(counts, (*contents.documents, *written))
 
 
-def _ranged(spec: FileCorpus, workers: Workers, root: Location) -> Contents:
+def _ranged(executor: Executor, spec: FileCorpus, workers: Workers, root: Location) -> Contents:
     reader, layout = sources.ranged(spec), DocumentLayout.of(spec)
     pieces = reader.ranges()
-    checked = parts.settle(root, _parts(reader, pieces, layout, workers, root), layout)
+    checked = parts.settle(root, _parts(executor, reader, pieces, layout, workers, root), layout)
     for name in checked.misshapen():
         path = next(piece.path for piece in pieces if piece.source == name)
         raise lines.refusal(Path(path), requirements.allowed(spec))
@@ -86,14 +86,19 @@ def _ranged(spec: FileCorpus, workers: Workers, root: Location) -> Contents:
 
 
 def _parts(
-    reader: RangeReader, pieces: Sequence[Range], layout: DocumentLayout, workers: Workers, root: Location
+    executor: Executor,
+    reader: RangeReader,
+    pieces: Sequence[Range],
+    layout: DocumentLayout,
+    workers: Workers,
+    root: Location,
 ) -> list[PartFile]:
     missing = [piece for piece in pieces if parts.finished(piece, root) is None]
     arguments = {"reader": reader, "root": str(root), "layout": layout}
     documents = 0
     with Bar("corpus", len(pieces), "parts") as bar:
         bar.advance(len(pieces) - len(missing))
-        for row in stream([asdict(piece) for piece in missing], MakePart, arguments, workers):
+        for row in executor.stream([asdict(piece) for piece in missing], Pool(MakePart, arguments, workers)):
             documents += row["documents"]
             bar.advance(note=f"{documents:,} documents")
     return [_finished(piece, root) for piece in pieces]

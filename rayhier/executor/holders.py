@@ -1,16 +1,13 @@
-"""Objects that an evaluation keeps in other processes, or in this one: a few alike, or one alone with all threads."""
+"""Objects that live in other processes or threads for a time: a few alike, or one alone with all CPUs."""
 
 import itertools
-import os
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, Generic, Self, TypeVar
-
-from rayhier.cluster.library import faiss
+from typing import Any, Concatenate, Generic, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
 Call = tuple[Any, str, tuple[Any, ...]]
-"""A holder, or what stands for it in this process; the name of its method; and the method's arguments."""
+"""A holder, or what represents it in this process; the name of its method; and the method's arguments."""
 Run = Callable[[Sequence[Call]], list[Any]]
 """Function that makes calls at the same time, and returns their results."""
 
@@ -18,8 +15,8 @@ Run = Callable[[Sequence[Call]], list[Any]]
 class Holder:
     """Keeps objects by number in one process. Its module imports little, because a Ray actor imports it."""
 
-    def __init__(self, threads: int) -> None:
-        faiss.omp_set_num_threads(min(threads, os.cpu_count() or threads))
+    def __init__(self, limit: Callable[[int], None], threads: int) -> None:
+        limit(threads)
         self.objects: dict[int, Any] = {}
 
     def make(self, number: int, make: Callable[..., Any], *arguments: Any) -> None:
@@ -42,6 +39,10 @@ class HeldObjects(Generic[T]):
         """Call a method of all objects at the same time, and return the results by object."""
         return self._run([(holder, "call", (self._number, method, *arguments)) for holder in self._holders])
 
+    def in_turn(self, method: Callable[Concatenate[T, ...], R], *arguments: Any) -> list[R]:
+        """Call a method of one object after another: a call that takes time has the machine to itself."""
+        return [self._run([(holder, "call", (self._number, method, *arguments))])[0] for holder in self._holders]
+
     def one(self, method: Callable[Concatenate[T, ...], R], *arguments: Any) -> R:
         (result,) = self.call(method, *arguments)
         return result
@@ -54,11 +55,6 @@ class Holders:
     def __init__(self, holders: Sequence[Any], alone: Any, run: Run) -> None:
         self.count, self._holders, self._alone, self._run = len(holders), holders, alone, run
         self._numbers = itertools.count()
-
-    @classmethod
-    def here(cls, count: int = 1) -> Self:
-        holders = [Holder(faiss.omp_get_max_threads()) for _ in range(count)]
-        return cls(holders, holders[0], lambda calls: [getattr(held, name)(*given) for held, name, given in calls])
 
     def start(self, make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> HeldObjects[T]:
         """Make an object, `make(*tuple)`, in a holder for each tuple of arguments. There are at most `count`."""

@@ -1,30 +1,33 @@
-"""The index stage on Ray Data: route each part of the corpus, limit leaf sizes, gather shards, publish."""
+"""The index stage: route each part of the corpus, limit leaf sizes, gather shards, publish."""
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
 
+from rayhier.arrays import Floats
 from rayhier.dataset.documents import document_texts, language
 from rayhier.embed.clock import Clock, Utilisation
+from rayhier.embed.encode import in_chunks
 from rayhier.embed.precision import agreed, as_embedded
-from rayhier.embed.ray import tokenisers
-from rayhier.embed.tokeniser import unpacked
+from rayhier.embed.saved import SavedVectors
+from rayhier.embed.stage import tokenisers
+from rayhier.embed.tokeniser import Tokens, unpacked
+from rayhier.executor import Executor, Pool, Row
 from rayhier.index import leaf_limit
 from rayhier.index.assign import Assigner, leaf_sizes, read_part
 from rayhier.index.describe import DescribeShard, table
 from rayhier.index.display import DisplayTree
 from rayhier.index.shards import GatherShard, shard_count
+from rayhier.model.encoded import Encoded
 from rayhier.model.precision import best_device
 from rayhier.model.router import load_router
 from rayhier.progress import Bar, say
-from rayhier.ray import stream
 from rayhier.search.routing.routes import Model
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import Workers
@@ -50,7 +53,7 @@ class RoutedParts:
 
 
 class RoutePart:
-    """A Ray actor that routes parts of the corpus to leaves and writes their rows below scratch, sorted by leaf."""
+    """An actor that routes parts of the corpus to leaves and writes their rows below scratch, sorted by leaf."""
 
     def __init__(self, spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, scratch: Location) -> None:
         torch.set_num_threads(spec.cluster.index.cpus)
@@ -62,29 +65,47 @@ class RoutePart:
         self.assign = Assigner(self.model.router, spec, model.record.fingerprint)
         self.clock = Clock(self.model.open_encoder)
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Route the part `row["part"]`. Returns its number of documents, and times of work."""
-        name = str(row["part"])
+    def __call__(self, item: Row) -> Iterator[Row]:
+        """Route the part `item["part"]`. Yields its number of documents, and times of work."""
+        name = str(item["part"])
         documents, base_NM = read_part(self.corpus.path(name), self.vectors.path(name))
-        tokens = unpacked(row) if "ids" in row else None
+        saved = SavedVectors(self.ledger, part_key(name))
+        encoded = yield from self._encoded(saved, documents, base_NM, unpacked(item) if "ids" in item else None)
         with self.clock.working():
-            encoded = self.model.encode_stored(base_NM, lambda: document_texts(documents), tokens)
             table = self.assign(documents, encoded)
         file = files.write_parquet(self.scratch / ROUTED, Path(name).name, sliced(table), table.schema)
         written = file.model_copy(update={"name": f"{ROUTED}/{file.name}"})
         counts = leaf_sizes(table, self.assign.router.n_leaves).tolist()
         entry = LedgerEntry((written,), {"leaves": counts, "documents": documents.num_rows})
         self.ledger.enter(part_key(name), entry)
-        return {"rows": documents.num_rows, **self.clock.lap()}
+        saved.drop()
+        yield {"rows": 0 if self._saves else documents.num_rows, **self.clock.lap()}
+
+    @property
+    def _saves(self) -> bool:
+        return not self.model.reads_stored and self.model.router.reader is None
+
+    def _encoded(
+        self, saved: SavedVectors, documents: pa.Table, base_NM: Floats, tokens: Tokens | None
+    ) -> Generator[Row, None, Encoded]:
+        if self._saves:
+            encoder = self.model.text_encoder
+            chunks = encoder.tokenised(document_texts(documents)) if tokens is None else in_chunks(tokens)
+            vectors = yield from saved.encode(encoder, chunks, self.clock)
+            return Encoded(vectors)
+        with self.clock.working():
+            return self.model.encode_stored(base_NM, lambda: document_texts(documents), tokens)
 
 
-def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, attempt: Attempt) -> Output:
+def build(
+    executor: Executor, spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, attempt: Attempt
+) -> Output:
     """Write the leaf map of a corpus by a trained model, as one stage: a document has a row in each of its leaves."""
     spec = as_embedded(spec, vectors, spec.cluster.index.gpus)
     documents = int(corpus.record.counts["rows"])
-    parts, counts = _route(spec, corpus, vectors, model, attempt, documents)
+    parts, counts = _route(executor, spec, corpus, vectors, model, attempt, documents)
     parts, counts, moved = _cap(model, attempt, parts, counts)
-    shards = _gather(spec, attempt, parts, counts, words=language(corpus) if spec.index.words else None)
+    shards = _gather(executor, spec, attempt, parts, counts, words=language(corpus) if spec.index.words else None)
     manifest = Manifest(
         version=BUILT,
         parent=None,
@@ -99,7 +120,7 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
         shards=shards,
         language=language(corpus),
     )
-    described = _describe(spec, LeafMap(attempt.root, manifest), model, attempt)
+    described = _describe(executor, spec, LeafMap(attempt.root, manifest), model, attempt)
     leaf_map.publish(attempt.root, manifest)
     described_counts = {
         "documents": documents,
@@ -113,7 +134,13 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
 
 
 def _route(
-    spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, attempt: Attempt, documents: int
+    executor: Executor,
+    spec: JobSpec,
+    corpus: Artifact,
+    vectors: Artifact,
+    model: Artifact,
+    attempt: Attempt,
+    documents: int,
 ) -> tuple[RoutedParts, list[int]]:
     names = corpus.names("documents/")
     ledger = Ledger(attempt.scratch / "ledger", attempt.scratch)
@@ -124,7 +151,7 @@ def _route(
     used = Utilisation()
     with Bar("route", documents, "documents") as bar:
         bar.advance(sum(done.values()))
-        for row in stream(missing, RoutePart, arguments, spec.cluster.index, ahead):
+        for row in executor.stream(missing, Pool(RoutePart, arguments, spec.cluster.index), ahead):
             bar.advance(row["rows"])
             used.note(row)
     if used.tokens:
@@ -165,7 +192,13 @@ def _cap(
 
 
 def _gather(
-    spec: JobSpec, attempt: Attempt, parts: RoutedParts, counts: list[int], *, words: Language | None
+    executor: Executor,
+    spec: JobSpec,
+    attempt: Attempt,
+    parts: RoutedParts,
+    counts: list[int],
+    *,
+    words: Language | None,
 ) -> list[Shard]:
     """Write the missing shards, and return all."""
     rows, folder, root = sum(counts), attempt.scratch / "ledger", attempt.root
@@ -184,19 +217,20 @@ def _gather(
     arguments = {"root": root, "paths": parts.paths, "ledger": folder, **made}
     with Bar("gather", rows, "rows") as bar:
         bar.advance(sum(entry.counts["shard"]["rows"] for key in plan if (entry := done(key))))
-        for row in stream(missing, GatherShard, arguments, _without_gpus(spec)):
+        for row in executor.stream(missing, Pool(GatherShard, arguments, _without_gpus(spec))):
             bar.advance(row["rows"])
     shards = [Shard.model_validate(entry.counts["shard"]) for key in plan if (entry := done(key))]
     _check_count(root, sum(shard.rows for shard in shards), rows, "rows")
     return shards
 
 
-def _describe(spec: JobSpec, opened: LeafMap, model: Artifact, attempt: Attempt) -> files.File:
+def _describe(executor: Executor, spec: JobSpec, opened: LeafMap, model: Artifact, attempt: Attempt) -> files.File:
     scratch, shards = attempt.scratch / "described", opened.manifest.shards
     tree = DisplayTree.of(load_router(model.local("router")))
     with Bar("describe", opened.manifest.documents, "documents") as bar:
         items = [{"shard": number} for number in range(len(shards))]
-        for row in stream(items, DescribeShard, {"leaf_map": opened, "scratch": scratch}, _without_gpus(spec)):
+        pool = Pool(DescribeShard, {"leaf_map": opened, "scratch": scratch}, _without_gpus(spec))
+        for row in executor.stream(items, pool):
             bar.advance(row["rows"])
     described = table(tree, np.array(opened.manifest.counts), scratch, len(shards))
     return files.write_parquet(attempt.root, LEAVES, [described], schemas.LEAVES)

@@ -1,6 +1,6 @@
 """The scores and factors stages: a cross-encoder scores chosen pairs, and vectors are learned from the scores.
 
-Pairs are scored part by part on Ray Data; a killed run keeps the parts that are scored.
+Pairs are scored part by part; a killed run keeps the parts that are scored.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,9 +20,9 @@ from rayhier.dataset.queries import load_queries
 from rayhier.dataset.ranking import take
 from rayhier.embed.encode import TextEncoder, limit_threads
 from rayhier.embed.precision import as_embedded
+from rayhier.executor import Executor, Pool, Row
 from rayhier.model.encoder import load_head
 from rayhier.progress import Bar, say
-from rayhier.ray import call, stream
 from rayhier.scores.factorise import Matrix, base_scores, inductive, match, residual_bias, transductive
 from rayhier.scores.factors import CONFIG, ITEMS, Learned, save_maps
 from rayhier.scores.scorer import open_scorer
@@ -55,19 +55,25 @@ class ScorePart:
         table = files.read_table(ledger.root / "queries.parquet", ["query_id", "text"])
         self.ids, self.texts = (np.array(table[name].to_pylist(), dtype=object) for name in ("query_id", "text"))
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        part, root = str(row["part"]), self.ledger.root
+    def __call__(self, item: Row) -> Iterator[Row]:
+        part, root = str(item["part"]), self.ledger.root
         table = files.read_table(root / SCRATCH / "pairs" / f"{part}.parquet")
         query_P = table["query"].to_numpy()
         scores = self.scorer(self.texts[query_P].tolist(), table["text"].to_pylist())
         scored = pa.table([pa.array(self.ids[query_P], pa.string()), table["item"], pa.array(scores)], schema=SCORES)
         file = files.write_parquet(root, f"pairs/{part}.parquet", [scored], SCORES)
         self.ledger.enter(part, LedgerEntry((file,), {"pairs": len(table)}))
-        return {"pairs": len(table)}
+        yield {"pairs": len(table)}
 
 
 def build(
-    spec: JobSpec, model: ModelFolder, corpus: Artifact, vectors: Artifact, cross_encoder: Artifact, attempt: Attempt
+    executor: Executor,
+    spec: JobSpec,
+    model: ModelFolder,
+    corpus: Artifact,
+    vectors: Artifact,
+    cross_encoder: Artifact,
+    attempt: Attempt,
 ) -> Output:
     """Choose the pairs that the spec asks for and score them: `queries.parquet` and `pairs/`.
 
@@ -77,17 +83,17 @@ def build(
         raise AssertionError("planned only with cross_encoder")
     ledger = Ledger(attempt.scratch / "ledger", attempt.root)
     if (chosen := ledger.done(CHOSEN)) is None:
-        counts = call(_choose, spec.cluster.scores.cpus, spec, model.path, corpus, vectors, attempt.root)
+        counts = executor.call(_choose, spec.cluster.scores, spec, model.path, corpus, vectors, attempt.root)
         chosen = ledger.enter(CHOSEN, LedgerEntry((), counts))
     parts = [f"{number:06}" for number in range(chosen.counts["parts"])]
     missing = [part for part in parts if ledger.done(part) is None]
     about = {"spec": spec.cross_encoder, "ledger": ledger, "cpus": spec.cluster.scores.cpus}
     arguments = {"cross_encoder": cross_encoder, **about}
-    total = int(chosen.counts["pairs"])
+    pool, total = Pool(ScorePart, arguments, spec.cluster.scores), int(chosen.counts["pairs"])
     with Bar("scores", total, "pairs") as bar:
         done = (ledger.done(part) for part in parts)
         bar.advance(sum(entry.counts["pairs"] for entry in done if entry))
-        for row in stream([{"part": part} for part in missing], ScorePart, arguments, spec.cluster.scores):
+        for row in executor.stream([{"part": part} for part in missing], pool):
             bar.advance(row["pairs"])
     say(f"  scores: {total:,} pairs of {chosen.counts['queries']:,} queries")
     return Output({"pairs": total, "queries": int(chosen.counts["queries"])})
@@ -125,8 +131,10 @@ def _vectors(spec: JobSpec, model: Path, queries: pa.Table, corpus: Artifact, ve
     return np.stack(rows).astype(np.float32)
 
 
-def build_factors(spec: JobSpec, scores: Artifact, model: Artifact, index: Artifact, attempt: Attempt) -> Output:
-    counts = call(_factorise, spec.cluster.train.cpus, spec, scores, model, index, attempt.root)
+def build_factors(
+    executor: Executor, spec: JobSpec, scores: Artifact, model: Artifact, index: Artifact, attempt: Attempt
+) -> Output:
+    counts = executor.call(_factorise, spec.cluster.train, spec, scores, model, index, attempt.root)
     say(f"  factors: {counts['documents']:,} documents with {counts['pairs']:,} scores")
     return Output(counts)
 

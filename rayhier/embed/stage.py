@@ -1,7 +1,7 @@
-"""The embed stage on Ray Data: a pool of encoding processes, which encode one part of the corpus at a time."""
+"""The embed stage: a pool of encoders, of which each encodes one part of the corpus at a time."""
 
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +12,14 @@ from rayhier.dataset.documents import document_texts
 from rayhier.dataset.generated import VECTORS as GENERATED
 from rayhier.dataset.spans import FOLDER
 from rayhier.embed.clock import Clock, Utilisation
-from rayhier.embed.encode import TextEncoder, limit_threads
+from rayhier.embed.encode import TextEncoder, in_chunks, limit_threads
 from rayhier.embed.precision import agreed
+from rayhier.embed.saved import SavedVectors
 from rayhier.embed.spans import SpanDrawer
 from rayhier.embed.tokeniser import Tokeniser, packed, unpacked
+from rayhier.executor import Executor, Pool, Row
 from rayhier.model.encoder import Encoder
 from rayhier.progress import Bar, say
-from rayhier.ray import Pool, stream
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.train import PseudoQueries
 from rayhier.storage import columns, files, schemas
@@ -51,9 +52,9 @@ class TokenisePart:
         self.corpus, self.generated = corpus, generated
         self.tokenise = Tokeniser.open(model, max_length)
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        name = str(row["part"])
-        return {"part": name, **packed(self.tokenise(read_texts(self.corpus, name, self.generated)[1]))}
+    def __call__(self, item: Row) -> Iterator[Row]:
+        name = str(item["part"])
+        yield {"part": name, **packed(self.tokenise(read_texts(self.corpus, name, self.generated)[1]))}
 
 
 class EmbedPart:
@@ -68,11 +69,12 @@ class EmbedPart:
         self.clock, draws = Clock(self.encoder), spec.train.draws
         self.drawer = None if draws is None else SpanDrawer.of(self.encoder, draws)
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        name = str(row["part"])
+    def __call__(self, item: Row) -> Iterator[Row]:
+        name = str(item["part"])
         ids, texts = read_texts(self.corpus, name, self.generated)
-        with self.clock.working():
-            vectors = self.encoder.encode_tokens(unpacked(row)) if "ids" in row else self.encoder.encode(texts)
+        saved = SavedVectors(self.ledger, ledger_key(name))
+        chunks = in_chunks(unpacked(item)) if "ids" in item else self.encoder.tokenised(texts)
+        vectors = yield from saved.encode(self.encoder, chunks, self.clock)
         key = ids.column_names[0]
         check_numbers(name, ids[key], vectors)
         schema = schemas.vectors(key, self.encoder.dimension)
@@ -80,18 +82,20 @@ class EmbedPart:
         written = [files.write_parquet(self.ledger.root, name, [pa.table([ids[key], column], schema=schema)], schema)]
         counts = {"rows": len(texts), "precision": str(self.encoder.dtype).removeprefix("torch.")}
         if self.drawer is not None and name not in (QUERIES, GENERATED):
-            drawn = self._drawn(self.drawer, name)
+            drawn = yield from self._drawn(self.drawer, name)
             place = FOLDER + name.removeprefix("documents/")
             written.append(files.write_parquet(self.ledger.root, place, [drawn], drawn.schema))
             counts["spans"] = len(drawn)
         self.ledger.enter(ledger_key(name), LedgerEntry(tuple(written), counts))
-        return {"rows": len(texts), **self.clock.lap()}
+        saved.drop()
+        yield {"rows": 0, **self.clock.lap()}
 
-    def _drawn(self, drawer: SpanDrawer, name: str) -> pa.Table:
+    def _drawn(self, drawer: SpanDrawer, name: str) -> Generator[Row, None, pa.Table]:
         table = columns.read([self.corpus.path(name)], ["doc_id", "title", "text"])
         rows, texts = drawer.draw(*(table[column].to_pylist() for column in table.column_names))
-        with self.clock.working():
-            vectors = self.encoder.encode(texts)
+        saved = SavedVectors(self.ledger, f"{ledger_key(name)}-spans")
+        vectors = yield from saved.encode(self.encoder, self.encoder.tokenised(texts), self.clock, counted=False)
+        saved.drop()
         ids = table["doc_id"].take(pa.array(rows, pa.int64()))
         check_numbers(name, ids, vectors)
         column = columns.vector_column(vectors, pa.float32())
@@ -99,7 +103,12 @@ class EmbedPart:
 
 
 def build(
-    spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt, generated: Artifact | None = None
+    executor: Executor,
+    spec: JobSpec,
+    model: ModelFolder,
+    corpus: Artifact,
+    attempt: Attempt,
+    generated: Artifact | None = None,
 ) -> Output:
     """Encode all documents and queries, and generated queries, with the base encoder.
 
@@ -122,7 +131,7 @@ def build(
     with Bar("embed", total, "texts") as bar:
         bar.advance(sum(entry.counts["rows"] for name in names if (entry := ledger.done(ledger_key(name)))))
         ahead = tokenisers(spec, model.path, corpus, generated)
-        for row in stream(missing, EmbedPart, arguments, spec.cluster.embed, ahead):
+        for row in executor.stream(missing, Pool(EmbedPart, arguments, spec.cluster.embed), ahead):
             bar.advance(row["rows"])
             used.note(row)
     if missing:

@@ -1,29 +1,33 @@
-"""Join a Ray cluster, check that it has the resources a spec needs, and stream items through a pool of actors."""
+"""Do the work of stages on a Ray cluster: join one, check that it has the resources of a spec, and use it.
+
+Actors are processes of Ray Data, and training workers those of Ray Train.
+"""
 
 import contextlib
 import importlib
 import logging
 import os
-import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
-import ray.data
 from ray.exceptions import RayTaskError
 
+from rayhier.executor import Pool, Row
+from rayhier.executor.cluster import ADDRESS, check_answers, noted
+from rayhier.executor.holders import Holder, Holders
 from rayhier.progress import say
 from rayhier.spec import InputError, JobSpec, no_room
 from rayhier.spec.cluster import TrainWorkers, Workers
 
 T = TypeVar("T")
-CONNECT_SECONDS = 10.0
 CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Environment variable by which Ray listens for other machines ("1") or on loopback alone ("0")."""
+MAX_FAILURES = 3
+"""Times that training goes on from its checkpoint after a worker died."""
 ERROR = "error"
 PARTS = 4
 """Decimals to which sums of resources are rounded, as Ray does: 100 x 0.07 GPUs are 7, not 7.000000000000001."""
@@ -39,10 +43,11 @@ def join(spec: JobSpec) -> None:
     if ray.is_initialized():
         return
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    address = None if spec.cluster.address == "auto" else spec.cluster.address
-    address = address or os.environ.get("RAY_ADDRESS") or None
-    _check_answers(address or "")
-    if address is None and not _is_running():
+    key, address = "cluster.address", None if spec.cluster.address == "auto" else spec.cluster.address
+    if address is None and (address := os.environ.get(ADDRESS) or None) is not None:
+        key = ADDRESS
+    check_answers(address or "", key)
+    if address is None and not noted():
         address = "local"
     printer: Any = importlib.import_module("ray._private.worker")
     printer.print_to_stdstream = _say_of_ray
@@ -56,7 +61,7 @@ def join(spec: JobSpec) -> None:
                 f"cluster.address: Ray did not start on this machine ({reason}); is it busy, memory or /tmp full? "
                 "Run again; `ray stop` ends what a killed run left"
             ) from None
-        raise InputError(f"cluster.address: got {address!r}; no cluster answers there: {reason}") from None
+        raise InputError(f"{key}: got {address!r}; no cluster answers there: {reason}") from None
 
 
 def _say_of_ray(data: dict[str, Any], ignore_prefix: bool) -> None:  # noqa: ARG001  Ray's own signature
@@ -104,30 +109,6 @@ def _on_loopback() -> Iterator[None]:
             os.environ[CLUSTERS] = exported
 
 
-def _is_running() -> bool:
-    """Return True if a cluster that `ray start` noted on this machine still answers; Ray waits for one that is gone."""
-    try:
-        noted = Path(tempfile.gettempdir(), "ray", "ray_current_cluster").read_text().strip()
-        _check_answers(noted)
-    except (OSError, InputError):
-        return False
-    return bool(noted)
-
-
-def _check_answers(address: str) -> None:
-    """Raise InputError if nothing listens at HOST:PORT. Without this test Ray would wait for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
-        return
-    try:
-        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise InputError(
-            f"cluster.address: got {address!r}; nothing answers there ({error}); "
-            "allowed: auto, local, or HOST:PORT of a running cluster"
-        ) from None
-
-
 def check_resources(spec: JobSpec) -> None:
     """Raise InputError if a stage needs more CPUs or GPUs than the cluster has: Ray would wait for ever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -173,13 +154,6 @@ def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float
         raise InputError(f"{where}; allowed: at most {fit} workers of that size, as nodes have {shown} {kind}s")
 
 
-def call(function: Callable[..., T], cpus: int, *arguments: Any, gpus: float = 0) -> T:
-    """Run `function(*arguments)` in a cluster process with `cpus` CPUs. Returns its result, raises its InputError."""
-    result: T
-    (result,) = get([ray.remote(num_cpus=cpus, num_gpus=gpus or None)(function).remote(*arguments)])
-    return result
-
-
 def get(results: Sequence[Any]) -> list[Any]:
     """Wait for the results of calls. An InputError that a call raises is raised again here."""
     try:
@@ -191,66 +165,126 @@ def get(results: Sequence[Any]) -> list[Any]:
     return values
 
 
-@dataclass(frozen=True)
-class Pool:
-    """Settings of a pool of `workers` equal Ray actors, each made by `actor(**arguments)`."""
+class RayExecutor:
+    def stream(self, items: Sequence[Row], pool: Pool, ahead: Pool | None = None) -> Iterator[Row]:
+        """Do items by actors of Ray Data. The actors of both pools work at the same time."""
+        if not items:
+            return
+        import ray.data
 
-    actor: type
-    arguments: dict[str, Any]
-    workers: Workers
+        context = ray.data.DataContext.get_current()
+        context.enable_progress_bars = False
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        rows = ray.data.from_items(list(items), override_num_blocks=len(items))
+        for each in (ahead, pool):
+            if each is not None:
+                rows = rows.flat_map(
+                    _reporting(each.actor),
+                    fn_constructor_kwargs=each.arguments,
+                    compute=ray.data.ActorPoolStrategy(size=min(each.workers.workers, len(items))),
+                    num_cpus=each.workers.cpus,
+                    num_gpus=each.workers.gpus or None,
+                )
+        yield from map(_told, rows.iter_rows())
 
+    def call(self, function: Callable[..., T], workers: Workers | TrainWorkers, *arguments: Any) -> T:
+        result: T
+        remote = ray.remote(num_cpus=workers.cpus, num_gpus=workers.gpus or None)(function)
+        (result,) = get([remote.remote(*arguments)])
+        return result
 
-def stream(
-    items: Sequence[dict[str, Any]],
-    actor: type,
-    arguments: dict[str, Any],
-    workers: Workers,
-    ahead: Pool | None = None,
-) -> Iterator[dict[str, Any]]:
-    """Yield the results of `actor(**arguments)(item)` for all items as they arrive, from a pool of `workers` actors.
+    def train(
+        self, worker: Callable[[Row], None], config: Row, workers: TrainWorkers, report: Callable[[Row], None]
+    ) -> None:
+        from ray.train import FailureConfig, RunConfig, ScalingConfig
+        from ray.train.torch import TorchTrainer
+        from ray.util.queue import Queue
 
-    With a pool `ahead`, an actor of that pool processes each item first and its result goes on to an actor of this
-    pool. Both pools work at the same time. Raises InputError if an actor raises InputError or has no room to write.
-    """
-    if not items:
-        return
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-    rows = ray.data.from_items(list(items), override_num_blocks=len(items))
-    for pool in (ahead, Pool(actor, arguments, workers)):
-        if pool is not None:
-            rows = rows.map(
-                _reporting(pool.actor),
-                fn_constructor_kwargs=pool.arguments,
-                compute=ray.data.ActorPoolStrategy(size=min(pool.workers.workers, len(items))),
-                num_cpus=pool.workers.cpus,
-                num_gpus=getattr(pool.workers, "gpus", 0) or None,
+        least = workers.least_workers
+        scaling = ScalingConfig(
+            num_workers=workers.workers if least is None else (least, workers.workers),
+            use_gpu=workers.gpus > 0,
+            resources_per_worker={"CPU": workers.cpus, **({"GPU": workers.gpus} if workers.gpus else {})},
+        )
+        rows = Queue(actor_options={"num_cpus": 0})
+        with tempfile.TemporaryDirectory() as nothing:  # the workers keep their checkpoints themselves
+            failures = FailureConfig(max_failures=MAX_FAILURES)
+            trainer = TorchTrainer(
+                worker,
+                train_loop_config={**config, "report": rows.put_nowait},
+                scaling_config=scaling,
+                run_config=RunConfig(storage_path=nothing, failure_config=failures),
             )
-    yield from map(_told, rows.iter_rows())
+            try:
+                _fit(trainer, rows, report)
+            finally:
+                rows.shutdown()
+
+    @contextlib.contextmanager
+    def holders(self, workers: Workers, limit: Callable[[int], None]) -> Iterator[Holders]:
+        """Start actors, and kill them at the block's end.
+
+        The one for objects that are alone reserves no CPU: the others are idle while it works.
+        """
+        kind: Any = ray.remote(Holder)
+        actor = kind.options(num_cpus=workers.cpus, num_gpus=workers.gpus or None)
+        pool = [actor.remote(limit, workers.cpus) for _ in range(workers.workers)]
+        alone = kind.options(num_cpus=0).remote(limit, workers.workers * workers.cpus)
+        try:
+            yield Holders(
+                pool, alone, lambda calls: get([getattr(holder, name).remote(*given) for holder, name, given in calls])
+            )
+        finally:
+            for one in (*pool, alone):
+                ray.kill(one)
 
 
-def _reporting(actor: type) -> type:
-    """A subclass of the actor that returns InputErrors as rows: Ray would hide them in a stack trace of its own."""
+def _fit(trainer: Any, rows: Any, report: Callable[[Row], None]) -> None:
+    """Train in a thread, and report rows meanwhile. In the main thread Ray would handle Ctrl-C itself."""
+    from ray.util.queue import Empty
+
+    failed: list[BaseException] = []
+
+    def fit() -> None:
+        try:
+            trainer.fit()
+        except BaseException as error:  # noqa: BLE001  raised again below
+            failed.append(error)
+
+    thread = threading.Thread(target=fit, name="train", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        try:
+            report(rows.get(timeout=0.5))
+        except Empty:
+            continue
+    if failed:
+        raise failed[0]
+
+
+def _reporting(actor: Any) -> type:
+    """Make a subclass of the actor that returns InputErrors as rows: Ray would hide them in a stack trace."""
 
     class Reporter(actor):  # type: ignore[misc]
-        def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
+        def __call__(self, item: Row) -> Iterator[Row]:
             if item.get(ERROR):  # the pool `ahead` failed on this item
-                return {ERROR: item[ERROR]}
+                yield {ERROR: item[ERROR]}
+                return
             try:
-                return {ERROR: "", **super().__call__(item)}
+                for row in super().__call__(item):
+                    yield {ERROR: "", **row}
             except InputError as error:
-                return {ERROR: str(error)}
+                yield {ERROR: str(error)}
             except OSError as error:
                 if (message := no_room(error)) is None:
                     raise
-                return {ERROR: message}
+                yield {ERROR: message}
 
     Reporter.__name__ = Reporter.__qualname__ = actor.__name__
     return Reporter
 
 
-def _told(row: dict[str, Any]) -> dict[str, Any]:
+def _told(row: Row) -> Row:
     """Return the row that an actor returned. InputError if the row reports an error."""
     if row[ERROR]:
         raise InputError(row[ERROR])

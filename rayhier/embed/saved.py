@@ -1,0 +1,77 @@
+"""Encode texts and save vectors every few seconds, so that a killed run keeps them."""
+
+import time
+from collections.abc import Generator, Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from rayhier.arrays import Floats, Ints
+from rayhier.embed.clock import Clock
+from rayhier.embed.encode import TextEncoder
+from rayhier.embed.tokeniser import Tokens
+from rayhier.storage import columns, files
+from rayhier.storage.ledger import Ledger, LedgerEntry
+
+SECONDS = 5.0
+"""Seconds after which vectors are saved."""
+
+
+class SavedVectors:
+    """Vectors of the texts of a part, saved in the folder of a ledger until the part is written."""
+
+    def __init__(self, ledger: Ledger, key: str) -> None:
+        self._ledger, self._key = Ledger(ledger.folder, ledger.folder), key
+        self._parts: list[tuple[Ints, torch.Tensor]] = []
+        self._number = 0
+        while entry := self._ledger.done(f"{key}-saved-{self._number}"):
+            table = files.read_table(ledger.folder / entry.files[0].name)
+            self._parts.append((table["row"].to_numpy(), torch.from_numpy(columns.matrix(table["vector"]))))
+            self._number += 1
+
+    def encode(
+        self, encoder: TextEncoder, chunks: Iterable[Tokens], clock: Clock, *, counted: bool = True
+    ) -> Generator[dict[str, Any], None, Floats]:
+        """Encode the texts that an earlier run did not save. Yields numbers of texts, if counted, and times of work.
+
+        Returns float32 vectors [n, m].
+        """
+        left, unsaved, since, total = sum(len(rows) for rows, _ in self._parts), 0, time.monotonic(), 0
+        yield {"rows": left if counted else 0, **clock.lap()}
+        for tokens in chunks:
+            batches = encoder.batches(tokens, begin=min(left, len(tokens)))
+            while True:
+                with clock.working():
+                    batch = next(batches, None)
+                if batch is None:
+                    break
+                self._parts.append((batch[0] + total, batch[1]))
+                unsaved += 1
+                yield {"rows": len(batch[0]) if counted else 0, **clock.lap()}
+                if time.monotonic() - since >= SECONDS:
+                    self._save(self._parts[-unsaved:])
+                    unsaved, since = 0, time.monotonic()
+            left, total = max(0, left - len(tokens)), total + len(tokens)
+        row_N, vector_NM = _joined(self._parts) if self._parts else (np.zeros(0), np.zeros((0, encoder.dimension)))
+        vectors = np.empty(vector_NM.shape, np.float32)
+        vectors[row_N.astype(np.int64)] = vector_NM
+        return vectors
+
+    def drop(self) -> None:
+        """Remove the saved vectors, once the part is written."""
+        if self._number:
+            files.remove(self._ledger.folder / self._key)
+
+    def _save(self, parts: list[tuple[Ints, torch.Tensor]]) -> None:
+        row_N, vector_NM = _joined(parts)
+        table = pa.table({"row": row_N, "vector": columns.vector_column(vector_NM, pa.float32())})
+        file = files.write_parquet(self._ledger.root, f"{self._key}/{self._number}.parquet", [table], table.schema)
+        self._ledger.enter(f"{self._key}-saved-{self._number}", LedgerEntry((file,), {}))
+        self._number += 1
+
+
+def _joined(parts: list[tuple[Ints, torch.Tensor]]) -> tuple[Ints, Floats]:
+    rows, vectors = zip(*parts, strict=True)
+    return np.concatenate(rows), torch.cat([part.float().cpu() for part in vectors]).numpy()

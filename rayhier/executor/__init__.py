@@ -1,0 +1,66 @@
+"""Do the work of stages in this process (`here.py`) or on Ray (`ray.py`).
+
+A stage gets an Executor and does not know which one it is. Equal workers and threads give equal results.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from rayhier.executor.holders import Holders
+from rayhier.spec.cluster import TrainWorkers, Workers
+
+T = TypeVar("T")
+Row = dict[str, Any]
+
+
+class Actor(Protocol):
+    """An object that does items of a stage's work, one after another. Each process or thread makes its own."""
+
+    def __call__(self, item: Row) -> Iterator[Row]:
+        """Do one item. Yields what is done so far, for a progress bar."""
+        ...
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Settings of `workers` equal actors, each made by `actor(**arguments)`."""
+
+    actor: Callable[..., Actor]
+    arguments: Row
+    workers: Workers
+
+
+class Executor(Protocol):
+    def stream(self, items: Sequence[Row], pool: Pool, ahead: Pool | None = None) -> Iterator[Row]:
+        """Yield what actors of a pool yield for all items, as it arrives.
+
+        With a pool `ahead`, an actor of that pool does each item first, and its one row goes to an actor of `pool`.
+        Raises InputError if an actor raises InputError or has no room to write.
+        """
+        ...
+
+    def call(self, function: Callable[..., T], workers: Workers | TrainWorkers, *arguments: Any) -> T:
+        """Return `function(*arguments)`, computed with the CPUs and GPUs of one of these workers."""
+        ...
+
+    def train(
+        self,
+        worker: Callable[[Row], None],
+        config: Row,
+        workers: TrainWorkers,
+        report: Callable[[Row], None],
+    ) -> None:
+        """Run `worker(config)` in a group of training workers, again from its checkpoint if a worker dies.
+
+        The config gets a function `report`, which passes a row on to this one.
+        """
+        ...
+
+    def holders(self, workers: Workers, limit: Callable[[int], None]) -> AbstractContextManager[Holders]:
+        """Start holders of objects, one for each worker, and one more that may use the CPUs of all.
+
+        `limit(threads)` sets the number of threads of libraries where a holder runs.
+        """
+        ...

@@ -1,0 +1,66 @@
+"""Choose where a job runs: in this process, or on Ray. No result depends on it."""
+
+import os
+from dataclasses import dataclass
+
+from rayhier.executor import Executor, cluster
+from rayhier.job import rates
+from rayhier.job.hours import stage_cost
+from rayhier.job.memory import stage_memory
+from rayhier.job.plan import Plan
+from rayhier.job.stages import STAGES
+from rayhier.spec import JobSpec
+
+SECONDS = 1_800.0
+"""Estimated seconds of work above which a job starts Ray. Its processes take about a minute to start."""
+SHARE = 0.5
+"""Share of this machine's memory above which a stage gets processes, which give their memory back."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    on_ray: bool
+    why: str
+
+    def __str__(self) -> str:
+        return f"{'on Ray' if self.on_ray else 'in this process'}: {self.why}"
+
+    def executor(self, spec: JobSpec) -> Executor:
+        """Return the executor. InputError if no cluster answers, or it is too small for the spec."""
+        if not self.on_ray:
+            from rayhier.executor.here import Here
+
+            return Here()
+        from rayhier.executor.ray import RayExecutor, check_resources, join
+
+        join(spec)
+        check_resources(spec)
+        return RayExecutor()
+
+
+def choose(plan: Plan) -> Choice:
+    """Choose by the spec's address, a cluster that runs, and what the plan expects: hours, GPUs and memory."""
+    spec = plan.spec
+    if spec.cluster.address != "auto":
+        return Choice(True, f"cluster.address is {spec.cluster.address}")
+    if (running := cluster.running()) is not None:
+        return Choice(True, running)
+    for name in dict.fromkeys(stage.workers for stage in STAGES.values()):
+        if getattr(spec.cluster, name).gpus:
+            return Choice(True, f"cluster.{name} has GPUs")
+    return _by_size(spec, plan)
+
+
+def _by_size(spec: JobSpec, plan: Plan) -> Choice:
+    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    known, seconds = rates.load(), 0.0
+    for step in plan.steps:
+        needed = stage_memory(step.stage, spec, plan.work)
+        if needed > SHARE * has:
+            return Choice(True, f"{step.stage} needs about {needed / 1e9:.0f} GB of this machine's {has / 1e9:.0f} GB")
+        if not step.is_published:
+            cost = stage_cost(step.stage, spec, plan.work, known)
+            seconds += cost.amount / (cost.rate * cost.devices)
+    if seconds > SECONDS:
+        return Choice(True, f"about {seconds / 3600:.1f} h of work")
+    return Choice(False, f"about {seconds:.0f} s of work")

@@ -1,0 +1,35 @@
+"""The stages of a run, in their order. Imports nothing, so that the command line knows their names at once."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rayhier.storage.artifact import Kind
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Declaration of a stage of a run. Its inputs are in `_Steps`, its code in run.py, its hours in hours.py."""
+
+    kind: "Kind"
+    """Kind of the artifact that the stage makes."""
+    code: int
+    """Version of the stage's code, a part of fingerprints: raised when the same input gives another result."""
+    workers: str
+    """Field of `cluster` with the stage's processes."""
+
+
+STAGES = {
+    "corpus": Stage("corpus", 4, "corpus"),
+    "generate": Stage("generated", 1, "embed"),
+    "embed": Stage("vectors", 1, "embed"),
+    "test": Stage("test", 2, "evaluate"),
+    "cross_encoder": Stage("cross_encoder", 2, "train"),
+    "scores": Stage("scores", 1, "scores"),
+    "train": Stage("model", 13, "train"),
+    "index": Stage("index", 6, "index"),
+    "factors": Stage("factors", 2, "train"),
+    "calibrate": Stage("calibration", 7, "evaluate"),
+    "evaluate": Stage("evaluate", 12, "evaluate"),
+}
+"""Stages by name, in the order of a run."""
