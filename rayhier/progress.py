@@ -1,16 +1,24 @@
-"""Show the progress of a long step on standard error: a bar on a terminal, else a plain line every few seconds."""
+"""Show the progress of long work on standard error: a bar on a terminal, else a plain line now and then."""
 
+import logging
 import os
 import sys
 import time
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
-PLAIN_SECONDS = 5.0
-"""Least seconds between two lines of progress where standard error is no terminal."""
+FIRST_SECONDS, PLAIN_SECONDS = 2.0, 30.0
+"""Least seconds before the first plain line of progress, and between two of them."""
 
 console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
 
@@ -18,6 +26,11 @@ console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True
 def say(text: str) -> None:
     """Print a line on standard error, for the person who runs the job."""
     console.print(text)
+
+
+def log(text: str) -> None:
+    """Note a detail in the log, which `rayhier -v` shows."""
+    logging.getLogger("rayhier").info(text.strip())
 
 
 def here(place: object) -> str:
@@ -31,44 +44,77 @@ def here(place: object) -> str:
         return str(place)
 
 
+class Stage:
+    """The bar of one stage; use as a context manager. Until a Bar begins in its block, it says that libraries load."""
+
+    current: "Stage | None" = None
+
+    def __init__(self, title: str) -> None:
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        self.progress = Progress(*columns, console=console, transient=True) if console.is_terminal else None
+        self.task = None if self.progress is None else self.progress.add_task(title, total=None, note="loading")
+
+    def __enter__(self) -> Self:
+        Stage.current = self
+        if self.progress is not None:
+            self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Stage.current = None
+        if self.progress is not None:
+            self.progress.stop()
+
+
 class Bar:
-    """A bar on standard error that shows a count on its way to a total; use as a context manager."""
+    """A count on its way to a total, shown on the bar of its stage; use as a context manager.
+
+    Where standard error is no terminal, a plain line says the count: after some seconds, then every half minute.
+    """
 
     def __init__(self, label: str, total: int, unit: str) -> None:
         self.label, self.total, self.unit = label, total, unit
         self.done = 0
         self._note = ""
-        self._spoken = time.monotonic()
-        self._bar: Progress | None = None
+        self._speaks = time.monotonic() + FIRST_SECONDS
+        self._own = None if Stage.current is not None else Stage(label)
 
     def __enter__(self) -> Self:
-        if console.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            self._bar = Progress(*columns, TextColumn("{task.fields[note]}"), console=console, transient=True)
-            self._bar.start()
-            self._bar.add_task(f"  {self.label}", total=self.total, note="")
+        if self._own is not None:
+            self._own.__enter__()
+        self._show(total=self.total, completed=0, note="")
         return self
 
     def advance(self, amount: int = 1, note: str = "") -> None:
         """Add `amount` to the count and show it; `note` is text shown after the count from now on."""
         self.done += amount
         self._note = note or self._note
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=self.done, note=self._note)
-        elif time.monotonic() - self._spoken >= PLAIN_SECONDS or (note and self.done >= self.total):
-            self._spoken = time.monotonic()
+        self._show(completed=self.done, note=self._note)
+        if not console.is_terminal and self.done < self.total and time.monotonic() >= self._speaks:
+            self._speaks = time.monotonic() + PLAIN_SECONDS
             say(f"  {self.label}: {self.done:,} of {self.total:,} {self.unit}{f'  {self._note}' if self._note else ''}")
 
     def expect(self, total: int) -> None:
         """Replace the total that the count goes to, when a better estimate is known."""
         self.total = total
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], total=total)
+        self._show(total=total)
 
     def reach(self, done: int, note: str = "") -> None:
         """Set the count to `done`, which may be less than before; `note` is text shown after the count from now on."""
         self.advance(done - self.done, note)
 
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+    def __exit__(self, *error: object) -> None:
+        if self._own is not None:
+            self._own.__exit__(*error)
+
+    def _show(self, **fields: Any) -> None:
+        stage = Stage.current
+        if stage is not None and stage.progress is not None and stage.task is not None:
+            stage.progress.update(stage.task, **fields)

@@ -9,7 +9,7 @@ from rayhier.corpus import ids, lines, row_checks, tables
 from rayhier.corpus.parts import groups
 from rayhier.corpus.reader import Rows, collect
 from rayhier.corpus.row_checks import Pair, ParsedRows, Reason, Rejection, beginning, digest
-from rayhier.progress import here, say
+from rayhier.progress import here, log, say
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Limits
 from rayhier.storage import files, schemas
@@ -27,8 +27,8 @@ def build(path: Path, corpus: Artifact, limits: Limits, attempt: Attempt) -> Out
     summary = tables.line(counts)
     if not counts["accepted"]:
         raise InputError(f"{KEY}: {path}: no pair accepted ({summary}); allowed: {ALLOWED}")
-    say(f"  generated pairs: {summary}")
-    say(f"  generated queries: {output.counts['queries']:,}, for {output.counts['documents']:,} documents")
+    log(f"  generated pairs: {summary}")
+    log(f"  generated queries: {output.counts['queries']:,}, for {output.counts['documents']:,} documents")
     if counts["rejected"]:
         say(f"  rejected rows: {here(attempt.root / tables.REJECTED)}")
     return output

@@ -14,7 +14,7 @@ from rayhier.corpus.passages import DocumentLayout
 from rayhier.corpus.questions import Questions
 from rayhier.corpus.reader import Range, RangeReader, Reader
 from rayhier.executor import Executor, Pool, Row
-from rayhier.progress import Bar, here, say
+from rayhier.progress import Bar, here, log, say
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import Workers
 from rayhier.spec.corpus import CorpusSpec, FileCorpus, HuggingFace, IrDatasets, PythonDocs, TextFiles
@@ -64,11 +64,11 @@ def build(executor: Executor, spec: JobSpec, attempt: Attempt) -> Output:
     requirements.check(spec, counts)
     requirements.check_split(spec, counts)
     for line in tables.lines(counts):
-        say(line)
+        log(line)
     training = contents.questions.of_training()
     rejected = [*contents.rejected, *training.rejected()]
-    if any(table.num_rows for table in rejected):
-        say(f"  rejected rows: {here(attempt.root / tables.REJECTED)}")
+    if count := sum(table.num_rows for table in rejected):
+        say(f"  {count:,} rows are rejected, with their reasons: {here(attempt.root / tables.REJECTED)}")
     queries = tables.queries_table(training.accepted_queries)
     written = tables.write(attempt.root, queries, training.splits, rejected)
     counts = {"documents": contents.count, **training.counts(), **stored}

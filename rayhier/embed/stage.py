@@ -19,7 +19,7 @@ from rayhier.embed.spans import SpanDrawer
 from rayhier.embed.tokeniser import Tokeniser, packed, unpacked
 from rayhier.executor import Executor, Pool, Row
 from rayhier.model.encoder import Encoder
-from rayhier.progress import Bar, say
+from rayhier.progress import Bar, log
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.train import PseudoQueries
 from rayhier.storage import columns, files, schemas
@@ -135,7 +135,7 @@ def build(
             bar.advance(row["rows"])
             used.note(row)
     if missing:
-        say(str(used))
+        log(str(used))
     entries = [entry for name in names if (entry := ledger.done(ledger_key(name)))]
     rows = sum(entry.counts["rows"] for entry in entries)
     if rows != total:

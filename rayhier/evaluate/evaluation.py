@@ -135,13 +135,13 @@ def evaluate(
     asked_Q2 = asked_before(dict(zip(queries.ids, queries.texts, strict=True)), earlier)
     if np.logical_or(*asked_Q2).all():
         raise InputError(f"evaluate.filter: all {len(queries):,} {split} queries that match also train or choose")
-    work = _Work(spec, corpus, base, (documents, matching), queries, dev, workers)
-    with Bar("evaluate", len(models), "seeds") as bar:
+    systems = 1 + len(baselines(spec)) + spec.measures_words + (spec.search.reranking is not None)
+    with Bar("evaluate", len(models) * systems, "systems") as bar:
+        work = _Work(spec, corpus, base, (documents, matching), queries, dev, workers, bar)
         for seed, (model, index) in models.items():
             further = {kind: made for (kind, of), made in (read or {}).items() if of in (None, seed)}
             with reading(index.root, BUILT):
                 work.add(seed, model, index, further)
-            bar.advance(note=f"seed {seed}")
     answers = [relevant(queries.grades[query]) for query in queries.ids]
     is_filtered = spec.measured is not None
     return Evaluation(
@@ -184,8 +184,9 @@ class _Work:
         queries: Queries,
         dev: Queries,
         workers: Holders,
+        bar: Bar,
     ) -> None:
-        self.spec, self.corpus, self.base, self.workers = spec, corpus, base, workers
+        self.spec, self.corpus, self.base, self.workers, self.bar = spec, corpus, base, workers, bar
         self.documents, self.matching = counts
         self.queries, self.dev = queries, dev
         self.judge = Judge(queries, spec.evaluate.measures)
@@ -274,6 +275,7 @@ class _Work:
         result.values[name] = self.judge.values(ranking)
         result.rows[name] = {**means(result.values[name]), **costs}
         result.runs[name], result.seconds[name] = self.judge.run(ranking), time.perf_counter() - began
+        self.bar.advance(note=name)
 
     def others(self, id_Q: Bools, text_Q: Bools) -> dict[str, int]:
         """Count the queries that also train or choose. If there are any, measure every system without them."""
@@ -355,6 +357,7 @@ class _Work:
         first = self.results[0]
         result.values[name], result.rows[name] = first.values[name], first.rows[name]
         result.runs[name], result.seconds[name] = first.runs[name], 0.0
+        self.bar.advance()
 
     def _whole(self, result: SeedResult, name: str, rank: Callable[[], Ranking]) -> None:
         began = time.perf_counter()

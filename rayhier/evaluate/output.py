@@ -57,6 +57,7 @@ SERVED = (
     "cross-encoder read for a query, milliseconds those of one process for the whole query."
 )
 
+REPORT = "report.md"
 NEW_ANSWERS = (
     "Exact search with the base and with the trained encoder. New answers: queries none of whose answers is an answer "
     "of a train query; these rows are left out where all queries are so, or none."
@@ -72,7 +73,7 @@ def write(spec: JobSpec, evaluation: Evaluation, root: Location) -> Report:
         for system, run in result.runs.items():
             files.replace(root / "runs" / f"{system}.seed{result.seed}.trec", trec(system, run).encode())
     write_plots(spec, evaluation, report, root / PLOTS)
-    files.replace(root / "report.md", as_markdown(spec, report).encode())
+    files.replace(root / REPORT, as_markdown(spec, report).encode())
     return report
 
 

@@ -16,9 +16,10 @@ from rayhier.embed.encode import TextEncoder
 from rayhier.embed.precision import as_embedded
 from rayhier.evaluate.calibrate import calibrate
 from rayhier.evaluate.evaluation import evaluate
-from rayhier.evaluate.output import write
+from rayhier.evaluate.output import REPORT, write
+from rayhier.evaluate.samples import samples
 from rayhier.executor import Executor
-from rayhier.progress import here, say
+from rayhier.progress import here, log, say
 from rayhier.search.native import form
 from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
@@ -45,6 +46,9 @@ def build(
     spec = as_embedded(spec, vectors, spec.cluster.evaluate.gpus)
     with executor.holders(spec.cluster.evaluate, limit) as workers:
         report = write(spec, evaluate(spec, corpus, vectors, models, workers, read, test), attempt.root)
+    shown = samples(spec, corpus, corpus if test is None else test, attempt.root)
+    written = (attempt.root / REPORT).read_text()
+    files.replace(attempt.root / REPORT, "\n".join([written, *shown]).encode())
     with (
         files.filling(attempt.root / "tensorboard") as board,
         tracked(spec, "evaluate", attempt.place.folder.name, board) as sink,
@@ -86,7 +90,7 @@ def read_test(spec: JobSpec, corpus: Artifact) -> tuple[pa.Table, Questions]:
 def write_test(root: Location, queries: pa.Table, vector_QM: Floats, rows: Questions) -> Output:
     counts = rows.counts() | {"judged": len(queries)}
     for line in tables.lines(counts):
-        say(line)
+        log(line)
     if counts["queries"]["rejected"] or counts["judgements"]["test"]["rejected"]:
         say(f"  rejected rows: {here(root / tables.REJECTED)}")
     with_vectors = queries.append_column("vector", columns.vector_column(vector_QM, pa.float32()))
@@ -113,21 +117,21 @@ def build_calibration(
     spec = as_embedded(spec, vectors, workers.gpus)
     read = corpus, vectors, model, index, attempt.root, cross_encoder
     counts, scan = executor.call(_calibrate, workers, spec, *read)
-    say(f"  calibrate: scanned by {scan}")
+    log(f"calibrate: scanned by {scan}")
     if "queries" in counts:
-        say(f"  calibrate: {counts['queries']:,} dev queries, the exact best {counts['k']:,} of each")
+        log(f"  calibrate: {counts['queries']:,} dev queries, the exact best {counts['k']:,} of each")
     if "weight" in counts:
         weight = FusionWeight.read(attempt.root)
         by = weight is not None and weight.queries and f"chosen by {weight.chosen_by}"
-        say(f"  calibrate: BM25's weight {counts['weight']:g}, {by or 'as usual without dev queries'}")
+        log(f"  calibrate: BM25's weight {counts['weight']:g}, {by or 'as usual without dev queries'}")
     if "beside" in counts:
         pays = "" if counts["read"] > counts["searched"] else "; re-ranking does not pay"
-        say(
+        log(
             f"  calibrate: the search's score counts {counts['beside']:g} times beside the cross-encoder's: by "
             f"{counts['reranked']:,} dev queries nDCG@10 {counts['searched']:.3f} -> {counts['read']:.3f}{pays}"
         )
     elif spec.chooses_beside:
-        say("  calibrate: the search's score does not count beside the cross-encoder's: no dev queries choose a weight")
+        log("  calibrate: the search's score does not count beside the cross-encoder's: no dev queries choose a weight")
     return Output(counts)
 
 

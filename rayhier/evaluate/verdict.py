@@ -17,6 +17,14 @@ SHARE = 0.95
 """Share of exact search's measure at which costs of systems are compared."""
 
 
+def headline(spec: JobSpec, report: Report) -> list[str]:
+    """Return the verdict in at most five sentences: training, hybrid search, re-ranking, the index, what beats it."""
+    training = _training(spec, report)
+    measured = [line for line in training if " -> " in line] or training
+    parts = measured, _hybrid(spec, report), _reranked(spec, report), _index(spec, report), _instead(spec, report)
+    return [lines[0] for lines in parts if lines]
+
+
 def verdict(spec: JobSpec, report: Report) -> list[str]:
     beams = [f"Beam: dev chose {told}." for told in dict.fromkeys(chosen.sentence for chosen in report.beams)]
     before = [f"Queries: {report.told_before(spec)}."] if report.asked_before else []

@@ -27,7 +27,7 @@ from rayhier.index.shards import GatherShard, shard_count
 from rayhier.model.encoded import Encoded
 from rayhier.model.precision import best_device
 from rayhier.model.router import load_router
-from rayhier.progress import Bar, say
+from rayhier.progress import Bar, log
 from rayhier.search.routing.routes import Model
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import Workers
@@ -155,7 +155,7 @@ def _route(
             bar.advance(row["rows"])
             used.note(row)
     if used.tokens:
-        say(str(used))
+        log(str(used))
     routed, count_L, digests = 0, np.zeros(1, np.int64), []
     for name in names:  # one entry at a time: all entries hold parts x leaves numbers
         if entry := ledger.done(part_key(name)):
@@ -187,7 +187,7 @@ def _cap(
     for path in capped.paths:
         after += leaf_sizes(files.read_table(path, ["leaf"]), len(size_L))
     moved = sum(map(len, moved_rows))
-    say(f"  {moved:,} rows moved to a next-best leaf, since their own was full ({most:,} rows)")
+    log(f"  {moved:,} rows moved to a next-best leaf, since their own was full ({most:,} rows)")
     return capped, after.tolist(), moved
 
 

@@ -1,7 +1,8 @@
 """Print the plan of a job as text: steps, folders, sizes, hours, the size of serving, the total, and notes."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from rayhier.job import rates
 from rayhier.job.hours import Cost, reranking_seconds, stage_cost
@@ -46,6 +47,27 @@ def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = F
     size, seconds = sum(step.bytes for step in to_do), sum(costs[step.stage].seconds for step in to_do)
     lines.append(f"to do: about {size_of(size)}, estimated {_time(seconds)}")
     return "\n".join([*lines, *notes(plan)])
+
+
+def told(step: Step, counts: Mapping[str, Any]) -> str:
+    """Say in a few words what a step made, by the counts of its artifact."""
+    match step.stage:
+        case "corpus":
+            return f"{counts['rows']:,} documents, {counts['queries']['accepted']:,} queries"
+        case "embed":
+            return f"{counts['vectors']:,} vectors of {counts['dimension']} numbers"
+        case "test":
+            return f"{counts['judged']:,} test queries"
+        case "train":
+            return f"{sum(counts['epochs'].values()):,} epochs"
+        case "index":
+            return f"{counts['rows']:,} rows in {counts['leaves']:,} leaves"
+        case "calibrate":
+            return f"{counts.get('queries', 0):,} dev queries"
+        case "evaluate":
+            return f"{counts['queries']:,} queries"
+        case _:
+            return ", ".join(f"{value:,} {name}" for name, value in counts.items() if isinstance(value, int))
 
 
 def is_here(spec: JobSpec) -> bool:

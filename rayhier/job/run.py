@@ -1,5 +1,6 @@
 """Run the steps of a plan: each makes an artifact, and current.json names them once searches can use them."""
 
+import contextlib
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -11,13 +12,14 @@ from rayhier.corpus import requirements, sources
 from rayhier.corpus.row_checks import Entry
 from rayhier.dataset.documents import document_text, document_texts
 from rayhier.executor import Executor
+from rayhier.executor.here import Here
 from rayhier.job import rates
 from rayhier.job.choice import Choice, choose
 from rayhier.job.hours import stage_cost, tokens
-from rayhier.job.outline import NOT_EVALUATED, is_here
+from rayhier.job.outline import NOT_EVALUATED, is_here, told
 from rayhier.job.plan import HOLDS, Plan, Step
 from rayhier.job.stages import STAGES
-from rayhier.progress import here, say
+from rayhier.progress import Stage, here, log, say
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.corpus import FileCorpus
 from rayhier.storage import current, files, leaf_map, workdir, writer_lease
@@ -47,7 +49,8 @@ def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = Fa
         published = step.place.published()
         state = "published" if published else "built"
         artifact = published or _make(executor, plan, step)
-        say(f"{step.title}: {state} {here(step.place.folder)} ({artifact.record.seconds:.1f} s)")
+        took = "published" if published else f"{artifact.record.seconds:.1f} s"
+        say(f"{step.title:<16} {took:>10}  {told(step, artifact.record.counts)}")
         summary.append({"stage": step.stage, "seed": step.seed, "fingerprint": step.fingerprint, "state": state})
         _make_current(plan)
     _show_report(plan)
@@ -112,12 +115,30 @@ def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
 
 
 def _make(executor: Executor, plan: Plan, step: Step) -> Artifact:
-    say(f"{step.title}: {here(step.place.folder)}")
-    with Attempt.start(step.place) as attempt:
+    log(f"{step.title}: {here(step.place.folder)}")
+    with Stage(step.title), Attempt.start(step.place) as attempt, _alone(executor):
         artifact = attempt.publish(step.kind, step.inputs, _build(executor, plan, step, attempt))
     if attempt.is_new and is_here(plan.spec):
         _note_rate(plan, step, artifact.record.seconds)
     return artifact
+
+
+@contextlib.contextmanager
+def _alone(executor: Executor) -> Iterator[None]:
+    """Let a stage in this process compute as a process of Ray would: on the CPU. It leaves torch's threads as they were."""
+    if not isinstance(executor, Here):
+        yield
+        return
+    import torch
+
+    from rayhier.model.precision import on_cpu
+
+    threads = torch.get_num_threads()
+    try:
+        with on_cpu():
+            yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _note_rate(plan: Plan, step: Step, seconds: float) -> None:
@@ -253,11 +274,11 @@ def _show_report(plan: Plan) -> None:
         if not plan.evaluates:
             print(NOT_EVALUATED)
         return
-    from rayhier.evaluate.closing import closing
+    from rayhier.evaluate.report import NAME, Report
+    from rayhier.evaluate.verdict import headline
 
-    corpus, judged = (plan.step(kind).place.published() for kind in ("corpus", HOLDS[plan.spec.evaluate.split]))
-    if corpus is not None and judged is not None:
-        print(closing(plan.spec, plan.workdir, corpus, judged, report.root))
+    sentences = headline(plan.spec, Report.read(report.root / NAME))
+    print("\n".join(["", *sentences, f"More: {here(plan.workdir / 'report.md')}", ""]))
 
 
 def carry_changes(plan: Plan, spec: JobSpec, artifacts: dict[str, str]) -> str | None:

@@ -1,7 +1,9 @@
 """Chooses the device and the number format (float32, bfloat16, float16) in which the encoder computes."""
 
+import contextlib
 import functools
 import time
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -16,9 +18,23 @@ ROUNDS = 4
 """Rounds of timing, of which the fastest counts. The first initialises libraries."""
 
 
+_uses_gpus = True
+
+
 def best_device() -> torch.device:
-    """Return CUDA if this process has such a device, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    """Return CUDA if this process has such a device and may use it, else the CPU."""
+    return torch.device("cuda" if _uses_gpus and torch.cuda.is_available() else "cpu")
+
+
+@contextlib.contextmanager
+def on_cpu() -> Iterator[None]:
+    """Let `best_device` return the CPU in the block, as in a process of Ray that reserves no GPU."""
+    global _uses_gpus
+    _uses_gpus = False
+    try:
+        yield
+    finally:
+        _uses_gpus = True
 
 
 def resolve(precision: Precision, device: torch.device) -> torch.dtype:

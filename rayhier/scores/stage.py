@@ -22,7 +22,7 @@ from rayhier.embed.encode import TextEncoder, limit_threads
 from rayhier.embed.precision import as_embedded
 from rayhier.executor import Executor, Pool, Row
 from rayhier.model.encoder import load_head
-from rayhier.progress import Bar, say
+from rayhier.progress import Bar, log
 from rayhier.scores.factorise import Matrix, base_scores, inductive, match, residual_bias, transductive
 from rayhier.scores.factors import CONFIG, ITEMS, Learned, save_maps
 from rayhier.scores.scorer import open_scorer
@@ -95,7 +95,7 @@ def build(
         bar.advance(sum(entry.counts["pairs"] for entry in done if entry))
         for row in executor.stream([{"part": part} for part in missing], pool):
             bar.advance(row["pairs"])
-    say(f"  scores: {total:,} pairs of {chosen.counts['queries']:,} queries")
+    log(f"  scores: {total:,} pairs of {chosen.counts['queries']:,} queries")
     return Output({"pairs": total, "queries": int(chosen.counts["queries"])})
 
 
@@ -135,7 +135,7 @@ def build_factors(
     executor: Executor, spec: JobSpec, scores: Artifact, model: Artifact, index: Artifact, attempt: Attempt
 ) -> Output:
     counts = executor.call(_factorise, spec.cluster.train, spec, scores, model, index, attempt.root)
-    say(f"  factors: {counts['documents']:,} documents with {counts['pairs']:,} scores")
+    log(f"  factors: {counts['documents']:,} documents with {counts['pairs']:,} scores")
     return Output(counts)
 
 

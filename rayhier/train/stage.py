@@ -19,7 +19,7 @@ from rayhier.embed.precision import agreed, as_embedded
 from rayhier.executor import Executor, Row
 from rayhier.model.adoption import Adoption, Source
 from rayhier.model.router import save_router
-from rayhier.progress import Bar, say
+from rayhier.progress import Bar, log, say
 from rayhier.spec import JobSpec
 from rayhier.spec.train.common import MOST_DOCUMENTS
 from rayhier.storage import files
@@ -65,9 +65,9 @@ def build(
     history = files.read_json(attempt.root / METRICS)
     best = {phase: best_row(rows) for phase, rows in history.items()}
     if any(best[phase]["epoch"] == 0 for phase in ENCODER_PHASES if phase in best):
-        say("  epoch 0 is kept, where training began: no later one measured better on dev")
+        log("  epoch 0 is kept, where training began: no later one measured better on dev")
     if (adoption := Adoption.read(attempt.root)) is not None:
-        say(f"  {adoption.sentence}")
+        log(f"  {adoption.sentence}")
     counts: dict[str, Any] = {"epochs": {phase: int(rows[-1]["epoch"]) for phase, rows in history.items()}}
     counts["best"] = best
     if spec.encoder.transformer_part is not None:

@@ -14,7 +14,7 @@ from rayhier.dataset.ranking import ID, Ranking
 from rayhier.executor import Executor
 from rayhier.model.cross_encoder import CrossEncoder, load_cross_encoder, save_cross_encoder
 from rayhier.model.precision import best_device, resolve
-from rayhier.progress import say
+from rayhier.progress import log
 from rayhier.scores.scorer import SETTINGS, TRIED, PairScorer, Settings, read_pairs
 from rayhier.search.segment.exact import exact_rows
 from rayhier.spec import InputError, JobSpec
@@ -54,7 +54,7 @@ def build(
     epochs = 0 if reads.train is None else reads.train.epochs
     run_workers(executor, train_worker, spec, config, attempt, PHASE, epochs)
     settings = Settings.model_validate(files.read_json(attempt.root / SETTINGS))
-    say(f"  precision {settings.precision}")
+    log(f"  precision {settings.precision}")
     counts: dict[str, Any] = {"settings": settings.model_dump(mode="json")}
     history = files.read_json(attempt.root / METRICS)
     if history.get(PHASE):

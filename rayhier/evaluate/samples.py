@@ -1,4 +1,4 @@
-"""The last lines of a run on the terminal: tables, sample queries with their results, file names, and a verdict."""
+"""Sample queries with their best results, for the end of a report."""
 
 from collections.abc import Mapping
 from urllib.parse import unquote
@@ -7,45 +7,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.dataset.documents import result_ids
-from rayhier.evaluate import tables
-from rayhier.evaluate.output import PLOTS
-from rayhier.evaluate.report import NAME, Report
-from rayhier.evaluate.significance import FEWEST
-from rayhier.evaluate.verdict import verdict
-from rayhier.progress import here
 from rayhier.spec import JobSpec
-from rayhier.spec.evaluate import VISITED
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.paths import Location
 
 QUERIES, ANSWERS = 5, 3
 WIDTH = 100
-COST = (
-    "share of the corpus visited (cost: dot products per query, rows scanned and routing, as a share of the corpus; "
-    "time of a single query on one core)"
-)
-STAR = f"* a difference whose interval, of {FEWEST} families of queries or more, excludes 0"
-
-
-def closing(spec: JobSpec, workdir: Location, corpus: Artifact, judged: Artifact, root: Location) -> str:
-    """Return the last lines of a run, with the verdict at the end. `judged` has the evaluated split."""
-    report, measure = Report.read(root / NAME), spec.evaluate.deepest_recall
-    lines = tables.aligned(*tables.table(report, VISITED, measure))
-    header, rows = tables.reached(report, measure)
-    if rows:
-        lines += ["", *tables.aligned(header, rows), "", COST]
-    header, rows = tables.served_path(report, spec.evaluate.measures)
-    if rows:
-        lines += ["", *tables.aligned(header, rows)]
-    plots = [here(path) for path in sorted((root / PLOTS).glob("*.png"), key=str)]
-    places = [*(f"plot: {path}" for path in plots), f"report: {here(workdir / 'report.md')}"]
-    return "\n".join(
-        ["", *lines, "", STAR, "", *samples(spec, corpus, judged, root), *places, "", *verdict(spec, report), ""]
-    )
 
 
 def samples(spec: JobSpec, corpus: Artifact, judged: Artifact, root: Location) -> list[str]:
+    """Make Markdown lines of some queries of the evaluated split, which `judged` has."""
     rows = columns.read([judged.path(f"judgements/{spec.evaluate.split}.parquet")], ["query_id", "doc_id", "grade"])
     right = {(row["query_id"], row["doc_id"]) for row in rows.to_pylist() if row["grade"] > 0}
     run = _best(root / "runs" / f"{spec.router.type}.seed{spec.evaluate.seeds[0]}.trec")
@@ -55,13 +27,13 @@ def samples(spec: JobSpec, corpus: Artifact, judged: Artifact, root: Location) -
     table = table.filter(pc.is_in(table["query_id"], pa.array(chosen, pa.string())))
     texts = dict(zip(table["query_id"].to_pylist(), table["text"].to_pylist(), strict=True))
     titles = _titles(corpus, {name for query in chosen for name in run[query]})
-    lines = []
+    lines = ["## Sample queries", "", "A star marks results that are judged relevant.", "", "```"]
     for query in chosen:
         lines.append(f"? {_short(texts[query])}")
         for name, score in run[query].items():
             mark = "*" if (query, name) in right else " "
             lines.append(f" {mark} {score:.3f}  {_short(titles.get(name, name))}")
-    return [*lines, "* judged relevant", ""]
+    return [*lines, "```", ""]
 
 
 def _best(path: Location) -> dict[str, dict[str, float]]:
