@@ -117,7 +117,7 @@ def build_calibration(
     spec = as_embedded(spec, vectors, workers.gpus)
     read = corpus, vectors, model, index, attempt.root, cross_encoder
     counts, scan = executor.call(_calibrate, workers, spec, *read)
-    log(f"calibrate: scanned by {scan}")
+    say(f"  calibrate: scanned by {scan}")
     if "queries" in counts:
         log(f"  calibrate: {counts['queries']:,} dev queries, the exact best {counts['k']:,} of each")
     if "weight" in counts:

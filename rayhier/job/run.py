@@ -125,7 +125,7 @@ def _make(executor: Executor, plan: Plan, step: Step) -> Artifact:
 
 @contextlib.contextmanager
 def _alone(executor: Executor) -> Iterator[None]:
-    """Let a stage in this process compute as a process of Ray would: on the CPU. It leaves torch's threads as they were."""
+    """Let a stage in this process compute on the CPU, as on Ray, and leave torch's threads as they were."""
     if not isinstance(executor, Here):
         yield
         return
