@@ -61,6 +61,8 @@ class Cluster:
         self.ingresses = [
             Ingress(self.args, self.version, self.parts, None, self.handle, *self.parts) for _ in range(2)
         ]
+        for one in self.ingresses:
+            one._writer.alive_seconds = one._writer.late_seconds = one._writer.ping_seconds = LEAVE / 5
         self._running = [asyncio.create_task(one._following.run()) for one in self.ingresses]
 
     def replica(self):
@@ -117,6 +119,7 @@ def cluster(work, tmp_path, monkeypatch):
     monkeypatch.setattr(app, "shard_handles", near)
     monkeypatch.setattr(following_module, "SECONDS", LEAVE)
     monkeypatch.setattr(handles_module, "READER_SECONDS", LEAVE)
+    monkeypatch.setattr(handles_module, "AGAIN_SECONDS", LEAVE / 5)
     monkeypatch.setattr(app, "HELD_SECONDS", LEAVE / 5)
     nothing = dict.fromkeys(("observe", "count", "set"), lambda *_: None)
     monkeypatch.setattr(app, "RayInstruments", lambda: SimpleNamespace(**nothing))
@@ -151,8 +154,6 @@ async def test_without_a_writer_requests_go_on_and_see_what_was_answered(cluster
         told = await now.put("a")
         await now.lose_the_writer()
         assert [await now.shows(by, "a") for by in (0, 1)] == [(True, told.seen)] * 2
-        for one in now.ingresses:
-            one._writer.alive_seconds = one._writer.late_seconds = 0.05
         with pytest.raises(ApiError) as caught:
             await now.put("b", key="k-b")
         assert (caught.value.status, caught.value.code) == (503, "writer_lost")

@@ -144,7 +144,8 @@ def test_documents_are_encoded_in_the_format_of_a_build_and_queries_in_that_of_t
 
 
 def test_a_server_without_a_token_for_it_does_not_write(work):
-    other = Embedded(ServeArgs(workdir=str(work)))
+    short = {"limits": {"seconds": 0.5}, "shard_seconds": 0.2, "reranker_seconds": 0.2}
+    other = Embedded(ServeArgs(workdir=str(work), **short))
     client = TestClient(other.app())
     refused = client.put("/v1/documents", json={"documents": [doc("a")]})
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
