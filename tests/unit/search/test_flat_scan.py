@@ -12,30 +12,25 @@ from rayhier.model.retreever import RetreeverRouter
 from rayhier.search.segment.flat_scan import FlatScan
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.level_similarity import LevelSimilarity, ranked_again
-from rayhier.spec import InputError, JobSpec
+from rayhier.spec import InputError
 from rayhier.spec.filter import OneOf
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
+
+from ... import draws
+from ...draws import to_unit
+from ...toys import job
 
 N, Q, M, D, K = 300, 20, 12, 5, 10
 
 
 def unit(seed, n):
-    x = np.random.default_rng(seed).normal(size=(n, M)).astype(np.float32)
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
+    return draws.unit(seed, n, M)
 
 
-def spec(**search):
-    return JobSpec.model_validate(
-        {
-            "name": "levels",
-            "workdir": "nowhere",
-            "corpus": {"type": "jsonl", "documents": "nowhere.jsonl"},
-            "encoder": {"model": "package:none"},
-            "router": {"type": "retreever", "depth": D},
-            "search": {"k": K, "how": "level", **search},
-        }
-    )
+def spec(leaves_per_document=1, **search):
+    index = {"leaves_per_document": leaves_per_document}
+    return job(router={"type": "retreever", "depth": D}, search={"k": K, "how": "level", **search}, index=index)
 
 
 def made_router(similarity):
@@ -78,45 +73,40 @@ def ids(ranking):
     return [[str(ranking.ids[row]) for row in rows if row >= 0] for rows in ranking.row_QK]
 
 
-@pytest.mark.parametrize("level", [2, 4])
-def test_level_search_is_brute_force(there, router, level):
+@pytest.mark.parametrize("share", [1, 0.5, 0.01, 0])
+def test_a_level_is_brute_force_over_what_matches(there, router, share):
+    """The filter is over ids, which lie beside the declared fields."""
+    level, listed = 3 if share < 1 else 4, 40
     level_similarity = LevelSimilarity.of(spec(level=level).search, router)
-    leaves, queries = LeafScan.mapped(there), unit(1, Q)
-    listed = 40
-    found = ranked(
-        FlatScan(level_similarity, there, leaves, 1e9),
-        level_similarity.query(router, Encoded(queries)),
-        K,
-        listed,
-    )
-    coarse = similarity(router, level, queries, unit(0, N))
-    last = queries @ unit(0, N).T
-    for row in range(Q):
-        short = np.argsort(-coarse[row])[:listed]
-        wanted = short[np.argsort(-last[row, short])][:K]
-        scores = found.score_QK[row]
-        np.testing.assert_allclose(scores, last[row, wanted], atol=3e-3)
+    queries, rows = unit(1, Q), np.random.default_rng(5).permutation(N)[: int(share * N)]
+    where = None if share == 1 else OneOf("doc_id", tuple(f"d{n:03d}" for n in rows))
+    scan = FlatScan(level_similarity, there, LeafScan.mapped(there), 1e9)
+    found = ranked(scan, level_similarity.query(router, Encoded(queries)), K, listed, where)
+    assert found.visited_Q.tolist() == [len(rows)] * Q
+    assert found.scanned_Q.tolist() == [min(len(rows), listed)] * Q
+    coarse_QN = similarity(router, level, queries, unit(0, N))[:, rows]
+    last_QN = queries @ unit(0, N)[rows].T
+    for own, coarse, last, scores in zip(ids(found), coarse_QN, last_QN, found.score_QK, strict=True):
+        short = np.argsort(-coarse)[:listed]
+        best = short[np.argsort(-last[short])][:K]
+        assert len(own) == len(best)
+        np.testing.assert_allclose(scores[: len(best)], last[best], atol=3e-3)
         # float16 may change the order of near ties.
-        gap = [name for name in ids(found)[row] if name not in {f"d{n:03d}" for n in wanted}]
-        assert len(gap) <= 1
-    assert (found.visited_Q == N).all()
-    assert (found.scanned_Q == listed).all()
+        assert len({*own} - {f"d{n:03d}" for n in rows[best]}) <= 1
 
 
-def test_without_sidecars_or_with_those_of_another_model(tmp_path, there, router, write_map):
+def test_sidecars_that_are_missing_or_of_another_model_are_refused(tmp_path, router, write_map):
     level_similarity = LevelSimilarity.of(spec().search, router)
     documents = pa.table([["a"], [""], ["x"]], schema=schemas.DOCUMENTS)
     plain = Assigner(router, spec(), "other")(documents, Encoded(unit(0, 1)))
-    (tmp_path / "other").mkdir()
-    write_map(tmp_path / "other", plain, 2**D, 1)
-    other = LeafMap.open(tmp_path / "other")
-    with pytest.raises(InputError, match=r"nodes\.parquet: was made by model other, not m"):
-        FlatScan(level_similarity, other, LeafScan.mapped(other), 1e9)
-    (tmp_path / "none").mkdir()
-    write_map(tmp_path / "none", plain.drop_columns([schemas.NODES]), 2**D, 1)
-    none = LeafMap.open(tmp_path / "none")
-    with pytest.raises(InputError, match=r"has no sidecar 'nodes', which levels of a tree are read from"):
-        FlatScan(level_similarity, none, LeafScan.mapped(none), 1e9)
+    for name, rows, said in (
+        ("other", plain, r"nodes\.parquet: was made by model other, not m"),
+        ("none", plain.drop_columns([schemas.NODES]), r"has no sidecar 'nodes', which levels of a tree are read from"),
+    ):
+        write_map(tmp_path / name, rows, 2**D, 1)
+        there = LeafMap.open(tmp_path / name)
+        with pytest.raises(InputError, match=said):
+            FlatScan(level_similarity, there, LeafScan.mapped(there), 1e9)
 
 
 PARENTS, PASSAGES = 40, 30
@@ -127,7 +117,7 @@ def passages(tmp_path, router, write_map):
     """Forty documents of thirty passages in six shards; all passages of two documents are about the first question."""
     vectors = unit(0, PARENTS * PASSAGES)
     vectors[: 2 * PASSAGES] += 0.8 * unit(1, Q)[0]
-    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16).astype(np.float32)
+    vectors = to_unit(vectors).astype(np.float16).astype(np.float32)
     parents = np.repeat([f"D{n:02d}" for n in range(PARENTS)], PASSAGES)
     ids = [f"{parent}#{n % PASSAGES:02d}" for n, parent in enumerate(parents)]
     documents = pa.table([ids, ids, ids, parents], schema=schemas.documents({}, passages=True))
@@ -170,27 +160,6 @@ def test_documents_in_passages_are_found_by_their_best(passages, router, listed)
     assert (found.visited_Q == len(vectors)).all()
 
 
-@pytest.mark.parametrize("share", [0.5, 0.1, 0.01, 0])
-def test_a_filtered_level_is_brute_force_over_what_matches(there, router, share):
-    """The filter is over ids, which lie beside the declared fields."""
-    level_similarity = LevelSimilarity.of(spec(level=3).search, router)
-    queries, rows = unit(1, Q), np.random.default_rng(5).permutation(N)[: int(share * N)]
-    where = OneOf("doc_id", tuple(f"d{n:03d}" for n in rows))
-    listed = 40
-    scan = FlatScan(level_similarity, there, LeafScan.mapped(there), 1e9)
-    found = ranked(scan, level_similarity.query(router, Encoded(queries)), K, listed, where)
-    assert found.visited_Q.tolist() == [len(rows)] * Q
-    assert found.scanned_Q.tolist() == [min(len(rows), 40)] * Q
-    coarse = similarity(router, 3, queries, unit(0, N))[:, rows]
-    last = queries @ unit(0, N)[rows].T
-    for row in range(Q):
-        short = np.argsort(-coarse[row])[:listed]
-        best = short[np.argsort(-last[row, short])][:K]
-        assert {int(name[1:]) for name in ids(found)[row]} <= set(rows.tolist())
-        assert len(ids(found)[row]) == len(best)
-        np.testing.assert_allclose(found.score_QK[row, : len(best)], last[row, best], atol=3e-3)
-
-
 def test_what_is_deleted_between_searches_is_not_found(there, router):
     """The shard's files are as they were; rows after a deleted one have moved up."""
     level_similarity, queries = LevelSimilarity.of(spec(level=4).search, router), unit(1, Q)
@@ -200,14 +169,12 @@ def test_what_is_deleted_between_searches_is_not_found(there, router):
         leaf_map = LeafMap.open(there.root)
         return ranked(FlatScan(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9), query, 3, N)
 
-    before = search()
-    gone = {name for own in ids(before) for name in own}
+    gone = {name for own in ids(search()) for name in own}
     assert 3 < len(gone) < N / 2
     delete(there.root, sorted(gone))
     after = search()
     wanted = queries @ unit(0, N).T
     wanted[:, [int(name[1:]) for name in gone]] = -np.inf
-    assert not gone & {name for own in ids(after) for name in own}
     np.testing.assert_allclose(after.score_QK, -np.sort(-wanted)[:, :3], atol=3e-3)
     for own, scores, given in zip(ids(after), after.score_QK, wanted, strict=True):
         np.testing.assert_allclose(scores, given[[int(name[1:]) for name in own]], atol=3e-3)
@@ -215,9 +182,8 @@ def test_what_is_deleted_between_searches_is_not_found(there, router):
 
 
 def test_a_document_in_two_leaves_is_compared_once(tmp_path, router, write_map):
-    own = {**spec().model_dump(), "index": {"leaves_per_document": 2}}
     documents = pa.table([[f"d{n:03d}" for n in range(N)], ["t"] * N, ["x"] * N], schema=schemas.DOCUMENTS)
-    rows = Assigner(router, JobSpec.model_validate(own), "m")(documents, Encoded(unit(0, N)))
+    rows = Assigner(router, spec(leaves_per_document=2), "m")(documents, Encoded(unit(0, N)))
     assert rows.num_rows == 2 * N
     write_map(tmp_path, rows, 2**D, 3, leaves_per_document=2)
     leaf_map, level_similarity = LeafMap.open(tmp_path), LevelSimilarity.of(spec(level=3).search, router)

@@ -14,15 +14,14 @@ from rayhier.search.retrieve import Exact, Scan, Words
 from rayhier.search.segment.stored import Listing, Lookup, documents
 from rayhier.search.segment.tail import Tail
 from rayhier.search.snapshot import Snapshot
-from rayhier.spec import JobSpec
 from rayhier.spec.filter import parse
 from rayhier.storage.change_log import Change
 
+from ...toys import job
 from .maps import leaf_map_of_rows, leaf_rows
-from .numbered import SPEC
 
 N, M, LEAVES = 60, 6, 5
-SPEC_OF_TREE = JobSpec.model_validate(SPEC)
+SPEC_OF_TREE = job(router={"type": "ehi"}, search={"k": 7, "beam": 2})
 ALL = np.arange(LEAVES)[None]
 WORDS = ["ash", "birch", "cedar", "elm", "fir", "oak", "pine", "yew"]
 

@@ -4,6 +4,7 @@ import errno
 import gc
 import shutil
 import weakref
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -16,20 +17,37 @@ from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import route_all
+from rayhier.search.request.hits import Hit, answers
 from rayhier.search.retrieve import Exact
 from rayhier.search.segment.leaf_scan import LeafScan
-from rayhier.spec import InputError, JobSpec
+from rayhier.spec import InputError
 from rayhier.spec.filter import OneOf
 from rayhier.storage import files, schemas
 from rayhier.storage.leaf_map import LeafMap
 
 from ...draws import unit
-from .hits import scan
+from ...toys import job
 
 N, M, L, Q, K, BEAM = 6000, 32, 24, 20, 10, 6
-LEAST = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
 FOUND = 0.95
 """Least share of the ten best that codes keep, with random directions: the hardest there are to code."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Hits of one query and what they cost."""
+
+    hits: list[Hit]
+    visited: int
+    scanned: int
+
+
+def scan(leaves, query_QM, leaves_QB, k):
+    """Hits, documents visited and rows scanned of each query."""
+    ranking = leaves.scan(query_QM, leaves_QB, k)
+    counts = zip(ranking.visited_Q.tolist(), ranking.scanned_Q.tolist(), strict=True)
+    found = answers(ranking, leaves_QB, 1, k)
+    return [Part(answer.hits, *own) for answer, own in zip(found, counts, strict=True)]
 
 
 def documents(ids):
@@ -50,7 +68,7 @@ def assign():
     router = LearnedIvfRouter(M, L, 0)
     router.begin(torch.from_numpy(unit(1, L, M)))
     router.cells.border.fill_(0.1)
-    spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "index": {"leaves_per_document": 2}})
+    spec = job(router={"type": "learned_ivf"}, index={"leaves_per_document": 2})
     return Assigner(router.requires_grad_(requires_grad=False), spec)
 
 
@@ -119,8 +137,7 @@ def test_500_results_come_where_there_are_500(tmp_path, write_map, monkeypatch):
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
     router = LearnedIvfRouter(8, 4, 0)
     router.begin(torch.from_numpy(np.abs(unit(4, 4, 8))))
-    index = {"leaves_per_document": 1, "vectors": "float32"}
-    spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "index": index})
+    spec = job(router={"type": "learned_ivf"}, index={"leaves_per_document": 1, "vectors": "float32"})
     table = Assigner(router.requires_grad_(requires_grad=False), spec)(
         documents(IDS[:2100]), Encoded(np.abs(unit(3, 2100, 8)))
     )

@@ -1,33 +1,131 @@
-"""From a published leaf map to answers, against a scan written out by hand."""
+"""From a leaf map to answers, against a scan by hand: leaves of a beam, and more of them where too few match."""
 
 import numpy as np
 import pytest
+import torch
 
-from . import numbered
-from .numbered import L, N
+from rayhier.model.ehi import EhiRouter
+from rayhier.model.encoded import Encoded
+from rayhier.search import retrieve
+from rayhier.search.retrieve import Goal, Widening
+from rayhier.search.routing.routes import Model
+from rayhier.search.snapshot import Snapshot
+from rayhier.spec import InputError
+from rayhier.spec.filter import Bound, Not, OneOf
 
-vectors, router, leaf_of, leaf_map, searcher = (
-    getattr(numbered, name) for name in ("vectors", "router", "leaf_of", "leaf_map", "searcher")
-)
+from ...draws import unit
+from ...toys import job
+from .maps import leaf_map_of_rows, leaf_rows
+
+N, M, L = 60, 8, 6
+ALL, KEPT = range(N), range(0, N, 7)
+"""Documents that match: without a filter, and with `SOME`."""
+SOME = OneOf("doc_id", tuple(f"d{row}" for row in KEPT))
+QUESTIONS = [str(row) for row in ALL]
 
 
-def by_hand(vectors, leaf_of, row, k, beam):
-    query = vectors[row]
-    leaves = np.argsort(-(vectors[:L] @ query))[:beam]
-    members = np.flatnonzero(np.isin(leaf_of, leaves))
-    best = members[np.argsort(-(vectors[members] @ query))][:k]
-    return leaves.tolist(), len(members), [f"d{found}" for found in best]
+class Words:
+    """An encoder of texts that are numbers: the vector of that document."""
+
+    def __init__(self, vectors):
+        self.vectors = vectors
+
+    def encode_for(self, reader, texts):
+        assert reader is None
+        return Encoded(self.vectors[[int(text) for text in texts]])
 
 
-@pytest.mark.parametrize(("k", "beam"), [(1, 1), (5, 2), (60, 3), (60, 99)])
-def test_search(searcher, vectors, leaf_of, k, beam):
-    answers = searcher.search([str(row) for row in range(10)], k, beam)
-    for row, answer in enumerate(answers):
-        leaves, visited, ids = by_hand(vectors, leaf_of, row, k, beam)
-        assert answer.leaves == leaves
-        assert (answer.documents, answer.fraction) == (visited, visited / N)
+@pytest.fixture(scope="module")
+def vectors():
+    return unit(0, N, M).astype(np.float16).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def leaf_of(vectors):
+    """Leaf 0 stays empty: its documents go to leaf 1."""
+    return np.maximum((vectors @ vectors[:L].T).argmax(axis=1), 1)
+
+
+@pytest.fixture(scope="module")
+def leaf_map(vectors, leaf_of, tmp_path_factory, write_map):
+    named = {name: [f"{name} {row}" for row in ALL] for name in ("title", "text")}
+    table = leaf_rows([[leaf] for leaf in leaf_of.tolist()], vectors, doc_id=[f"d{row}" for row in ALL], **named)
+    return leaf_map_of_rows(tmp_path_factory.mktemp("map"), write_map, table, L, 3)
+
+
+@pytest.fixture
+def searcher(vectors, leaf_map):
+    router = EhiRouter(M, L, 1, "none")
+    router.warm_start(torch.from_numpy(vectors[:L]))
+    spec = job(router={"type": "ehi", "branching": L}, search={"k": 7, "beam": 2})
+    return Snapshot(spec, leaf_map, Model(router, lambda: Words(vectors), spec))
+
+
+def by_hand(vectors, leaf_of, row, k, beam, few, kept):
+    """Leaves visited, documents scored in the last scan, ids, rows scored in all scans."""
+    order, scored, enough = np.argsort(-(vectors[:L] @ vectors[row])), 0, round(beam * N / L)
+    while True:
+        members = [n for n in kept if leaf_of[n] in order[:beam]]
+        scored += len(members)
+        if kept is ALL or len(members) >= max(k, enough) or beam >= L:
+            best = sorted(members, key=lambda n: -(vectors[n] @ vectors[row]))[:k]
+            return order[:beam].tolist(), len(members), [f"d{n}" for n in best], scored
+        wider = max(2 * beam, int(np.ceil(1.25 * beam * max(k, enough) / (len(members) + 1))))
+        beam = L if wider >= L or (len(members) + 1) * L / beam <= few * max(k, enough) else wider
+
+
+@pytest.mark.parametrize(("k", "beam"), [(1, 1), (2, 1), (4, 3), (len(KEPT) + 1, 1), (N, 99)])
+@pytest.mark.parametrize(("where", "kept", "few"), [(None, ALL, 0), *((SOME, KEPT, few) for few in (0, 1, 4))])
+def test_leaves_of_a_beam_are_scanned_and_more_until_enough_match(
+    monkeypatch, vectors, searcher, leaf_of, k, beam, where, kept, few
+):
+    monkeypatch.setattr(retrieve, "FEW", few)
+    for row, answer in enumerate(searcher.search(QUESTIONS, k, beam, filter=where)):
+        own, documents, ids, scored = by_hand(vectors, leaf_of, row, k, beam, few, kept)
+        assert sorted(answer.leaves) == sorted(own)
+        assert answer.leaves[:beam] == own[:beam]
+        assert (answer.documents, answer.scored, answer.enough) == (documents, scored, documents >= k)
         assert [hit.id for hit in answer.hits] == ids
+        assert answer.fraction == documents / N
         for hit in answer.hits:
             found = int(hit.id[1:])
             assert (hit.leaf, hit.title, hit.text) == (leaf_of[found], f"title {found}", f"text {found}")
             assert hit.score == pytest.approx(vectors[row] @ vectors[found], abs=1e-6)
+
+
+def test_nothing_matches(searcher):
+    for answer in searcher.search(["1", "2"], 3, 1, filter=OneOf("doc_id", ("nobody",))):
+        assert (answer.hits, answer.documents, answer.scored, answer.enough) == ([], 0, 0, False)
+        assert sorted(answer.leaves) == list(range(L))
+
+
+def test_each_query_widens_alone(searcher, leaf_of):
+    """One query has more than ten documents that match in its first leaf, the other none."""
+    first, last = searcher.search(["3", "4"], 1, 1, filter=OneOf("leaf", (3,)))
+    assert (first.leaves, first.documents) == ([3], (leaf_of == 3).sum())
+    assert (leaf_of == 3).sum() > N / L
+    assert last.documents == first.documents
+    assert 3 in last.leaves[1:]
+
+
+def test_filters_as_json_are_over_declared_fields(searcher):
+    with pytest.raises(InputError, match=r"filter\.year: got no declared field"):
+        searcher.search(["1"], filter={"year": 1})
+    by_vector = searcher.search(np.eye(M, dtype=np.float32)[:1], 2, 1, filter=Not(Bound("leaf", "gt", 2)))
+    assert {hit.leaf for hit in by_vector[0].hits} <= {1, 2}
+
+
+def test_leaves_visited_before_stay_although_a_wider_beam_leaves_them_out():
+    """Beams of a tall tree are not nested."""
+    widening = Widening(np.array([[4, -1], [7, 2]]), Goal(k=1, beam=2, matching=1, widest=33))
+    assert (widening.asked_A.tolist(), widening.done) == ([0, 1], False)
+    nothing = widening.ranking
+    widening.add_results(nothing)
+    assert widening.wider_A.tolist() == [4, 4]
+    widening.visit(np.array([[1, 4, 3, -1], [2, 5, 6, 8]]))
+    assert widening.leaves_QB.tolist() == [[4, 1, 3, -1, -1], [7, 2, 5, 6, 8]]
+    widening.add_results(nothing, np.array([True, False]))
+    assert widening.asked_A.tolist() == [1]
+    assert widening.wider_A.tolist() == [8]
+    widening.visit(np.array([[0, 1]]))
+    assert widening.leaves_QB.tolist() == [[4, 1, 3, -1, -1, -1, -1], [7, 2, 5, 6, 8, 0, 1]]

@@ -113,15 +113,25 @@ def open_server(work, tmp_path):
         server.close()
 
 
-@pytest.fixture(params=[1, 3], ids=["one group", "three groups"])
-def server(open_server, request):
-    return open_server(shard_groups=request.param)
+@pytest.fixture
+def server(open_server):
+    return open_server(shard_groups=2)
+
+
+@pytest.fixture(scope="session")
+def canned():
+    """An engine that is a list of canned answers, its view, and a client of the HTTP application over it."""
+    engine = Canned()
+    client = TestClient(app_of(engine), raise_server_exceptions=False)
+    return engine, engine.view, client
 
 
 @pytest.fixture
-def engine():
-    """An engine that is a list of canned answers."""
-    return Canned()
+def engine(canned):
+    """That engine, which was asked nothing yet."""
+    engine, engine.view, _ = canned
+    engine.begin()
+    return engine
 
 
 @pytest.fixture
@@ -132,6 +142,6 @@ def held(tmp_path):
 
 
 @pytest.fixture
-def client(engine):
+def client(canned, engine):
     """A client of the HTTP application over that engine."""
-    return TestClient(app_of(engine), raise_server_exceptions=False)
+    return canned[2]

@@ -78,13 +78,15 @@ class Canned:
     """An engine that answers everything with one hit and notes what it was asked."""
 
     def __init__(self):
+        self.admission = Admission(math.inf)
+        self.view = View(None, [], RULES, 10, np.zeros(9, np.int64), SEEN, None, None)
+        self.begin()
+
+    def begin(self):
+        """Forget what was asked, and what a test set."""
         self.asked, self.filters, self.modes, self.budgets = [], [], [], []
-        self.gone, self.error, self.enough, self.hit, self.stored = [], None, True, HIT, [STORED]
-        self.leaves, self.log_prob, self.log_density = [3, 1], [-0.5, -1.5], None
-        self.admission, self.view = (
-            Admission(math.inf),
-            View(None, [], RULES, 10, np.zeros(9, np.int64), SEEN, None, None),
-        )
+        self.gone, self.error, self.hit, self.stored = [], None, HIT, [STORED]
+        vars(self).pop("search", None)
 
     async def search(self, request):
         self.asked.append((request.queries, request.k, request.beam))
@@ -94,7 +96,7 @@ class Canned:
         if self.error is not None:
             raise self.error
         q = len(request.queries)
-        found = [Answer([self.hit], [3, 1], 4, 0.4, enough=self.enough)] * q
+        found = [Answer([self.hit], [3, 1], 4, 0.4, enough=True)] * q
         return Answers(found, [self.gone] * q, {"total": 1.0}, self.routes(), [0] * q, SEEN)
 
     async def route(self, request):
@@ -105,9 +107,8 @@ class Canned:
         pass
 
     def routes(self):
-        encoded = Encoded(np.zeros((1, 3)))
-        routes = Routes(encoded, np.array([self.leaves]), model=None)
-        vars(routes).update(log_probs=np.array([self.log_prob]), log_densities=self.log_density)
+        routes = Routes(Encoded(np.zeros((1, 3))), np.array([[3, 1]]), model=None)
+        vars(routes).update(log_probs=np.array([[-0.5, -1.5]]), log_densities=None)
         return routes
 
     async def documents(self, work):

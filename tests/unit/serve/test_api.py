@@ -66,19 +66,14 @@ def test_a_filter_a_mode_and_a_budget_arrive():
     assert engine.budgets == [20, 0, 3, 0]
 
 
-def below(levels):
-    """A filter below so many `not`."""
-    return {"not": below(levels - 1)} if levels else {"year": 1}
-
-
-def test_a_compressed_body_is_refused(client, engine):
-    headers = {"content-type": "application/json", "content-encoding": "gzip"}
-    zipped = client.post("/v1/search", content=b"\x1f\x8b", headers=headers)
-    refuses(zipped, "content-encoding: got gzip; allowed: none, or identity", 415, "not_json")
-    twice = [("content-type", "application/json"), ("content-encoding", "identity"), ("content-encoding", "gzip")]
-    assert client.post("/v1/search", content=b'{"query": "oak"}', headers=twice).status_code == 415
-    plain = {"content-type": "application/json", "content-encoding": "identity"}
-    assert client.post("/v1/search", content=b'{"query": "oak"}', headers=plain).status_code == 200
+def test_only_json_that_is_not_compressed_is_read(client):
+    for sent, status in (
+        ([("content-encoding", "identity")], 200),
+        ([("content-encoding", "gzip")], 415),
+        ([("content-encoding", "identity"), ("content-encoding", "gzip")], 415),
+    ):
+        headers = [("content-type", "application/json"), *sent]
+        assert client.post("/v1/search", content=b'{"query": "oak"}', headers=headers).status_code == status
 
 
 def test_a_lost_shard_is_named(client, engine):
@@ -87,77 +82,66 @@ def test_a_lost_shard_is_named(client, engine):
     assert (body["partial"], body["lost"]) == (True, ["shards-1"])
     for path, asked in {"/v1/search": {"query": "oak"}, "/v1/search:batch": {"queries": ["oak"]}}.items():
         strict = client.post(path, json={**asked, "strict": True})
-        assert error(strict) == (503, "shards_lost", "strict: shards-1 did not answer; retry later")
+        refuses(strict, "shards-1", 503, "shards_lost")
         assert strict.headers["retry-after"] == "1"
     ready = client.get("/readyz")
     assert (ready.status_code, ready.json()) == (503, {"ready": False, "lost": ["shards-1"]})
 
 
-LONG = "x" * 101
 SEARCHES = {
-    "neither": ({}, "body: got neither; allowed: exactly one of query, vector"),
-    "both": ({"query": "oak", "vector": [1, 2, 3]}, "got query and vector; allowed: exactly one"),
-    "no words": ({"query": " \n"}, "query: got no words"),
-    "half a character": ('{"query": "\\ud800"}', "query: "),
-    "too long": ({"query": LONG}, "query: got 101 characters; allowed: 100"),
-    "not text": ({"query": 5}, "query: got 5; allowed: text"),
-    "NaN": ('{"vector": [NaN, 0, 0]}', "vector.0: got nan; allowed: a finite number"),
-    "infinite": ('{"vector": [0, Infinity, 0]}', "vector.1: got inf; allowed: "),
-    "beyond a float": ('{"vector": [0, 0, 1e999]}', "vector.2: got inf; allowed: "),
-    "beyond any float": (f'{{"vector": [0, 0, 1{"0" * 400}]}}', "vector.2: "),
-    "beyond float32": ({"vector": [0, 0, 1e39]}, "vector.2: got 1e+39; allowed: at most 1e+06"),
-    "a word in a vector": ({"vector": [0, "1", 0]}, "vector.1: got '1'; allowed: a number"),
-    "short vector": ({"vector": [1, 2]}, "vector: got 2 numbers; allowed: 3, the index's dimension"),
-    "k 0": ({"query": "oak", "k": 0}, "k: got 0; allowed: at least 1"),
-    "k too large": ({"query": "oak", "k": 51}, "k: got 51; allowed: 1 to 50"),
-    "k true": ({"query": "oak", "k": True}, "k: got True; allowed: a whole number"),
-    "k of 1,500 digits": (f'{{"query": "oak", "k": {"9" * 1_500}}}', "k: got a whole number of more than 80 digits"),
-    "beam too large": ({"query": "oak", "beam": 9}, "beam: got 9; allowed: 1 to 8"),
-    "unknown key": ({"query": "oak", "sort": {}}, "body: got key 'sort'; allowed: query, vector, k, beam, filter"),
-    "unknown part": ({"query": "oak", "include": ["body"]}, "include.0: got 'body'; allowed: 'title'"),
-    "a part as text": ({"query": "oak", "include": "text"}, "include: got 'text'; allowed: a list"),
-    "a list": ([], "body: got a list; allowed: an object"),
+    "neither": ({}, "body"),
+    "both": ({"query": "oak", "vector": [1, 2, 3]}, "body"),
+    "half a character": ('{"query": "\\ud800"}', "query"),
+    "too long": ({"query": "x" * 101}, "query"),
+    "not text": ({"query": 5}, "query"),
+    "NaN": ('{"vector": [NaN, 0, 0]}', "vector.0"),
+    "beyond any float": (f'{{"vector": [0, 0, 1{"0" * 400}]}}', "vector.2"),
+    "beyond float32": ({"vector": [0, 0, 1e39]}, "vector.2"),
+    "a word in a vector": ({"vector": [0, "1", 0]}, "vector.1"),
+    "short vector": ({"vector": [1, 2]}, "vector"),
+    "k 0": ({"query": "oak", "k": 0}, "k"),
+    "k too large": ({"query": "oak", "k": 51}, "k"),
+    "k true": ({"query": "oak", "k": True}, "k"),
+    "k of 1,500 digits": (f'{{"query": "oak", "k": {"9" * 1_500}}}', "k"),
+    "beam too large": ({"query": "oak", "beam": 9}, "beam"),
+    "unknown key": ({"query": "oak", "sort": {}}, "body"),
+    "unknown part": ({"query": "oak", "include": ["body"]}, "include.0"),
+    "a part as text": ({"query": "oak", "include": "text"}, "include"),
+    "an undeclared field": ({"query": "oak", "filter": {"and": [{"year": 1}, {"yeer": 1}]}}, "filter.and[1].yeer"),
+    "a list as a filter": ({"query": "oak", "filter": []}, "filter"),
+    "a list": ([], "body"),
     "not JSON": ("{", "body: not JSON"),
-    "NUL": ("\0", "body: not JSON"),
-    "nothing": ("", "body: "),
+    "nothing": ("", "body"),
 }
+
+
 BATCHES = {
-    "none": ({"queries": []}, "queries: "),
-    "too many texts": ({"queries": ["oak"] * 4}, "queries: got 4; allowed: 1 to 3"),
-    "one too long": ({"queries": ["oak", LONG]}, "queries: got 101 characters; allowed: 100"),
-    "one without words": ({"queries": ["oak", " "]}, "queries.1: got no words"),
-    "both texts and vectors": (
-        {"queries": ["oak"], "vectors": [[1, 2, 3]]},
-        "got queries and vectors; allowed: exactly one",
-    ),
+    "too many texts": ({"queries": ["oak"] * 4}, "queries"),
+    "one without words": ({"queries": ["oak", " "]}, "queries.1"),
+    "both texts and vectors": ({"queries": ["oak"], "vectors": [[1, 2, 3]]}, "body"),
 }
-FILTERS = {
-    "undeclared": ({"and": [{"year": 1}, {"yeer": 1}]}, "filter.and[1].yeer: got no declared field"),
-    "of a wrong type": ({"or": [{"year": "2021"}]}, 'filter.or[0].year: got "2021"; allowed: a whole number'),
-    "50 deep": (below(50), "got not below 16 others; allowed: at most 16 levels"),
-    "100 deep": (below(100), "body: JSON nested 102 deep; allowed: 64"),
-    "with 10,000 values": ({"year": {"in": [0] * 10_000}}, "filter.year.in: got 10,000 values"),
-    "a list as a filter": ([], "filter: got a list; allowed: an object"),
-}
+
+
 REFUSED = {
     **{name: ("/v1/search", *case) for name, case in SEARCHES.items()},
     **{name: ("/v1/search:batch", *case) for name, case in BATCHES.items()},
-    **{name: ("/v1/search", {"query": "oak", "filter": given}, said) for name, (given, said) in FILTERS.items()},
 }
 
 
-@pytest.mark.parametrize(("path", "body", "said"), REFUSED.values(), ids=REFUSED)
-def test_a_search_that_cannot_be_is_refused(engine, path, body, said):
-    client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_body_bytes": 1_000_000})))
+@pytest.mark.parametrize(("path", "body", "named"), REFUSED.values(), ids=REFUSED)
+def test_a_search_that_cannot_be_is_refused(client, engine, path, body, named):
     content = body if isinstance(body, str) else json.dumps(body)
-    assert len(refuses(client.post(path, content=content, headers=JSON), said)) < 300
+    said = refuses(client.post(path, content=content, headers=JSON), "")
+    assert said.startswith(f"{named}: ")
+    assert len(said) < 300
+    assert "not JSON" in said or ("got" in said and "; allowed: " in said)
     assert engine.asked == []
 
 
 def test_other_paths_methods_and_types(client):
     assert error(client.get("/nowhere"))[:2] == (404, "not_found")
     assert error(client.get("/v1/index/"))[:2] == (404, "not_found")
-    assert error(client.get("/v1/search")) == (405, "method_not_allowed", "GET /v1/search: got GET; allowed: POST")
+    refuses(client.get("/v1/search"), "got GET; allowed: POST", 405, "method_not_allowed")
 
 
 def test_a_defect_says_nothing_of_itself(client, engine):
@@ -165,57 +149,38 @@ def test_a_defect_says_nothing_of_itself(client, engine):
     assert "secret" not in refuses(client.post("/v1/search", json={"query": "oak"}), "", 500, "internal")
 
 
-BEARER = {
+WRONG = {
     "none": {},
     "wrong": {"Authorization": "Bearer sesame-2"},
-    "longer": {"Authorization": "Bearer sesame-11"},
-    "shorter": {"Authorization": "Bearer sesame-"},
+    "longer": {"Authorization": f"Bearer {TOKEN}1"},
+    "shorter": {"Authorization": f"Bearer {TOKEN[:-1]}"},
     "no scheme": {"Authorization": TOKEN},
     "another scheme": {"Authorization": f"Basic {TOKEN}"},
     "empty": {"Authorization": "Bearer "},
     "not ASCII": {"Authorization": "Bearer sésame".encode("latin-1")},
+    "two, of which the second is right": [("Authorization", f"Bearer {token}") for token in ("sesame-2", TOKEN)],
 }
 
 
-@pytest.mark.parametrize("headers", BEARER.values(), ids=BEARER)
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("POST", "/v1/search"),
-        ("POST", "/v1/route"),
-        ("GET", "/v1/index"),
-        ("GET", "/v1/nodes"),
-        ("GET", "/v1/documents"),
-        ("GET", "/v1/documents/d1"),
-        ("GET", "/openapi.json"),
-        ("GET", "/nowhere"),
-    ],
-)
-def test_no_token_no_answer(locked, engine, headers, method, path):
-    response = locked.request(method, path, headers=headers, content="{")
-    assert error(response)[:2] == (401, "unauthorized")
-    assert response.headers["www-authenticate"] == "Bearer"
-    assert TOKEN not in response.text
+CLOSED = ("search", "route", "index", "nodes", "documents", "documents/d1")
+
+
+@pytest.mark.parametrize("headers", WRONG.values(), ids=WRONG)
+def test_without_the_token_nothing_is_answered(engine, held, headers):
+    locked = TestClient(app_of(engine, tokens=held), root_path="/deep")
+    for path in [*(f"/v1/{name}" for name in CLOSED), "/openapi.json", "/nowhere", "/deep/v1/index"]:
+        response = locked.request("POST" if path in ("/v1/search", "/v1/route") else "GET", path, headers=headers)
+        assert error(response)[:2] == (401, "unauthorized")
+        assert response.headers["www-authenticate"] == "Bearer"
+        assert TOKEN not in response.text
+    assert [locked.get(path).status_code for path in ("/healthz", "/deep/readyz")] == [200, 200]
     assert engine.asked == []
 
 
-@pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
-def test_the_token_opens(locked, scheme):
-    headers = {"Authorization": f"{scheme} {TOKEN}"}
+@pytest.mark.parametrize("tokens", [[f"Bearer {TOKEN}"], [f"bearer {TOKEN}"], [f"Bearer {TOKEN}", "Bearer sesame-2"]])
+def test_the_token_opens(locked, tokens):
+    headers = [("Authorization", token) for token in tokens]
     assert locked.post("/v1/search", json={"query": "oak"}, headers=headers).status_code == 200
-    assert locked.get("/healthz").status_code == locked.get("/readyz").status_code == 200
-
-
-@pytest.mark.parametrize(("tokens", "status"), [(["sesame-2", TOKEN], 401), ([TOKEN, "sesame-2"], 200)])
-def test_of_two_tokens_the_first_counts(locked, tokens, status):
-    headers = [("Authorization", f"Bearer {token}") for token in tokens]
-    assert locked.get("/v1/index", headers=headers).status_code == status
-
-
-def test_below_another_path_the_same_are_open(engine, held):
-    locked = TestClient(app_of(engine, tokens=held), root_path="/deep")
-    assert locked.get("/deep/healthz").status_code == locked.get("/deep/readyz").status_code == 200
-    assert error(locked.get("/deep/v1/index"))[:2] == (401, "unauthorized")
 
 
 def test_a_body_is_read_no_further_than_the_limit(client, engine):
@@ -225,9 +190,8 @@ def test_a_body_is_read_no_further_than_the_limit(client, engine):
             yield b"x" * 100
         yield b'"}'
 
-    large = client.post("/v1/search", content=b"x" * 2_001)
-    streamed = client.post("/v1/search", content=chunks(), headers=JSON)
-    assert error(large) == error(streamed) == (413, "too_large", "body: got more than 2000 bytes; allowed: 2000")
+    refuses(client.post("/v1/search", content=b"x" * 2_001), "allowed: 2000", 413, "too_large")
+    refuses(client.post("/v1/search", content=chunks(), headers=JSON), "allowed: 2000", 413, "too_large")
     fits = client.post("/v1/search", content=b'{"query": "oak"}'.ljust(2_000), headers=JSON)
     assert fits.status_code == 200
     assert len(engine.asked) == 1
@@ -246,28 +210,28 @@ def test_children_of_a_node(client):
 
 
 NO_PAGES = {
-    "nodes?leaf=9": "leaf: got 9; allowed: 0 to 8",
-    "nodes?leaf=a": "leaf.0: got 'a'; allowed: a whole number",
-    f"nodes?{'&'.join(['leaf=0'] * 1_001)}": "leaf: got a list; allowed: at most 1000",
-    "nodes?below=2:9": "below: got '2:9'; allowed: LEVEL:NUMBER of a node, levels 0 to 2",
-    "nodes?below=1": "below: String should match pattern",
-    "nodes?below=1:" + "9" * 5_000: "below: String should match pattern",
-    "nodes?limit=1001": "limit: got '1001'; allowed: at most 1000",
-    "nodes?leaf=1&below=1:0": "got leaf and below; allowed: one of them",
-    "nodes?leaves=1": "got key 'leaves'; allowed: leaf, below, limit",
-    "documents?limit=0": "limit: got '0'; allowed: at least 1",
-    "documents?limit=1001": "limit: got '1001'; allowed: at most 1000",
-    "documents?limit=1.5": "limit: got '1.5'; allowed: a whole number",
-    "documents?min_log=-1": "min_log: got '-1'; allowed: at least 0",
-    "documents?aftr=d1": "query: got key 'aftr'; allowed: after, limit",
-    "documents?after=%FF": "after: got bytes that are not UTF-8",
-    "documents/%FF": "id: got bytes that are not UTF-8",
+    "nodes?leaf=9": "leaf",
+    "nodes?leaf=a": "leaf.0",
+    f"nodes?{'&'.join(['leaf=0'] * 1_001)}": "leaf",
+    "nodes?below=2:9": "below",
+    "nodes?below=1:" + "9" * 5_000: "below",
+    "nodes?limit=1001": "limit",
+    "nodes?leaf=1&below=1:0": "query",
+    "nodes?leaves=1": "query",
+    "documents?limit=0": "limit",
+    "documents?limit=1.5": "limit",
+    "documents?min_log=-1": "min_log",
+    "documents?aftr=d1": "query",
+    "documents?after=%FF": "after",
+    "documents/%FF": "id",
 }
 
 
-@pytest.mark.parametrize(("sent", "said"), NO_PAGES.items(), ids=[sent[:20] for sent in NO_PAGES])
-def test_nodes_and_pages_that_are_none(client, sent, said):
-    refuses(client.get(f"/v1/{sent}"), said)
+@pytest.mark.parametrize(("sent", "named"), NO_PAGES.items(), ids=[sent[:20] for sent in NO_PAGES])
+def test_nodes_and_pages_that_are_none(client, sent, named):
+    said = refuses(client.get(f"/v1/{sent}"), "")
+    assert said.startswith(f"{named}: ")
+    assert len(said) < 300
 
 
 def test_nodes_within_the_limit_of_bytes(engine):
@@ -313,13 +277,14 @@ def test_queries_stay_out_of_logs_unless_asked(engine, client, caplog):
     assert said == ["query: 'secret oak'", "queries: 'elm'", r"queries: 'secret\nash'", "query: 'secret fern'"]
 
 
-@pytest.mark.parametrize("parts", [[], ["title"], ["text", "fields"], ["title", "text", "fields"], None])
-def test_answers_show_what_is_included(client, parts):
+def test_answers_show_what_is_included(client):
     whole = {"title": "a title", "text": "a text", "fields": {"year": 1999}}
-    shown = {name: value if parts is None or name in parts else None for name, value in whole.items()}
-    alone = client.post("/v1/search", json={"query": "oak", "include": parts}).json()
-    batch = client.post("/v1/search:batch", json={"queries": ["oak"], "include": parts}).json()["answers"][0]
-    assert alone["results"] == batch["results"] == [{"id": "d1", "score": 0.5, "leaf": 3, **shown, "estimated": False}]
+    for parts in ([], ["title"], ["text", "fields"], None):
+        shown = {name: value if parts is None or name in parts else None for name, value in whole.items()}
+        alone = client.post("/v1/search", json={"query": "oak", "include": parts}).json()
+        batch = client.post("/v1/search:batch", json={"queries": ["oak"], "include": parts}).json()["answers"][0]
+        hit = {"id": "d1", "score": 0.5, "leaf": 3, **shown, "estimated": False}
+        assert alone["results"] == batch["results"] == [hit]
 
 
 def test_an_answer_has_a_limit_of_bytes(engine):
@@ -364,20 +329,11 @@ def test_leaves_count_as_bytes_of_an_answer(engine):
     assert explain == {"scanned": 7, "widened": 600, "rows": 40}
 
 
-BODY = {
-    "id": "d1",
-    "title": "a title",
-    "text": "a text",
-    "passages": None,
-    "fields": {"year": 1999},
-    "first_leaves": [3],
-}
-
-
 def test_a_document_is_read_by_its_id(client, engine):
-    assert client.get("/v1/documents/d1").json() == {**BODY, "model": "0123456789ab", "version": 4, "log": 0}
-    no_document = "id: got 'd2'; allowed: the id of a document in the index"
-    assert error(client.get("/v1/documents/d2")) == (404, "no_document", no_document)
+    shown = {"title": "a title", "text": "a text", "passages": None, "fields": {"year": 1999}, "first_leaves": [3]}
+    seen = {"model": "0123456789ab", "version": 4, "log": 0}
+    assert client.get("/v1/documents/d1").json() == {"id": "d1", **shown, **seen}
+    refuses(client.get("/v1/documents/d2"), "id: got 'd2'", 404, "no_document")
     odd = "a/b ?#<b>é\n"
     engine.stored = [replace(STORED, id=odd)]
     assert client.get("/v1/documents/a%2Fb%20%3F%23%3Cb%3E%C3%A9%0A").json()["id"] == odd
@@ -415,24 +371,20 @@ def test_a_page_ends_before_the_document_that_does_not_fit(engine):
     assert shown == [["d0"], ["d1"], ["d2", "d3"]]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("POST", "/v1/search", {"vector": [1, 0, 0]}),
-        ("POST", "/v1/search:batch", {"vectors": [[1, 0, 0]]}),
-        ("POST", "/v1/route", {"vector": [1, 0, 0]}),
-        ("PUT", "/v1/documents", {"documents": [{"id": "a", "text": "x", "vector": [1, 0, 0]}]}),
-    ],
-)
-def test_a_vector_of_another_model_is_refused_where_the_request_names_it(engine, method, path, body):
+def test_a_vector_of_another_model_is_refused_where_the_request_names_it(engine):
     writer = CannedWriter()
-    client = TestClient(app_of(engine, writer=writer))
-    assert client.request(method, path, json=body | {"model": "0123456789ab"}).status_code == 200
-    told = len(engine.asked), len(writer.told)
-    status, code, message = error(client.request(method, path, json=body | {"model": "fedcba987654"}))
-    assert (status, code) == (409, "other_model")
-    assert message == "model: got 'fedcba987654'; allowed: 0123456789ab, which is served now"
-    assert (len(engine.asked), len(writer.told)) == told
+    client, vector = TestClient(app_of(engine, writer=writer)), [1, 0, 0]
+    for method, path, body in (
+        ("POST", "/v1/search", {"vector": vector}),
+        ("POST", "/v1/search:batch", {"vectors": [vector]}),
+        ("POST", "/v1/route", {"vector": vector}),
+        ("PUT", "/v1/documents", {"documents": [{"id": "a", "text": "x", "vector": vector}]}),
+    ):
+        assert client.request(method, path, json=body | {"model": "0123456789ab"}).status_code == 200
+        told = len(engine.asked), len(writer.told)
+        other = client.request(method, path, json=body | {"model": "fedcba987654"})
+        refuses(other, "model: got 'fedcba987654'; allowed: 0123456789ab", 409, "other_model")
+        assert (len(engine.asked), len(writer.told)) == told
 
 
 async def test_those_who_ask_for_readiness_together_share_a_search(monkeypatch):
@@ -453,9 +405,9 @@ async def test_those_who_ask_for_readiness_together_share_a_search(monkeypatch):
     assert asked == [0.0, 1.0]
 
 
-@pytest.mark.parametrize("folder", ["/srv/runs/", "s3://bucket/runs/", "/srv/runs/index/ba98/"])
-def test_what_cannot_be_restored_is_said_without_folders(folder):
-    said = f"{folder}data/0.parquet: SHA-256 differs; allowed: a version that GET /v1/versions lists"
-    shown = respond(ApiError(409, "not_restored", said)).body.decode()
-    assert "data/0.parquet: SHA-256 differs; allowed: a version that GET /v1/versions lists" in shown
-    assert not {"srv", "bucket", "runs", "index", "ba98"} & set(re.split(r"\W", shown))
+def test_what_cannot_be_restored_is_said_without_folders():
+    for folder in ("/srv/runs/", "s3://bucket/runs/", "/srv/runs/index/ba98/"):
+        said = f"{folder}data/0.parquet: SHA-256 differs; allowed: a version that GET /v1/versions lists"
+        shown = respond(ApiError(409, "not_restored", said)).body.decode()
+        assert "data/0.parquet: SHA-256 differs; allowed: a version that GET /v1/versions lists" in shown
+        assert not {"srv", "bucket", "runs", "index", "ba98"} & set(re.split(r"\W", shown))

@@ -66,23 +66,24 @@ def audited(engine, texts, k=7, beam=1, settings=ALL, **more):
     return audit
 
 
-def by_hand(searcher, texts, k, beam):
-    """Mean share of the exact best k that a beam finds, ties counted as found."""
-    shares = []
-    for text in texts:
-        found, exact = (searcher.search([text], k, leaves)[0].hits for leaves in (beam, 9))
-        shares.append(np.mean([score >= exact[-1].score - 1e-5 for score in [hit.score for hit in found]]))
-        shares[-1] *= len(found) / len(exact)
-    return float(np.mean(shares))
-
-
 @pytest.mark.parametrize("parts", [1, 4])
 def test_recall_is_that_of_an_offline_search(engine, searcher, clock, monkeypatch, parts):
+    """As a share of the exact best seven that a beam of one leaf finds."""
+    texts = TEXTS[::4]
     monkeypatch.setattr(module, "PART", math.ceil(2 * N * 32 / len(engine.view.groups) / parts))
-    audit = audited(engine, TEXTS[::4])
-    recall, wanted = audit.recall, by_hand(searcher, TEXTS[::4], 7, 1)
+    recall = audited(engine, texts).recall
+    exact, found = (searcher.search(texts, 7, leaves) for leaves in (9, 1))
+    wanted = (
+        np.mean(
+            [
+                sum(hit.score >= best.hits[-1].score - 1e-5 for hit in own.hits)
+                for best, own in zip(exact, found, strict=True)
+            ]
+        )
+        / 7
+    )
     assert 0.3 < wanted < 0.99
-    assert recall.queries == N // 4
+    assert recall.queries == len(texts)
     assert recall.mean == pytest.approx(wanted)
     assert recall.low < wanted < recall.high
     assert audited(engine, TEXTS[:9], beam=9).recall.mean == 1
@@ -90,25 +91,23 @@ def test_recall_is_that_of_an_offline_search(engine, searcher, clock, monkeypatc
 
 
 def test_it_rests_in_proportion_to_its_work(engine, clock, monkeypatch):
+    """Each part of an exact search takes 10 ms of CPU, of which an audit may use 3%."""
     monkeypatch.setattr(module, "PART", 2 * N * 32 / len(engine.view.groups) / 4)
+
+    def taking(read):
+        async def of_seen(work, seen):
+            outcome = await read(work, seen)
+            return (outcome[0], 0.01) if isinstance(work, Exact) else outcome
+
+        return of_seen
+
     for group in engine.view.groups:
-        group.read = taking(0.01, group.read)
+        group.read = taking(group.read)
     audited(engine, TEXTS[:1], settings=Auditing(share=1, cpu=0.03))
     after, *rests = clock.slept
     assert after == module.AFTER
-    assert len(rests) == 4 * len(engine.view.groups)
     each = 0.01 + module.DISPATCH
-    assert rests == pytest.approx([each / 0.03 - each] * len(rests))
-
-
-def taking(seconds, read):
-    """A group whose parts of exact searches take so many seconds of CPU."""
-
-    async def of_seen(work, seen):
-        outcome = await read(work, seen)
-        return (outcome[0], seconds) if isinstance(work, Exact) else outcome
-
-    return of_seen
+    assert rests == pytest.approx([each / 0.03 - each] * 4 * len(engine.view.groups))
 
 
 async def test_a_group_that_is_lost_ends_an_audit(engine, clock):
@@ -119,15 +118,12 @@ async def test_a_group_that_is_lost_ends_an_audit(engine, clock):
     assert (audit.recall, audit.skipped) == (None, 1)
 
 
-@pytest.mark.parametrize(("mean", "n"), [(0.95, 50), (0.9, 400), (1.0, 30)])
+@pytest.mark.parametrize(("mean", "n"), [(0.95, 50), (1.0, 30)])
 def test_intervals_hold_the_mean_they_are_drawn_from(mean, n):
     """In at least 95 of 100 draws, of answers with ten results each of which is found with that probability."""
     rng = np.random.default_rng(0)
-    held = 0
-    for _ in range(300):
-        recall = ServedRecall.of((rng.binomial(10, mean, n) / 10).tolist(), 0)
-        held += recall.low <= mean <= recall.high
-    assert held >= 0.95 * 300
+    drawn = [ServedRecall.of((rng.binomial(10, mean, n) / 10).tolist(), 0) for _ in range(300)]
+    assert sum(recall.low <= mean <= recall.high for recall in drawn) >= 0.95 * 300
 
 
 def test_advice_follows_a_recall_below_that_on_dev():

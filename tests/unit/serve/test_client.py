@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import MappingProxyType
 
@@ -37,7 +39,7 @@ def server():
             self.end_headers()
             self.wfile.write(said)
 
-        do_GET = do_POST
+        do_GET = do_PUT = do_POST
 
         def log_message(self, *_):
             pass
@@ -64,13 +66,11 @@ def pauses(monkeypatch):
     return noted
 
 
-REFUSALS = {
-    "its own": (b'{"error": {"code": "overloaded", "message": "full"}}', "overloaded", "full"),
-    "another server's": (b"[]", "http", r"\[\]"),
-}
-
-
-@pytest.mark.parametrize(("said", "code", "message"), REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize(
+    ("said", "code", "message"),
+    [(b'{"error": {"code": "overloaded", "message": "full"}}', "overloaded", "full"), (b"[]", "http", r"\[\]")],
+    ids=["its own", "another server's"],
+)
 def test_refusals(server, client, said, code, message):
     server.answer = (503, {"retry-after": "1"}, said)
     with pytest.raises(ApiError, match=message) as caught:
@@ -78,26 +78,23 @@ def test_refusals(server, client, said, code, message):
     assert (caught.value.status, caught.value.code, caught.value.headers) == (503, code, {"Retry-After": "1"})
 
 
-@pytest.mark.parametrize("status", [301, 308])
-@pytest.mark.parametrize("place", ["http://127.0.0.1:{}/elsewhere", None])
-def test_an_answer_that_points_elsewhere_is_not_followed(server, client, status, place):
-    place = place and place.format(server.server_port)
-    server.answer = (status, {} if place is None else {"Location": place}, b"<html>moved</html>")
+@pytest.mark.parametrize(("status", "is_told"), [(301, True), (308, False)])
+def test_an_answer_that_points_elsewhere_is_not_followed(server, client, status, is_told):
+    place = f"{client.url}/elsewhere"
+    server.answer = (status, {"Location": place} if is_told else {}, b"<html>moved</html>")
 
     async def coroutine():
         async with AsyncClient(client.url, "sesame-1") as other:
             await other.index()
 
     for ask in (client.index, lambda: client.search("oak"), lambda: asyncio.run(coroutine())):
-        with pytest.raises(ApiError) as caught:
+        with pytest.raises(ApiError, match=f"points to {place if is_told else 'nowhere'}; ") as caught:
             ask()
         assert (caught.value.status, caught.value.code) == (status, "redirect")
-        assert f"points to {place or 'nowhere'}; redirects are not followed" in caught.value.message
-        assert caught.value.message.startswith(f"{client.url}/v1/")
     assert [path for path, *_ in server.asked] == ["/v1/index", "/v1/search", "/v1/index"]
 
 
-@pytest.mark.parametrize("token", ["", "sésame", "sesame 1", "sesame\n", "\x00", "пароль"])
+@pytest.mark.parametrize("token", ["", "sésame", "sesame 1", "sesame\n", "\x00"])
 def test_a_token_that_is_none(token):
     for made in (Client, AsyncClient):
         with pytest.raises(ValueError, match=r"^token: got what no server takes; allowed: ") as caught:
@@ -113,16 +110,16 @@ def test_a_url_of_another_kind():
 FULL = {**ANSWERED, "mode": "dense", **SEEN, "ms": {}}
 RESULT = {"id": "d1", "score": 0.5, "leaf": 3, "title": "", "text": "", "fields": {}, "estimated": False}
 
+
 MISFITS = {
-    "a proxy's page": (b"<html>Sign in</html>", r"/v1/search: the answer is not JSON: '<html>Sign in</html>'"),
+    "a proxy's page": (b"<html>Sign in</html>", r"/v1/search: the answer is not JSON"),
     "JSON of another kind": (b"[]", r"/v1/search: the answer: got \[\]"),
     "an older server's": (json.dumps({**FULL, "version": None}).encode(), "/v1/search: version: got None"),
     "a newer server's": (json.dumps({**FULL, "cost": 3}).encode(), "/v1/search: cost: got 3: Extra"),
     "of another type inside": (
-        json.dumps({**FULL, "results": [RESULT, {**RESULT, "score": "high"}]}).encode(),
-        "/v1/search: results.1.score: got 'high'",
+        json.dumps({**FULL, "results": [RESULT, {**RESULT, "score": "high" * 1_000}]}).encode(),
+        "/v1/search: results.1.score: got 'high",
     ),
-    "long": (json.dumps({**FULL, "version": "x" * 10_000}).encode(), "/v1/search: version: got 'xxx"),
 }
 
 
@@ -135,103 +132,87 @@ def test_an_answer_of_other_types(server, client, said, message):
     assert len(str(caught.value)) < 400
 
 
-def test_numbers_of_other_types(server, client):
+def test_numbers_and_filters_of_other_types(server, client):
     server.answer = (200, {}, json.dumps(FULL).encode())
-    client.search(np.array([1, 0.5], np.float32), k=np.int64(5), beam=np.int32(2), strict=np.bool_(True))
-    client.search([np.float32(1), 2], include=("title",))
-    server.answer = (200, {}, json.dumps({"answers": [ANSWERED], "mode": "dense", **SEEN, "ms": {}}).encode())
-    client.search_batch(np.eye(2), np.int8(3))
-    none = {"k": None, "beam": None, "strict": False}
-    assert [body for _, _, body in server.asked] == [
-        {"vector": [1.0, 0.5], "k": 5, "beam": 2, "strict": True},
-        {**none, "vector": [1.0, 2.0], "include": ["title"]},
-        {**none, "vectors": [[1.0, 0.0], [0.0, 1.0]], "k": 3},
-    ]
-
-
-def test_filters_of_other_types(server, client):
-    server.answer = (200, {}, json.dumps(FULL).encode())
-    given = {
+    where = {
         "and": (
             {"year": np.int64(2021), "open": np.bool_(True), "lang": np.str_("en")},
             {"price": {"in": np.array([0.5, 2], np.float32), "exists": np.array(True)}},
             {"not": {"year": {"in": [np.int8(3), 2**63]}}},
         )
     }
-    client.search("oak", filter=MappingProxyType(given), rerank=np.bool_(False))
-    ((_, _, body),) = server.asked
-    assert body["rerank"] is False
-    assert body["filter"] == {
+    client.search(np.array([1, 0.5], np.float32), k=np.int64(5), beam=np.int32(2), strict=np.bool_(True))
+    client.search("oak", filter=MappingProxyType(where), rerank=np.bool_(False), include=("title",))
+    server.answer = (200, {}, json.dumps({"answers": [ANSWERED], "mode": "dense", **SEEN, "ms": {}}).encode())
+    client.search_batch(np.eye(2), np.int8(3))
+    sent = {
         "and": [
             {"year": 2021, "open": True, "lang": "en"},
             {"price": {"in": [0.5, 2.0], "exists": True}},
             {"not": {"year": {"in": [3, 2**63]}}},
         ]
     }
+    none = {"k": None, "beam": None, "strict": False}
+    assert [body for _, _, body in server.asked] == [
+        {"vector": [1.0, 0.5], "k": 5, "beam": 2, "strict": True},
+        {**none, "query": "oak", "filter": sent, "rerank": False, "include": ["title"]},
+        {**none, "vectors": [[1.0, 0.0], [0.0, 1.0]], "k": 3},
+    ]
 
 
 ENDLESS = {}
 ENDLESS["not"] = ENDLESS
-VALUES = {
-    "an infinite number": ({"price": {"lt": math.inf}}, r"filter.price.lt: got inf; allowed: text, finite numbers, "),
-    "no number in an array": ({"price": {"in": np.array([0, np.nan])}}, r"filter.price.in\[1\]: got nan"),
-    "a number beyond floats": ({"price": 10**400}, "filter.price: got 1000"),
-    "a key that is no text": ({"not": {2021: True}}, r"filter.not: got \{2021: True\}"),
-    "itself": (ENDLESS, r"filter(\.not)*.*: got "),
-}
-
-
-@pytest.mark.parametrize(("where", "said"), VALUES.values(), ids=VALUES)
-def test_filters_that_are_no_json(server, client, where, said):
-    for ask in (lambda: client.search("oak", filter=where), lambda: client.search_batch(["oak"], filter=where)):
-        with pytest.raises(ValueError, match=f"^{said}") as caught:
-            ask()
-        assert len(str(caught.value)) < 600
-    assert server.asked == []
 
 
 MISTAKES = {
-    "text for a batch": (lambda client: client.search_batch("oak"), "questions: got text; allowed: a list of texts"),
-    "no questions": (lambda client: client.search_batch([]), "questions: got none; allowed: at least one"),
-    "both kinds": (lambda client: client.search_batch(["oak", [1, 2]]), "questions: got texts and vectors"),
-    "texts for one question": (lambda client: client.search(["oak", "elm"]), r"question: got \['oak', 'elm'\]"),
-    "bytes": (lambda client: client.search(b"oak"), "question: got b'oak'"),
-    "nothing": (lambda client: client.search(None), "question: got None"),
-    "one that Python does not write": (lambda client: client.search([10**5000]), "question: got what is too large"),
-    "no number": (lambda client: client.search_batch([[0.5, np.nan]]), r"question: got \[0.5, nan\]"),
-    "k as text": (lambda client: client.search("oak", k="5"), "k: got '5'; allowed: a whole number"),
-    "k true": (lambda client: client.search("oak", k=True), "k: got True; allowed: a whole number"),
-    "include as text": (lambda client: client.search("oak", include="title"), "include: got text 'title'"),
+    "an infinite number": (lambda client: client.search("oak", filter={"price": {"lt": math.inf}}), "filter.price.lt"),
+    "no number in an array": (
+        lambda client: client.search_batch(["oak"], filter={"price": {"in": np.array([0, np.nan])}}),
+        r"filter.price.in\[1\]",
+    ),
+    "a number beyond floats": (lambda client: client.search("oak", filter={"price": 10**400}), "filter.price"),
+    "a key that is no text": (lambda client: client.search("oak", filter={"not": {2021: True}}), "filter.not"),
+    "a filter in itself": (lambda client: client.search("oak", filter=ENDLESS), r"filter(\.not)*.*"),
+    "text for a batch": (lambda client: client.search_batch("oak"), "questions"),
+    "no questions": (lambda client: client.search_batch([]), "questions"),
+    "both kinds": (lambda client: client.search_batch(["oak", [1, 2]]), "questions"),
+    "texts for one question": (lambda client: client.search(["oak", "elm"]), "question"),
+    "bytes": (lambda client: client.search(b"oak"), "question"),
+    "one that Python does not write": (lambda client: client.search([10**5000]), "question"),
+    "no number": (lambda client: client.search_batch([[0.5, np.nan]]), "question"),
+    "k as text": (lambda client: client.search("oak", k="5"), "k"),
+    "k true": (lambda client: client.search("oak", k=True), "k"),
+    "include as text": (lambda client: client.search("oak", include="title"), "include"),
+    "an id that is no text": (lambda client: client.document(5), "id"),
+    "an id that is a path": (lambda client: client.document(".."), "id"),
+    "half a character": (lambda client: client.document("\ud800"), "id"),
+    "a page after a number": (lambda client: client.documents(5), "after"),
+    "half a document": (lambda client: client.documents(limit=1.5), "limit"),
 }
 
 
-@pytest.mark.parametrize(("ask", "said"), MISTAKES.values(), ids=MISTAKES)
-def test_mistakes_are_said_before_anything_is_sent(server, client, ask, said):
-    with pytest.raises(ValueError, match=f"^{said}"):
+@pytest.mark.parametrize(("ask", "named"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_are_said_before_anything_is_sent(server, client, ask, named):
+    with pytest.raises(ValueError, match=rf"^{named}: got .*; allowed: ") as caught:
         ask(client)
+    assert len(str(caught.value)) < 600
     assert server.asked == []
 
 
 FULL_UP = (503, {"Retry-After": "1"}, b'{"error": {"code": "overloaded", "message": "full"}}')
 
 
-def test_a_server_that_is_full_is_asked_again(server, pauses):
+def test_a_server_that_is_full_is_asked_again_after_pauses_that_double(server, pauses):
+    url = f"http://127.0.0.1:{server.server_port}"
     server.first = [FULL_UP, (503, {"Retry-After": "3"}, b"Request dropped"), (503, {}, b"")]
     server.answer = (200, {}, json.dumps(FULL).encode())
-    assert Client(f"http://127.0.0.1:{server.server_port}", retries=3).search("oak").version == 1
-    assert len(server.asked) == 4
-    for waited, least in zip(pauses, (1, 3, 4 * module.PAUSE_SECONDS), strict=True):
-        assert least <= waited <= 1.5 * least
-
-
-def test_pauses_double_up_to_the_longest(server, pauses):
+    assert Client(url, retries=3).search("oak").version == 1
     server.answer = (503, {}, b"")
     with pytest.raises(ApiError):
-        Client(f"http://127.0.0.1:{server.server_port}", retries=12).search("oak")
-    least = [min(4.0, 0.25 * 2**retry) for retry in range(12)]
-    assert len(pauses) == 12
+        Client(url, retries=12).search("oak")
+    least = [1.0, 3.0, 4 * module.PAUSE_SECONDS, *(min(4.0, 0.25 * 2**retry) for retry in range(12))]
+    assert len(server.asked) == 4 + 13
     assert all(low <= pause <= 1.5 * low for low, pause in zip(least, pauses, strict=True))
-    assert 4 <= module._pause(ApiError(503, "overloaded", "full"), None, 100_000) <= 6
 
 
 @pytest.mark.parametrize(
@@ -259,17 +240,14 @@ def babbling(listener):
     one.close()
 
 
-@pytest.mark.parametrize("server", [silent, babbling], ids=lambda one: one.__name__)
-def test_a_server_that_is_none(server):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        held = []
-        thread = threading.Thread(target=lambda: held.append(server(listener)))
-        thread.start()
+@pytest.mark.parametrize("kind", [silent, babbling], ids=lambda one: one.__name__)
+def test_a_server_that_is_none(kind):
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        held = pool.submit(kind, listener)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         with pytest.raises(ApiError, match=f"^{url}/v1/search: ") as caught:
-            Client(url, timeout=0.2 if server is silent else 30, retries=0).search("oak")
-        thread.join()
-        for one in filter(None, held):
+            Client(url, timeout=0.2 if kind is silent else 30, retries=0).search("oak")
+        if (one := held.result()) is not None:
             one.close()
     assert (caught.value.status, caught.value.code) == (0, "unreachable")
 
@@ -329,23 +307,17 @@ def test_documents(server, client):
     assert (client.document("a/b?").passages, client.document("é").version) == (["x"], 1)
     server.answer = (200, {}, json.dumps({"documents": [body], "next": "a/b", **SEEN}).encode())
     assert (client.documents("a&b", 3).next, client.documents().documents[0].id) == ("a/b", "a/b")
-    paths = [path for path, _, _ in server.asked]
     asked = ["/v1/documents/a%2Fb%3F", "/v1/documents/%C3%A9"]
-    assert paths == [*asked, "/v1/documents?after=a%26b&limit=3", "/v1/documents?after=&limit=100"]
-    for name in ("", ".", "..", 5, "\ud800"):
-        with pytest.raises(ValueError, match=r"^id: got "):
-            client.document(name)
-    with pytest.raises(ValueError, match=r"^after: got 5"):
-        client.documents(5)
-    with pytest.raises(ValueError, match=r"limit: got 1\.5"):
-        client.documents(limit=1.5)
+    asked += ["/v1/documents?after=a%26b&limit=3", "/v1/documents?after=&limit=100"]
+    assert [path for path, _, _ in server.asked] == asked
 
 
 def test_a_write_and_a_search_name_the_model_of_their_vectors(server, client):
-    documents = [{"id": "a", "text": "x"}]
-    assert "model" not in client._server.put(documents).body, "an older server knows no such key"
-    assert client._server.put(documents, model="m").body["model"] == "m"
+    """Only if they are told: an older server knows no such key."""
     server.answer = (200, {}, b"{}")
-    with pytest.raises(ApiError):  # no whole answer
-        client.search([1.0], model="m")
-    assert server.asked[-1][2]["model"] == "m"
+    for more in ({}, {"model": "m"}):
+        for ask in (partial(client.put, [{"id": "a", "text": "x"}]), partial(client.search, [1.0])):
+            with pytest.raises(ApiError):  # no whole answer
+                ask(**more)
+            assert server.asked[-1][2].get("model") == more.get("model")
+            assert ("model" in server.asked[-1][2]) == bool(more)

@@ -42,15 +42,20 @@ CALLS = {
 """Every path of the server that a client asks, and calls of each kind."""
 
 
-@pytest.fixture
-def schema():
-    return app_of(Canned()).openapi()
+@pytest.fixture(scope="module")
+def app():
+    return app_of(Canned(), writer=CannedWriter())
+
+
+@pytest.fixture(scope="module")
+def schema(app):
+    return app.openapi()
 
 
 @pytest.fixture
-def sent(monkeypatch):
+def sent(app, monkeypatch):
     """Requests that clients sent to a server in this process: method, path and body."""
-    noted, server = [], TestClient(app_of(Canned(), writer=CannedWriter()))
+    noted, server = [], TestClient(app)
 
     async def answered(_, request):
         method, path = request.method, str(request.url).removeprefix("http://here")
@@ -62,11 +67,6 @@ def sent(monkeypatch):
 
     monkeypatch.setattr(Client, "_answer", answered)
     return noted
-
-
-def resolved(schema, part):
-    """A part of an OpenAPI document, with what its references name, as a JSON Schema."""
-    return {**part, "components": schema["components"]}
 
 
 def test_every_path_is_asked_by_a_method(schema):
@@ -87,7 +87,8 @@ def test_requests_are_valid(schema, sent, call):
     if "requestBody" not in operation:
         assert {body for *_, body in sent} == {None}
         return
-    accepted = resolved(schema, operation["requestBody"]["content"]["application/json"]["schema"])
+    said = operation["requestBody"]["content"]["application/json"]["schema"]
+    accepted = {**said, "components": schema["components"]}  # as a JSON Schema, with what its references name
     for *_, body in sent:
         jsonschema.validate(body, accepted)
         with pytest.raises(jsonschema.ValidationError):

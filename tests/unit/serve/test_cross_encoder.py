@@ -16,6 +16,7 @@ from rayhier.serve.backend.queues import Admission
 from rayhier.serve.errors import ApiError, LostError
 from rayhier.spec.search import Rerank
 
+from .conftest import TEXTS
 from .stand_ins import Scores, ask, engine_of, near_groups, ruled
 from .test_queues import Clock
 
@@ -99,7 +100,16 @@ async def test_a_request_that_leaves_is_not_scored(scorer):
     assert {query for query, _ in scorer.pairs} == {"a", "c"}
 
 
-SPECS = [Rerank(type="axn", budget=6, rounds=3), Rerank(type="rnr", budget=5, pool=20), Rerank(type="rnr", pool="all")]
+SPECS = {
+    "axn": ("dense", {"type": "axn", "budget": 6, "rounds": 3}),
+    "rnr": ("dense", {"type": "rnr", "budget": 5, "pool": 20}),
+    "all": ("dense", {"type": "rnr", "pool": "all"}),
+    "words": ("bm25", {"type": "rnr", "budget": 5, "pool": 20}),
+    "fused": ("hybrid", {"type": "rnr", "budget": 5, "pool": 20}),
+}
+
+
+AXN = Rerank(**SPECS["axn"][1])
 
 
 def scores(queries, items):
@@ -133,25 +143,24 @@ def engine_by(opened, groups):
     return make
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=["axn", "rnr", "all"])
-async def test_served_is_offline(opened, engine_by, spec):
+@pytest.mark.parametrize(("mode", "spec"), SPECS.values(), ids=SPECS)
+async def test_served_is_offline(opened, engine_by, mode, spec):
     async def score(queries, items):
         await asyncio.sleep(0)
         return scores(queries, items)
 
-    texts = ["leaf root branch", "stone cloud", "wolf bear deer hare"]
+    texts, spec = [TEXTS[3], "stone oakleaf", "mosswood elm"], Rerank(**spec)
     offline = Snapshot(opened.spec, opened.leaf_map, opened.model)
     offline.reranker = Reranker(spec, scores, base_weight=0.5)
     offline.rules = ruled(opened.rules, rerank=spec.model_dump())
-    beam = None if spec.pool == "all" else 3  # all leaves are visited
-    expected = offline.search(texts, k=9, beam=beam, budget=spec.budget)
-    given = await ask(engine_by(spec, score), texts, 9, beam, budget=spec.budget)
+    beam = None if spec.pool == "all" or mode == "bm25" else 3  # otherwise all leaves are visited, or none
+    expected = offline.search(texts, k=9, beam=beam, budget=spec.budget, mode=mode)
+    given = await ask(engine_by(spec, score), texts, 9, beam, budget=spec.budget, mode=mode)
     assert given.lost == [[]] * 3
     assert given.ms["rerank"] > 0
     for answer, wanted in zip(given.answers, expected, strict=True):
-        assert [hit.id for hit in answer.hits] == [hit.id for hit in wanted.hits]
+        assert [(hit.id, hit.estimated) for hit in answer.hits] == [(hit.id, hit.estimated) for hit in wanted.hits]
         np.testing.assert_allclose([hit.score for hit in answer.hits], [hit.score for hit in wanted.hits], atol=1e-5)
-        assert [hit.estimated for hit in answer.hits] == [hit.estimated for hit in wanted.hits]
         assert answer.calls == wanted.calls
 
 
@@ -159,14 +168,15 @@ async def test_without_the_cross_encoder_answers_are_those_of_the_scan(engine_by
     async def gone(*_):
         raise LostError(RERANKER)
 
-    engine = engine_by(SPECS[0], gone)
-    texts = ["leaf root branch", "stone cloud"]
-    given = await ask(engine, texts, 7, 3, budget=6)
-    plain = await ask(engine, texts, 7, 3)
-    assert given.lost == [[RERANKER]] * 2
-    assert plain.lost == [[], []]
-    for answer, wanted in zip(given.answers, plain.answers, strict=True):
-        assert (answer.hits, answer.calls) == (wanted.hits, None)
+    async def wrong(queries, items):
+        return np.full(len(items), np.nan)
+
+    for score in (gone, wrong):
+        engine, texts = engine_by(AXN, score), ["leaf root branch", "stone cloud"]
+        given, plain = await ask(engine, texts, 7, 3, budget=6), await ask(engine, texts, 7, 3)
+        assert (given.lost, plain.lost) == ([[RERANKER]] * 2, [[], []])
+        for answer, wanted in zip(given.answers, plain.answers, strict=True):
+            assert (answer.hits, answer.calls) == (wanted.hits, None)
 
 
 @pytest.fixture
@@ -177,54 +187,29 @@ def clock(monkeypatch):
     return clock
 
 
-def run_by(main, clock):
-    """Run a coroutine function in a loop whose time is the clock's."""
-
-    async def with_clock():
-        asyncio.get_running_loop().time = clock
-        return await main()
-
-    return asyncio.run(with_clock())
-
-
-def together(count, clock, seconds):
-    """A coroutine function that scores once so many requests wait for scores at one time, which takes so long."""
-    barrier, asked = asyncio.Barrier(count), []
-
-    async def score(queries, items):
-        asked.append(len(items))
-        if barrier.n_waiting == count - 1:
-            clock.now += seconds
-        await barrier.wait()
-        for _ in range(5):  # a limit that has passed ends it here
-            await asyncio.sleep(0)
-        return scores(queries, items)
-
-    return score, asked
-
-
 def test_one_time_limit_holds_for_all_rounds(engine_by, clock):
     """Of three rounds that take 50 s each, the limit of 80 s passes in the second; no thread is held meanwhile."""
     asked = []
 
     async def main():
-        score, noted = together(40, clock, 50.0)
-        engine = engine_by(SPECS[0], score, seconds=80.0)
-        given = await asyncio.gather(*(ask(engine, ["leaf root branch"], 7, 3, budget=6) for _ in range(40)))
-        asked.extend(noted)
-        return given
+        barrier = asyncio.Barrier(40)
 
-    for given in run_by(main, clock):
+        async def score(queries, items):
+            asked.append(len(items))
+            if barrier.n_waiting == 39:
+                clock.now += 50.0
+            await barrier.wait()
+            for _ in range(5):  # a limit that has passed ends it here
+                await asyncio.sleep(0)
+            return scores(queries, items)
+
+        asyncio.get_running_loop().time = clock
+        engine = engine_by(AXN, score, seconds=80.0)
+        return await asyncio.gather(*(ask(engine, ["leaf root branch"], 7, 3, budget=6) for _ in range(40)))
+
+    for given in asyncio.run(main()):
         assert (given.lost, given.answers[0].calls) == ([[RERANKER]], None)
     assert len(asked) == 80
-
-
-async def test_scores_that_are_none_lose_the_cross_encoder(engine_by):
-    async def wrong(queries, items):
-        return np.full(len(items), np.nan)
-
-    given = await ask(engine_by(SPECS[0], wrong), ["leaf root"], 7, 3, budget=6)
-    assert (given.lost, given.answers[0].calls) == ([[RERANKER]], None)
 
 
 async def test_calls_that_would_wait_too_long_are_refused_before_the_scan(engine_by, clock):
@@ -255,10 +240,7 @@ async def test_calls_that_would_wait_too_long_are_refused_before_the_scan(engine
 
 
 async def test_readiness_names_the_cross_encoder(engine_by):
-    async def never(*_):
-        raise AssertionError
-
-    engine = engine_by(SPECS[0], never)
+    engine = engine_by(AXN, None)
     assert await engine.unavailable() == []
     engine.view.reranking._scores.there = False
     assert await engine.unavailable() == [RERANKER]

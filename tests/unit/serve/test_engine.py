@@ -1,29 +1,29 @@
-"""The engine over groups of shards answers as a scan of all rows, written out by hand, does."""
+"""The engine over groups of shards answers as offline search of the whole index does."""
 
 import asyncio
 
 import numpy as np
 import pytest
 
-from rayhier.model.encoded import Encoded
-from rayhier.model.router import route_all
 from rayhier.search.segment.stored import Listing, Lookup
 from rayhier.search.snapshot import Snapshot
 from rayhier.serve.backend.version import split
 from rayhier.spec import InputError
 from rayhier.spec.filter import parse
 
-from ...conftest import leaf_map_of
 from .conftest import TEXTS, N
 from .stand_ins import ask, engine_of, near_groups
 
+ASKED = [*TEXTS[::3], "oakleaf unheard", "unheard"]
+SOME = {"year": {"gte": 1900 + N // 3, "lt": 1900 + N // 2}}
 
-@pytest.fixture
+
+@pytest.fixture(scope="module")
 def searcher(published):
     return Snapshot.open(published)
 
 
-@pytest.fixture(params=[1, 2, 3])
+@pytest.fixture(params=[1, 3])
 def groups(request, published):
     return near_groups(published, request.param)
 
@@ -33,35 +33,34 @@ def engine(searcher, groups):
     return engine_of(searcher, groups)
 
 
-def check_by_hand(found, published, searcher, vectors, k, beam):
-    """Each question's leaves, all documents in them, and the best k by inner product."""
-    leaf_map = leaf_map_of(published)
-    rows = [row for shard in leaf_map.manifest.shards for row in leaf_map.read(shard).to_pylist()]
-    leaves = route_all(searcher.model.router, Encoded(vectors), beam)[0].tolist()
-    for answer, own, vector in zip(found.answers, leaves, vectors, strict=True):
-        scores = {row["doc_id"]: float(np.dot(row["vector"], vector)) for row in rows if row["leaf"] in own}
-        assert (answer.leaves, answer.documents, answer.fraction) == (own, len(scores), len(scores) / N)
-        assert len({hit.id for hit in answer.hits}) == len(answer.hits) == min(k, len(scores))
-        best = sorted(scores.values(), reverse=True)[:k]
-        np.testing.assert_allclose([hit.score for hit in answer.hits], best, atol=1e-5)
-        for hit in answer.hits:
-            assert hit.score == pytest.approx(scores[hit.id], abs=1e-5)
-            assert any((row["doc_id"], row["leaf"]) == (hit.id, hit.leaf) for row in rows)
-            assert hit.leaf in own
-            assert hit.text == TEXTS[int(hit.id[1:])]
+def answered(engine, texts, *given, where=None, **more):
+    return asyncio.run(ask(engine, texts, *given, where and parse(where, {"year": "int"}), **more))
 
 
-@pytest.mark.parametrize(("k", "beam"), [(1, 1), (7, 2), (20, 5), (200, 99)])
-def test_answers_by_hand(engine, published, searcher, k, beam):
-    found = asyncio.run(ask(engine, TEXTS[::3], k, beam))
-    check_by_hand(found, published, searcher, searcher.model.text_encoder.encode(TEXTS[::3]), k, beam)
+@pytest.mark.parametrize("where", [None, SOME], ids=["all", "filtered"])
+@pytest.mark.parametrize(
+    ("mode", "k", "beam"),
+    [
+        *(("dense", *own) for own in ((1, 1), (7, 2), (20, 5), (200, 99))),
+        *(("bm25", 7, None), ("hybrid", 7, 2), ("hybrid", 200, 1)),
+    ],
+)
+def test_served_is_offline(engine, groups, searcher, mode, k, beam, where):
+    """Each group lists `k` documents by their words, so that more groups compare more of them."""
+    found = answered(engine, ASKED, k, beam, where=where, mode=mode)
+    told = ["leaves", "enough", *(["documents", "fraction"] if mode == "dense" or len(groups) == 1 else [])]
+    for answer, wanted in zip(found.answers, searcher.search(ASKED, k, beam, filter=where, mode=mode), strict=True):
+        assert [getattr(answer, name) for name in told] == [getattr(wanted, name) for name in told]
+        np.testing.assert_allclose([hit.score for hit in answer.hits], [hit.score for hit in wanted.hits], atol=1e-5)
+        shown = [[(hit.id, hit.leaf, hit.text, hit.fields) for hit in one.hits] for one in (answer, wanted)]
+        assert shown[0] == shown[1]
     assert not any(found.lost)
-    assert set(found.ms) == {"queue", "encode", "route", "scan", "total"}
+    assert {"queue", "encode", "route", "scan", "total"} <= set(found.ms)
 
 
 def test_a_lost_group_costs_only_the_questions_that_need_it(engine, groups, searcher):
     groups[-1].gone = True
-    found = asyncio.run(ask(engine, TEXTS, 200, 1))
+    found = answered(engine, TEXTS, 200, 1)
     needed = 0
     for answer, lost, whole in zip(found.answers, found.lost, searcher.search(TEXTS, 200, 1), strict=True):
         if whole.leaves[0] in groups[-1].leaves:
@@ -73,28 +72,20 @@ def test_a_lost_group_costs_only_the_questions_that_need_it(engine, groups, sear
     assert asyncio.run(engine.unavailable()) == [groups[-1].name]
 
 
-FILTERED = {"year": {"gte": 1900 + N // 3, "lt": 1900 + N // 2}}
-
-
-@pytest.mark.parametrize(("k", "beam"), [(1, 1), (5, 2), (N, 1)])
-def test_a_filtered_answer_is_that_of_offline_search(engine, searcher, k, beam):
-    where = parse(FILTERED, {"year": "int"})
-    found = asyncio.run(ask(engine, TEXTS, k, beam, where))
-    for answer, whole in zip(found.answers, searcher.search(TEXTS, k, beam, filter=FILTERED), strict=True):
-        assert (answer.leaves, answer.documents, answer.enough) == (whole.leaves, whole.documents, whole.enough)
-        np.testing.assert_allclose([hit.score for hit in answer.hits], [hit.score for hit in whole.hits], atol=1e-6)
-        assert all(N // 3 <= int(hit.id[1:]) < N // 2 for hit in answer.hits)
-        assert len(answer.hits) == min(k, N // 2 - N // 3)
-        assert answer.enough == (k <= N // 2 - N // 3)
-    assert not any(found.lost)
+def test_every_question_needs_the_words_of_all_groups(searcher, published):
+    groups = near_groups(published, 3)
+    groups[1].gone = True
+    for mode, beam in (("bm25", None), ("hybrid", 1)):
+        given = answered(engine_of(searcher, groups), ASKED, 7, beam, mode=mode)
+        assert given.lost == [["shards-1"]] * len(ASKED)
+        assert sum(len(answer.hits) for answer in given.answers) > 0
 
 
 def test_a_question_that_lacks_a_group_visits_no_further_leaves(engine, groups):
     groups[-1].gone = True
-    found = asyncio.run(ask(engine, TEXTS, N, 1, parse(FILTERED, {"year": "int"})))
+    found = answered(engine, TEXTS, N, 1, where=SOME)
     for answer, lost in zip(found.answers, found.lost, strict=True):
-        assert lost == [groups[-1].name]
-        assert not answer.enough
+        assert (lost, answer.enough) == ([groups[-1].name], False)
         assert answer.leaves[-1] in groups[-1].leaves or len(answer.leaves) > 1
 
 
@@ -102,35 +93,30 @@ def test_a_question_that_lacks_a_group_visits_no_further_leaves(engine, groups):
     ("counts", "groups", "sizes"),
     [([7], None, [1]), ([2] * 6, None, [3, 3]), ([1] * 5, 5, [1] * 5), ([9, 1, 1], 2, [1, 2])],
 )
-def test_split(counts, groups, sizes):
+def test_leaves_are_divided_by_their_rows(counts, groups, sizes):
     made = [part.leaves for part in split(counts, groups)]
     begins, ends = [part.start for part in made], [part.stop for part in made]
     assert np.diff([*begins, len(counts)]).tolist() == sizes
     assert (begins[0], begins[1:]) == (0, ends[:-1])
     assert ends[-1] > 10**9  # leaves that are split off later are in the last part
+    with pytest.raises(InputError, match=f"shard_groups: got {len(counts) + 1}; allowed: 1 to {len(counts)}"):
+        split(counts, len(counts) + 1)
 
 
-def test_more_groups_than_leaves():
-    with pytest.raises(InputError, match="shard_groups: got 4; allowed: 1 to 3"):
-        split([1, 1, 1], 4)
-
-
-def test_documents_are_those_of_all_groups(engine, groups, searcher):
+def test_documents_are_those_of_all_groups(engine, searcher):
     everything, lost = asyncio.run(engine.documents(Listing("", 1_000)))
-    assert lost == []
-    assert everything == searcher.documents(Listing("", 1_000))
-    assert [document.id for document in everything] == sorted(f"d{n}" for n in range(N))
-    assert {document.id: document.text for document in everything} == {f"d{n}": TEXTS[n] for n in range(N)}
+    assert (everything, lost) == (searcher.documents(Listing("", 1_000)), [])
+    assert {document.id: document.text for document in everything} == {f"d{n}": text for n, text in enumerate(TEXTS)}
     found, _ = asyncio.run(engine.documents(Lookup(("d3", "none"))))
     assert found == [document for document in everything if document.id == "d3"]
 
 
 def test_a_long_text_is_cut_before_it_is_tokenised(searcher):
-    encoder = searcher.model.text_encoder
+    tokenise = searcher.model.text_encoder.tokenise
     long = "oak elm fern " * 100_000
-    assert encoder.tokenise([long]) == encoder.tokenise([long[:3_200]])
-    seen = []
-    plain = encoder.tokenise.tokenizer
-    encoder.tokenise.tokenizer = lambda texts, **options: seen.extend(texts) or plain(texts, **options)
-    encoder.tokenise([long])
-    assert len(seen[0]) <= 100 * encoder.max_length + len(encoder.tokenise.prompt)
+    assert tokenise([long]) == tokenise([long[:3_200]])
+    seen, plain = [], tokenise.tokenizer
+    tokenise.tokenizer = lambda texts, **options: seen.extend(texts) or plain(texts, **options)
+    tokenise([long])
+    tokenise.tokenizer = plain
+    assert len(seen[0]) <= 100 * searcher.model.text_encoder.max_length + len(tokenise.prompt)

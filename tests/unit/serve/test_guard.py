@@ -53,23 +53,19 @@ def test_sockets_that_stall_after_a_byte():
 
 
 async def test_a_request_has_a_deadline_and_leaves_its_slot():
+    """The deadline counts from the first byte of the body."""
+
     async def hang(scope, receive, send):
         await asyncio.Event().wait()
 
     guard, sent = Guard(hang, Tokens(None), RequestLimits(max_requests=1, seconds=0.01)), Sent()
     await guard(SCOPE, whole, sent)
-    assert sent.statuses == [504]
+    await guard(SCOPE, chunks(b"{")[0], sent)
     assert b'"code":"timeout"' in sent[1]["body"]
-    assert b"no answer within 0.01 s, limits.seconds" in sent[1]["body"]
+    assert b"limits.seconds" in sent[1]["body"]
     guard.app = answer
     await guard(SCOPE, whole, sent)
-    assert sent.statuses == [504, 200]
-
-
-async def test_the_deadline_counts_from_the_first_byte():
-    sent = Sent()
-    await Guard(answer, Tokens(None), RequestLimits(seconds=0.01))(SCOPE, chunks(b"{")[0], sent)
-    assert sent.statuses == [504]
+    assert sent.statuses == [504, 504, 200]
 
 
 async def test_a_client_that_leaves_gets_no_answer():
@@ -80,22 +76,20 @@ async def test_a_client_that_leaves_gets_no_answer():
     assert sent == []
 
 
-def test_what_is_not_admitted_is_refused_before_its_body_is_parsed():
-    asked = []
-
-    async def app(*_):
-        asked.append(1)
-
+async def test_what_is_not_admitted_is_refused_before_its_body_is_parsed():
     class Full(Admission):
         def check(self):
             raise overloaded("too much")
 
     sent = Sent()
-    asyncio.run(Guard(app, Tokens(None), RequestLimits(), Full(math.inf))(SCOPE, whole, sent))
-    assert (sent.statuses, asked) == ([503], [])
+    guard = Guard(lambda *_: pytest.fail("passed on"), Tokens(None), RequestLimits(), Full(math.inf))
+    await guard(SCOPE, whole, sent)
+    assert sent.statuses == [503]
 
 
 async def test_work_for_a_client_that_left_is_cancelled():
+    begun, ended, left = (asyncio.Event() for _ in range(3))
+
     async def hang(scope, receive, send):
         begun.set()
         try:
@@ -103,18 +97,17 @@ async def test_work_for_a_client_that_left_is_cancelled():
         finally:
             ended.set()
 
-    async def receive():
-        if received.is_set():
-            await leave.wait()
-            return {"type": "http.disconnect"}
-        received.set()
-        return WHOLE
+    messages = [{"type": "http.disconnect"}, WHOLE]
 
-    begun, ended, received, leave = (asyncio.Event() for _ in range(4))
+    async def receive():
+        if len(messages) == 1:
+            await left.wait()
+        return messages.pop()
+
     guard, sent = Guard(hang, Tokens(None), RequestLimits(max_requests=1)), Sent()
     asked = asyncio.create_task(guard(SCOPE, receive, sent))
     await begun.wait()
-    leave.set()
+    left.set()
     await ended.wait()
     await asked
     guard.app = answer
@@ -205,33 +198,29 @@ def test_who_waits_for_a_change_holds_no_slot_and_is_woken_by_it():
         assert status(one) == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/page/main.js", "/healthz", "/readyz"])
-def test_a_body_to_a_path_without_a_token_is_not_received(path):
-    head = f"GET {path} HTTP/1.1\r\nHost: h\r\nContent-Length: 90\r\n\r\n".encode()
+def test_a_body_to_a_path_without_a_token_is_not_received():
     with listening(app_of(Canned(), RequestLimits(max_arriving_bytes=50))) as port:
-        open_ = [connected(port, head + b"x" * 40) for _ in range(3)]
-        with connected(port, HEAD + b'Content-Length: 16\r\n\r\n{"query": "oak"}') as one:
-            assert status(one) == 200
-        for each in open_:
-            said = each.recv(65_536)
-            assert said.startswith(b"HTTP/1.1 200")
-            assert b"connection: close" in said.lower()
-            each.close()
+        for path in ("/", "/page/main.js", "/healthz", "/readyz"):
+            head = f"GET {path} HTTP/1.1\r\nHost: h\r\nContent-Length: 90\r\n\r\n".encode()
+            open_ = [connected(port, head + b"x" * 40) for _ in range(3)]
+            with connected(port, HEAD + b'Content-Length: 16\r\n\r\n{"query": "oak"}') as one:
+                assert status(one) == 200
+            for each in open_:
+                said = each.recv(65_536)
+                assert said.startswith(b"HTTP/1.1 200")
+                assert b"connection: close" in said.lower()
+                each.close()
 
 
-async def test_answers_are_neither_kept_nor_guessed():
-    sent = Sent()
-    await Guard(answer, Tokens(None), RequestLimits())(SCOPE, whole, sent)
+async def test_answers_are_neither_kept_nor_guessed_and_nothing_is_a_web_socket():
+    guard, sent, closed = Guard(answer, Tokens(None), RequestLimits()), Sent(), Sent()
+    await guard(SCOPE, whole, sent)
     assert dict(sent[0]["headers"]) == {b"x-content-type-options": b"nosniff", b"cache-control": b"no-store"}
+    await guard({**SCOPE, "type": "websocket"}, whole, closed)
+    assert [message["type"] for message in closed] == ["websocket.close"]
 
 
-async def test_nothing_is_a_web_socket():
-    sent = Sent()
-    await Guard(answer, Tokens(None), RequestLimits())({**SCOPE, "type": "websocket"}, whole, sent)
-    assert [message["type"] for message in sent] == ["websocket.close"]
-
-
-@pytest.mark.parametrize("coding", ["gzip, chunked", "identity", "deflate", "chunked, chunked"])
+@pytest.mark.parametrize("coding", ["gzip, chunked", "identity", "chunked, chunked"])
 async def test_a_body_with_another_transfer_coding_is_refused(coding):
     sent = Sent()
     scope = {**SCOPE, "headers": [(b"transfer-encoding", coding.encode())]}

@@ -51,32 +51,26 @@ def test_rerank_in_jinas_and_coheres_form(client, engine, path):
 
 
 REFUSED = [
-    ("embeddings", {"input": []}, "input: got an empty list"),
-    ("embeddings", {"input": [1, 2]}, "input: got token ids; allowed: a text, or a list of texts"),
-    ("embeddings", {"input": {"a": 1}}, "input: got no text"),
-    ("embeddings", {"input": ["oak", " "]}, "input: got no words"),
-    ("embeddings", {"input": ["oak"] * 4}, "input: got 4 texts; allowed: 3, limits.max_batch"),
-    ("embeddings", {"input": ["oak", "x" * 101]}, "got 101 characters; allowed: 100, limits.max_query"),
-    ("embeddings", {"input": "oak", "dimensions": 2}, "dimensions: got 2; allowed: 3"),
-    ("embeddings", {"input": "oak", "encoding_format": "hex"}, "encoding_format: got 'hex'"),
+    ("embeddings", {"input": []}, "input"),
+    ("embeddings", {"input": [1, 2]}, "input"),
+    ("embeddings", {"input": {"a": 1}}, "input"),
+    ("embeddings", {"input": ["oak", " "]}, "input"),
+    ("embeddings", {"input": ["oak"] * 4}, "input"),
+    ("embeddings", {"input": ["oak", "x" * 101]}, "input"),
+    ("embeddings", {"input": "oak", "dimensions": 2}, "dimensions"),
+    ("embeddings", {"input": "oak", "encoding_format": "hex"}, "encoding_format"),
     ("rerank", {"query": "oak", "documents": []}, "documents"),
-    ("rerank", {"query": " ", "documents": ["a"]}, "query: got no words"),
-    ("rerank", {"query": "x" * 101, "documents": ["a"]}, "got 101 characters; allowed: 100, limits.max_query"),
-    ("rerank", {"query": "oak", "documents": ["oak", "x" * 101]}, "got 101 characters; allowed: 100"),
-    ("rerank", {"query": "oak", "documents": [{"text": "x" * 101}]}, "got 101 characters; allowed: 100"),
-    ("rerank", {"query": "oak", "documents": ["a"], "top_n": 0}, "top_n: got 0"),
+    ("rerank", {"query": " ", "documents": ["a"]}, "query"),
+    ("rerank", {"query": "x" * 101, "documents": ["a"]}, "query"),
+    ("rerank", {"query": "oak", "documents": ["oak", {"text": "x" * 101}]}, "documents"),
+    ("rerank", {"query": "oak", "documents": ["a"], "top_n": 0}, "top_n"),
 ]
 
 
-@pytest.mark.parametrize(("path", "body", "says"), REFUSED)
-def test_bad_input(client, engine, path, body, says):
-    refuses(client.post(f"/v1/{path}", json=body), says)
-    assert engine.asked == []
-
-
-@pytest.mark.parametrize(
-    ("path", "body"), [("embeddings", {"input": "oak"}), ("rerank", {"query": "oak", "documents": ["a"]})]
-)
-def test_another_model_is_not_found(client, engine, path, body):
-    assert error(client.post(f"/v1/{path}", json=body | {"model": "other"}))[:2] == (404, "model_not_found")
+@pytest.mark.parametrize(("path", "body", "named"), REFUSED)
+def test_bad_input_is_refused_and_another_model_is_not_found(client, engine, path, body, named):
+    said = refuses(client.post(f"/v1/{path}", json=body), "; allowed: ")
+    assert said.startswith(f"{named}: got ")
+    good = {"input": "oak"} if path == "embeddings" else {"query": "oak", "documents": ["a"]}
+    assert error(client.post(f"/v1/{path}", json=good | {"model": "other"}))[:2] == (404, "model_not_found")
     assert engine.asked == []

@@ -14,6 +14,16 @@ from rayhier.serve.http.protocol import HEAD_BYTES, LimitedProtocol
 
 from .sockets import connected, listening
 
+CHUNKED = b"POST /p HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+GET = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
+
+
+async def refusing(scope, receive, send):
+    """Refuse every request before its body is there."""
+    await PlainTextResponse("too large", 413, {"Connection": "close"})(scope, receive, send)
+
 
 async def app(scope, receive, send):
     """Answer with the length of the body, once all of it is there."""
@@ -57,90 +67,67 @@ def flood(connection, most, piece=b"x" * 10_000):
     return most
 
 
-def test_a_head_without_end_is_cut_off(monkeypatch):
+UPLOAD = b"POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 800000000\r\n\r\n"
+ENDLESS = {
+    "a head": (app, b"GET / HTTP/1.1\r\nX: ", b"x"),
+    "trailers": (app, CHUNKED + b"0\r\n", b"a: b\r\n"),
+    "a trailer": (app, CHUNKED + b"0\r\nt: ", b"x"),
+    "trailers of what was refused": (refusing, CHUNKED + b"0\r\n", b"a: b\r\n"),
+    "a trailer of what was refused": (refusing, CHUNKED + b"0\r\nt: ", b"x"),
+    "a body that was refused": (refusing, UPLOAD, b"x"),
+}
+
+
+@pytest.mark.parametrize(("served", "start", "piece"), ENDLESS.values(), ids=ENDLESS)
+def test_what_has_no_end_is_cut_off(monkeypatch, served, start, piece):
     monkeypatch.setattr(protocol, "LINGER_SECONDS", 0.05)
-    with listening(app, http=LimitedProtocol) as number, connected(number, b"GET / HTTP/1.1\r\nX: ") as one:
-        assert flood(one, 2_000_000_000) < 2_000_000_000
-
-
-CHUNKED = b"POST /p HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-@pytest.mark.parametrize("piece", [b"a: b\r\n", b"x"], ids=["many trailers", "one trailer without end"])
-@pytest.mark.parametrize("refuses", [False, True], ids=["waits for the body", "answers at once"])
-def test_trailers_are_limited_as_heads_are(monkeypatch, piece, refuses):
-    monkeypatch.setattr(protocol, "LINGER_SECONDS", 0.05)
-    start = CHUNKED + b"0\r\n" + (b"t: " if piece == b"x" else b"")
-    with listening(refusing if refuses else app, http=LimitedProtocol) as number, connected(number, start) as one:
-        assert flood(one, 2_000_000_000, piece * (10_000 // len(piece))) < 2_000_000_000
-
-
-def test_a_head_that_is_too_long_is_431(port):
-    with connected(port, b"GET / HTTP/1.1\r\nX: " + b"x" * HEAD_BYTES) as one:
-        assert refused(one) == (431, "head_too_large")
+    with listening(served, http=LimitedProtocol) as number, connected(number, start) as one:
+        assert flood(one, 2_000_000_000, piece * (10_000 // len(piece))) < 800_000_000
 
 
 @pytest.mark.parametrize(
     "head",
     [
-        b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"x" * HEAD_BYTES + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nX: " + b"x" * HEAD_BYTES,
         b"GET /" + b"x" * HEAD_BYTES + b" HTTP/1.1\r\nHost: h\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: h\r\n" + b"A: b\r\n" * (HEAD_BYTES // 6) + b"\r\n",
     ],
-    ids=["one header", "the path", "many headers"],
+    ids=["one header, which has no end", "the path", "many headers"],
 )
-def test_a_whole_head_that_is_too_long_is_431(port, head):
+def test_a_head_that_is_too_long_is_431(port, head):
     with connected(port, head) as one:
         assert refused(one) == (431, "head_too_large")
 
 
-def test_a_head_that_comes_too_slowly_is_408(monkeypatch):
+def test_a_head_that_comes_too_slowly_is_408_and_a_connection_that_says_nothing_is_closed(monkeypatch):
     monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.05)
-    with listening(app, http=LimitedProtocol) as number, connected(number, b"GET / HT") as one:
-        assert refused(one) == (408, "timeout")
-
-
-def test_a_connection_that_says_nothing_is_closed(monkeypatch):
-    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.05)
-    with listening(app, http=LimitedProtocol) as number, connected(number) as one:
-        assert one.recv(10) == b""
-
-
-async def refusing(scope, receive, send):
-    """Refuse every request before its body is there."""
-    await PlainTextResponse("too large", 413, {"Connection": "close"})(scope, receive, send)
+    with listening(app, http=LimitedProtocol) as number:
+        with connected(number, b"GET / HT") as one:
+            assert refused(one) == (408, "timeout")
+        with connected(number) as one:
+            assert one.recv(10) == b""
 
 
 def test_who_is_refused_while_it_sends_can_read_why():
-    head = b"POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 8000000\r\n\r\n"
-    with listening(refusing, http=LimitedProtocol) as number, connected(number, head) as one:
+    with listening(refusing, http=LimitedProtocol) as number, connected(number, UPLOAD) as one:
         one.sendall(b"x" * 8_000_000)
         status, _, body = answer(one)
         assert (status, body) == (413, b"too large")
 
 
-def test_who_sends_on_and_on_is_cut_off(monkeypatch):
-    monkeypatch.setattr(protocol, "LINGER_SECONDS", 0.05)
-    head = b"POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 800000000\r\n\r\n"
-    with listening(refusing, http=LimitedProtocol) as number, connected(number, head) as one:
-        assert flood(one, 800_000_000) < 800_000_000
-
-
 @pytest.mark.parametrize(
-    "method", [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"]
+    ("sent", "shown"),
+    [(GET, b"/a 0"), (b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", b"/p 3")],
 )
-def test_garbage_after_a_request_ends_the_connection_once_it_is_answered(port, method, caplog):
-    with connected(port) as client:
-        client.sendall(method + b"GARBAGE\r\n\r\n")
+def test_garbage_after_a_request_ends_the_connection_once_it_is_answered(port, sent, shown, caplog):
+    with connected(port, sent + b"GARBAGE\r\n\r\n") as client:
         status, fields, body = answer(client)
-    assert (status, fields["connection"]) == (200, "close")
-    assert body == (b"/ 0" if method.startswith(b"GET") else b"/p 3")
+    assert (status, fields["connection"], body) == (200, "close", shown)
     assert [record.levelname for record in caplog.records] == ["WARNING"], "no traceback"
 
 
 def test_garbage_within_a_body_is_400_and_nothing_is_written_after_it(port, caplog):
-    with connected(port) as client:
-        client.sendall(b"POST /p HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nGARBAGE\r\n\r\n")
+    with connected(port, CHUNKED + b"3\r\nabc\r\nGARBAGE\r\n\r\n") as client:
         assert refused(client) == (400, "not_http")
     assert [record.levelname for record in caplog.records] == ["WARNING"], "no traceback"
 
@@ -150,9 +137,6 @@ def test_a_client_that_half_closes_gets_its_answer(port):
         one.shutdown(socket.SHUT_WR)
         status, _, body = answer(one)
         assert (status, body) == (200, b"/p 2")
-
-
-GET = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
 def closed(connection):

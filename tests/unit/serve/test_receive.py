@@ -15,7 +15,7 @@ from rayhier.serve.http import receive as reader
 from rayhier.serve.http.receive import DEEPEST, Receiver, parse
 
 from .sockets import SCOPE, chunks
-from .stand_ins import Canned, CannedWriter, app_of, error, refuses
+from .stand_ins import Canned, CannedWriter, app_of, refuses
 from .virtual_time import run
 
 RUN = run
@@ -23,31 +23,26 @@ RUN = run
 JSON = {"content-type": "application/json"}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client():
     return TestClient(app_of(Canned(), RequestLimits()), raise_server_exceptions=False)
 
 
 TYPES = {
-    "application/json": 200,
-    "application/json; charset=utf-8": 200,
     'Application/JSON;charset="UTF-8"': 200,
     "application/problem+json": 415,
-    "application/vnd.api+json": 415,
     "application/json; charset=latin-1": 415,
     "application/jsonlines": 415,
-    "text/plain": 415,
     "": 415,
 }
 
 
-@pytest.mark.parametrize(("given", "expected"), TYPES.items(), ids=TYPES)
-def test_only_json_in_utf8_is_read(client, given, expected):
-    response = client.post("/v1/search", content=b'{"query": "oak"}', headers={"content-type": given})
-    assert response.status_code == expected
-    if expected == 415:
-        assert error(response)[1] == "not_json"
-        assert "; allowed: application/json, in UTF-8" in error(response)[2]
+def test_only_json_in_utf8_is_read(client):
+    for kind, expected in TYPES.items():
+        response = client.post("/v1/search", content=b'{"query": "oak"}', headers={"content-type": kind})
+        assert response.status_code == expected
+        if expected == 415:
+            refuses(response, "; allowed: application/json, in UTF-8", 415, "not_json")
 
 
 async def test_two_hundred_thousand_chunks_leave_others_their_turn():
@@ -141,11 +136,9 @@ def test_depth_is_counted_exactly(value):
 
 
 NOT_STRICT = {
-    "a key twice": (b'{"a": 1, "b": {}, "a": 1}', 422, "body: got key 'a' more than once"),
     "a key twice inside": (b'[{"a": {"b": 1, "b": 2}}]', 422, "body: got key 'b' more than once"),
     "a key twice, half a character": (rb'{"\ud800": 1, "\ud800": 1}', 422, r"got key '\\ud800'"),
     "latin-1": ('{"a": "é"}'.encode("latin-1"), 400, "body: byte 7 is not UTF-8"),
-    "UTF-16": ('{"a": 1}'.encode("utf-16"), 400, "body: byte 0 is not UTF-8"),
     "a number of 5000 digits": (b'{"k": 1' + b"0" * 5_000 + b"}", 422, "more than 4300 digits"),
     "half": (b'{"a": ', 422, "body: not JSON: Expecting value at character 6"),
     "two": (b"{} {}", 422, "body: not JSON: Extra data at character 3"),
@@ -159,8 +152,8 @@ def test_what_is_no_strict_json(body, status, said):
     assert caught.value.status == status
 
 
-@pytest.mark.parametrize("value", ['""', "1", "[]", "{}", "[1]", r'"\""'])
-@pytest.mark.parametrize("around", ["[%s]", '{"queries": [%s]}', '{"vector": [%s'])
+@pytest.mark.parametrize("value", ['""', "[]", "[1]", r'"\""'])
+@pytest.mark.parametrize("around", ["[%s]", '{"vector": [%s'])
 def test_a_million_values_are_never_parsed(monkeypatch, value, around):
     for module, name in ((reader.json, "loads"), (reader, "from_json")):
         monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("parsed"))
@@ -170,17 +163,21 @@ def test_a_million_values_are_never_parsed(monkeypatch, value, around):
     assert caught.value.status == 413
 
 
-def test_commas_in_texts_do_not_count():
+def test_commas_in_texts_do_not_count_and_keys_do():
     value = {"queries": [',"[{' * 2_500] * 64}
     assert parse(json.dumps(value).encode(), 100) == value
-
-
-def test_keys_are_counted_but_not_those_in_texts():
     body = json.dumps({f"k{number}": "a:b" for number in range(100)}).encode()
     assert len(parse(body, 1_000, 100)) == 100
     with pytest.raises(ApiError, match="body: got about 100 keys; allowed: 99") as caught:
         parse(body, 1_000, 99)
     assert caught.value.status == 413
+
+
+@pytest.fixture(scope="module")
+def writing():
+    """A client that may write, and the Writer, which notes what it is told."""
+    writer = CannedWriter()
+    return TestClient(app_of(Canned(), RequestLimits(), writer=writer, writes=WriteLimits())), writer
 
 
 MANY = {f"k{number}": 0 for number in range(15_000)}
@@ -199,35 +196,23 @@ BODIES = [
 
 
 @pytest.mark.parametrize(("method", "path", "body"), BODIES, ids=[f"{method} {path}" for method, path, _ in BODIES])
-def test_of_many_unknown_keys_one_is_an_error(monkeypatch, method, path, body):
+def test_of_many_unknown_keys_one_is_an_error(writing, monkeypatch, method, path, body):
     found, plain = [], error_handlers.RequestValidationError.errors
     monkeypatch.setattr(
         error_handlers.RequestValidationError, "errors", lambda self: found.extend(plain(self)) or plain(self)
     )
-    client = TestClient(app_of(Canned(), RequestLimits(), writer=CannedWriter()))
-    refuses(client.request(method, path, json=body), "got key 'k0'; allowed: ")
+    refuses(writing[0].request(method, path, json=body), "got key 'k0'; allowed: ")
     assert len(found) <= 2
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "writer", "status"),
-    [
-        ("POST", "/v1/search", CannedWriter(), 413),
-        ("PUT", "/v1/documents", CannedWriter(), 422),
-        ("PUT", "/v1/documents", None, 413),
-    ],
-)
-def test_a_body_that_does_not_write_has_fewer_values(method, path, writer, status):
-    client = TestClient(app_of(Canned(), RequestLimits(), writer=writer, writes=WriteLimits()))
-    assert client.request(method, path, json={"query": "oak", "documents": [1] * 21_000}).status_code == status
+def test_a_body_that_does_not_write_has_fewer_values(client, writing):
+    body = {"query": "oak", "documents": [1] * 21_000}
+    answers = [one.request("PUT", "/v1/documents", json=body).status_code for one in (client, writing[0])]
+    assert [*answers, writing[0].post("/v1/search", json=body).status_code] == [413, 422, 413]
 
 
-@pytest.mark.parametrize("ids", [r'["\ud800"]', r'["a", "b\udfff"]'])
-def test_an_id_to_delete_is_unicode(ids):
-    writer = CannedWriter()
-    client = TestClient(app_of(Canned(), RequestLimits(), writer=writer))
-    answer = client.request(
-        "DELETE", "/v1/documents", content=f'{{"ids": {ids}}}', headers={"Content-Type": "application/json"}
-    )
-    refuses(answer, "got an unpaired surrogate at character")
-    assert writer.told == []
+def test_an_id_to_delete_is_unicode(writing):
+    for ids in (r'["\ud800"]', r'["a", "b\udfff"]'):
+        answer = writing[0].request("DELETE", "/v1/documents", content=f'{{"ids": {ids}}}', headers=JSON)
+        refuses(answer, "got an unpaired surrogate at character")
+    assert writing[1].told == []
