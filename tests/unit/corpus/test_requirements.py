@@ -101,6 +101,3 @@ def test_nothing_to_evaluate_on(split, without, said):
     assert str(caught.value).endswith(said)
 
 
-def test_a_file_that_trains_and_judges_is_refused():
-    with pytest.raises(ValueError, match=r"train names a\.tsv and so does dev or test"):
-        job(MINE | {"judgements": {"train": "a.tsv", "test": "a.tsv"}})

@@ -100,17 +100,6 @@ def test_fewer_queries_than_asked_are_refused(given, said, published):
         choose_queries(ScoresSpec(**given), *published[:2])
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"judged": 0}, "judged or spans above 0"),
-        ({"judged": 5, "per": "item", "count": 6}, r"count at most the number of queries \(5\) with per item"),
-        ({"count": "all", "per": "item"}, "per"),
-    ],
-)
-def test_what_cannot_be_chosen_is_refused(given, said):
-    with pytest.raises(ValueError, match=said):
-        ScoresSpec(**given)
 
 
 def test_spans_are_of_the_first_documents_by_hash_whatever_the_files(published):
