@@ -95,8 +95,6 @@ def test_a_package_that_is_missing_is_named_before_work_begins(tiny_spec, monkey
         track.check(load(tiny_spec(track=kind)))
 
 
-
-
 TRACK = "{type: mlflow, uri: 'https://me:secret@x/y'}"
 
 
