@@ -106,14 +106,6 @@ def test_every_beam_keeps_what_a_beam_search_keeps(branching, height, residual, 
 
 
 @ALL
-def test_a_beam_as_wide_as_the_last_inner_level_finds_the_best_leaves(branching, height, residual, texts):
-    router = build(branching, height, residual)
-    beam = max(2, branching ** (height - 1))
-    wanted = [np.argsort(-Reference(router).leaves(x))[:beam].tolist() for x in texts]
-    assert route(router, texts, beam)[0].tolist() == wanted
-
-
-@ALL
 def test_path_embedding(branching, height, residual, texts):
     router = build(branching, height, residual)
     wanted = np.stack([Reference(router).path_embedding(x) for x in texts])

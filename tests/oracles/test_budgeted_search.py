@@ -144,16 +144,6 @@ def test_near_low_rank_documents_do_not_blow_up():
     assert error(vector_PM @ blown_M) > 5 * kept  # what the usual cut-off would have made of it
 
 
-@given(SEEDS)
-@settings(max_examples=20)
-def test_adacur_is_least_squares_over_anchors_scores(seed):
-    rng, _, _ = world(seed)
-    anchor_AP, score_P = rng.normal(size=(12, 200)), rng.normal(size=200)
-    read_S = rng.choice(200, 30, replace=False)
-    expected_P = score_P[read_S] @ np.linalg.pinv(anchor_AP[:, read_S], rcond=1e-6) @ anchor_AP
-    np.testing.assert_allclose(LeastSquares(anchor_AP.T).estimate(read_S, score_P[read_S]), expected_P, atol=1e-8)
-
-
 @given(SEEDS, st.integers(1, 250), st.integers(1, 7))
 @settings(max_examples=40)
 def test_budgets_are_exact_and_no_pair_is_read_twice(seed, budget, rounds):

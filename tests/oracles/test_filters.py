@@ -28,6 +28,7 @@ FILTERS = {
     "a tenth": {"n": {"gte": 600, "lt": 1200}},
     "a hundredth": {"letter": {"in": ["a", "b"]}, "n": {"lt": 600}},
     "fewer than k": {"n": {"in": [5, 17, 4000]}},
+    "none": {"n": {"in": [-1]}},
     "not": {"not": {"or": [{"even": True}, {"letter": {"exists": False}}]}},
 }
 EVERY = np.tile(np.arange(L), (Q, 1))
@@ -46,6 +47,7 @@ def holds(name, n):
         "a tenth": 600 <= n < 1200,
         "a hundredth": own["letter"] in ("a", "b") and n < 600,
         "fewer than k": n in (5, 17, 4000),
+        "none": False,
         "not": not (own["even"] or own["letter"] is None),
     }[name]
 
@@ -116,12 +118,6 @@ def test_all_leaves_are_an_exact_search_of_what_matches(root, vectors, name, lis
             np.testing.assert_allclose(scores[:most], best, atol=1e-5)
     assert right >= FOUND * Q * most
     assert set(found.visited_Q.tolist()) == set(found.scanned_Q.tolist()) == {len(members)}
-
-
-def test_a_filter_that_nothing_matches(root):
-    found = LeafScan.mapped(LeafMap.open(root)).scan(unit(2, Q, M), EVERY, K, OneOf("n", (-1,)))
-    assert ids(found) == [[]] * Q
-    assert found.visited_Q.tolist() == found.scanned_Q.tolist() == [0] * Q
 
 
 def test_what_was_removed_does_not_match_and_what_was_added_does(root, assign):

@@ -78,28 +78,6 @@ def test_without_hierarchy_and_siblings_it_is_the_contrast():
     assert not torch.equal(tower.module.weight, parts()[0].module.weight)
 
 
-@pytest.mark.parametrize("levels", [0, 1, 2])
-def test_siblings_lie_below_the_same_node_and_answer_nothing(levels):
-    tower, examples = parts(documents=200)
-    answers = np.array([(query, (query * 7 + step) % 200) for query in range(Q) for step in (0, 1, 2)])
-    examples = Examples(examples.query_QM, examples.document_NM, answers)
-    spec = HceTraining(type="hce", siblings=6, tree={"branching": 5, "levels": levels}, anchor=0)
-    hce, *_ = begun(tower, examples, spec)
-    known, seen = {(query, row) for query, row in answers.tolist()}, 0
-    for epoch in range(3):
-        next(hce.steps(epoch))
-        found = hce.below[0].siblings(answers[:, 0], answers[:, 1], hce.pairs.known, 6)
-        node = hce.training_tree.path_NT[:, levels - 1].numpy() if levels else np.zeros(200, np.int64)
-        for (query, row), own in zip(answers.tolist(), found.tolist(), strict=True):
-            own = [one for one in own if one >= 0]
-            seen += len(own)
-            assert len(set(own)) == len(own)
-            assert all(node[one] == node[row] and (query, one) not in known for one in own)
-            others = [one for one in np.flatnonzero(node == node[row]) if (query, one) not in known]
-            assert len(own) == min(6, len(others))
-    assert seen > 100
-
-
 TAU, ALPHA, MOST = 0.2, 0.5, 3
 SINGLE = {"form": "single", "hierarchy": 0.3}
 PAPER = {"form": "paper", "hard_negatives": {"source": "none"}}

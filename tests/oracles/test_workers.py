@@ -4,40 +4,63 @@ import multiprocessing
 import os
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
+import faiss
+import numpy as np
+import pyarrow as pa
 import pytest
 import torch
-from safetensors.torch import load_file
+import torch.distributed as dist
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+
+from rayhier.dataset.documents import Documents
+from rayhier.dataset.queries import Queries
+from rayhier.dataset.spans import Spans
+from rayhier.model.cross_encoder import CrossEncoder
+from rayhier.model.encoder import ResidualHead
+from rayhier.model.retreever import LearnedPropagation, NodeTree, Splits, TreeLevels
+from rayhier.spec.cross_encoder import CrossEncoderSpec
+from rayhier.spec.train import HceTraining, RetreeverTraining
+from rayhier.train.contrast import Contrast
+from rayhier.train.cross_encoder import phase as reading_phase
+from rayhier.train.cross_encoder.groups import TrainingGroups
+from rayhier.train.dev_measures import DevMeasured
+from rayhier.train.ehi import Joint
+from rayhier.train.examples import Examples
+from rayhier.train.hce.hce import Hce
+from rayhier.train.hce.pseudo import StoredPairs
+from rayhier.train.learned_ivf.router_phase import build_router_phase
+from rayhier.train.loop import Loop
+from rayhier.train.retreever.dev import SizesMeasure
+from rayhier.train.retreever.grow import start_at_random
+from rayhier.train.retreever.matching import MatchingPhase
+from rayhier.train.tower import HeadTower
+
+from ..draws import unit
+from ..toys import job
 
 ROWS = 13
+LAST = np.array([*range(ROWS - 3), 40, 41, 42])
+"""Pairs of a batch that ends with second answers of its first queries."""
+SHARED = {"epochs": 3, "batch_size": ROWS}
 MINES = ("joint", "contrast", "hce", "paper")
 """Trainings that mine hard negatives."""
 FORKED = multiprocessing.get_context("forkserver")
-TRAINED = ("contrast", "learned_ivf.router_phase", "tower", "ehi", "hce.hce", "retreever.matching")
-IMPORTED = ["rayhier", "torch.distributed", "torch._dynamo", "safetensors.torch"]
-FORKED.set_forkserver_preload([*IMPORTED, *(f"rayhier.train.{name}" for name in TRAINED)])
+FORKED.set_forkserver_preload(["rayhier", "torch._dynamo", __name__])
 """What each worker would import for seconds is imported once, by the process that they are forks of."""
 
 
 def problem():
     """Documents, queries near some of them, and pairs."""
-    import numpy as np
-
-    from rayhier.train.examples import Examples
-
-    rng = np.random.default_rng(0)
-    documents = rng.normal(size=(60, 8)).astype(np.float32)
-    documents /= np.linalg.norm(documents, axis=1, keepdims=True)
-    queries = documents[:40] + rng.normal(scale=0.3, size=(40, 8)).astype(np.float32)
+    documents = unit(0, 60, 8)
+    queries = documents[:40] + np.random.default_rng(1).normal(scale=0.3, size=(40, 8)).astype(np.float32)
     pairs = np.array([*((n, n) for n in range(40)), *((n, n + 1) for n in range(0, 40, 3))])
     return Examples(queries, documents, pairs)
 
 
 def tower(examples, micro_batch=None):
-    from rayhier.model.encoder import ResidualHead
-    from rayhier.train.tower import HeadTower
-
     stored = {"query": examples.query_QM, "document": examples.document_NM, "dev": examples.query_QM[:5]}
     stored["pseudo"] = examples.query_QM[::2]
     made = HeadTower(ResidualHead(8), stored, torch.device("cpu"))
@@ -45,27 +68,12 @@ def tower(examples, micro_batch=None):
     return made
 
 
-def spec(router):
-    from rayhier.spec import JobSpec
-
-    least = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
-    train = {"epochs": 2, "batch_size": ROWS, "encoder_lr": 0.02}
-    return JobSpec.model_validate({**least, "router": router, "train": train})
+def spec(**router):
+    return job(router=router, train={"epochs": 2, "batch_size": ROWS, "encoder_lr": 0.02})
 
 
-def joint(micro_batch):
-    """EHI's trainer; hard negatives in the first batch."""
-    import numpy as np
-
-    from rayhier.train.ehi import Joint
-
-    asked = spec({"type": "ehi", "branching": 3, "height": 2})
-    examples = problem()
-    made = Joint(tower(examples, micro_batch), examples, asked.router, asked.train, 0, first_size)
-    loop = begin(made)
-    made.pairs.mine(made.search())
-    made.step(np.arange(ROWS), np.where(np.arange(ROWS) < 4, made.pairs.mined[:ROWS, 0], -1))
-    return loop
+def one_query(value):
+    return DevMeasured({"R@100": value}, np.array([value]))
 
 
 def first_number(documents, _):
@@ -78,69 +86,49 @@ def first_size(now):
     return one_query(float(now.sizes[0]))
 
 
-def one_query(value):
-    import numpy as np
-
-    from rayhier.train.dev_measures import DevMeasured
-
-    return DevMeasured({"R@100": value}, np.array([value]))
-
-
 def begin(phase):
     """A loop that has measured the untrained state."""
-    from rayhier.train.loop import Loop
-
     loop = Loop(phase)
     loop.start()
     return loop
 
 
+def joint(micro_batch):
+    """EHI's trainer; hard negatives in the first batch."""
+    examples, asked = problem(), spec(type="ehi", branching=3, height=2)
+    made = Joint(tower(examples, micro_batch), examples, asked.router, asked.train, 0, first_size)
+    loop = begin(made)
+    made.pairs.mine(made.search())
+    made.step(np.arange(ROWS), np.where(np.arange(ROWS) < 4, made.pairs.mined[:ROWS, 0], -1))
+    return loop
+
+
 def contrast(micro_batch):
-    """The contrast, the same way; the batch ends with second answers of its first queries."""
-    import numpy as np
-
-    from rayhier.train.contrast import Contrast
-
     examples = problem()
-    asked = spec({"type": "learned_ivf", "branching": 9})
+    asked = spec(type="learned_ivf", branching=9)
     made = Contrast(tower(examples, micro_batch), examples, asked.train, 0, first_number)
     loop = begin(made)
     made.pairs.mine(made.search())
-    rows = np.array([*range(ROWS - 3), 40, 41, 42])
-    made.take([made.batch(rows, made.pairs.mined[rows[:4], 0]), *made.anchors(5, np.random.default_rng(0))])
+    made.take([made.batch(LAST, made.pairs.mined[LAST[:4], 0]), *made.anchors(5, np.random.default_rng(0))])
     return loop
 
 
 def tree(micro_batch, settings):
-    import numpy as np
-    import pyarrow as pa
-
-    from rayhier.dataset.spans import Spans
-    from rayhier.spec.train import HceTraining
-    from rayhier.train.hce.hce import Hce
-    from rayhier.train.hce.pseudo import StoredPairs
-
     examples = problem()
-    shared = {"epochs": 3, "batch_size": ROWS, "encoder_lr": 0.02}
-    spec = HceTraining.model_validate({"type": "hce", **shared, "siblings": 3, **settings})
+    spec = HceTraining.model_validate({"type": "hce", **SHARED, "encoder_lr": 0.02, "siblings": 3, **settings})
     spans = Spans(examples.query_QM[::2], np.arange(0, 40, 2), pa.chunked_array([[""] * 20]))
     made = Hce(tower(examples, micro_batch), examples, StoredPairs(spans), spec, 0, first_number)
     loop = begin(made)
     if spec.hard_negatives.source != "none":
         made.pairs.mine(made.search())
     next(made.steps(0))
-    made.step(np.array([*range(ROWS - 3), 40, 41, 42]), np.random.default_rng(0))
+    made.step(LAST, np.random.default_rng(0))
     return loop
 
 
-def taught(micro_batch, router):
+def taught(micro_batch):
     """The router after a contrast of two epochs; every worker has its own draws."""
-    import numpy as np
-
-    from rayhier.train.contrast import Contrast
-    from rayhier.train.learned_ivf.router_phase import build_router_phase
-
-    examples, asked = problem(), spec(router)
+    examples, asked = problem(), spec(type="learned_ivf", branching=9)
     before = Contrast(tower(examples, micro_batch), examples, asked.train, 0, first_number)
     first = begin(before)
     while not first.ended:
@@ -154,48 +142,22 @@ def taught(micro_batch, router):
 
 def levels(_, settings, learned):
     """ReTreever's tree."""
-    import numpy as np
-
-    from rayhier.dataset.documents import Documents
-    from rayhier.dataset.queries import Queries
-    from rayhier.model.retreever import LearnedPropagation, NodeTree, Splits, TreeLevels
-    from rayhier.spec.train import RetreeverTraining
-    from rayhier.train.retreever.dev import SizesMeasure
-    from rayhier.train.retreever.grow import start_at_random
-    from rayhier.train.retreever.matching import MatchingPhase
-
     examples = problem()
-    shared = {"epochs": 3, "batch_size": ROWS, "router_lr": 0.05}
-    spec = RetreeverTraining.model_validate({"type": "retreever", **shared, **settings})
+    spec = RetreeverTraining.model_validate({"type": "retreever", **SHARED, "router_lr": 0.05, **settings})
     splits = Splits(8, 3)
     start_at_random(splits, examples.document_NM, 0)
     documents = Documents([f"d{n}" for n in range(60)], examples.document_NM)
     dev = Queries([f"q{n}" for n in range(5)], examples.query_QM[:5], {f"q{n}": {f"d{n}": 1} for n in range(5)})
     propagation = LearnedPropagation(3, dropout=0.0) if learned else None
-    made = MatchingPhase(
-        TreeLevels(NodeTree(splits, propagation), spec.similarity),
-        tower(examples),
-        examples,
-        spec,
-        0,
-        SizesMeasure(dev, documents),
-    )
-    loop = begin(made)
-    made.step(np.array([*range(ROWS - 3), 40, 41, 42]), 0.0, 0.9)
+    made = TreeLevels(NodeTree(splits, propagation), spec.similarity)
+    phase = MatchingPhase(made, tower(examples), examples, spec, 0, SizesMeasure(dev, documents))
+    loop = begin(phase)
+    phase.step(LAST, 0.0, 0.9)
     return loop
 
 
-def reading(micro_batch):
+def reading(_):
     """A cross-encoder on groups; without dropout, which every worker draws for itself."""
-    import numpy as np
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-    from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
-
-    from rayhier.model.cross_encoder import CrossEncoder
-    from rayhier.spec.cross_encoder import CrossEncoderSpec
-    from rayhier.train.cross_encoder import phase
-    from rayhier.train.cross_encoder.groups import TrainingGroups
-
     pieces = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", *(f"w{n}" for n in range(60))]
     words = Tokenizer(models.WordLevel({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -210,17 +172,15 @@ def reading(micro_batch):
     for name, parameter in model.named_parameters():
         # Their gradients are zero but for rounding, of which AdamW makes whole steps.
         parameter.requires_grad_(not name.endswith(("key.bias", "classifier.bias", "scale")))
-    examples = problem()
-    examples = replace(examples, query_texts=[f"w{n}" for n in range(40)])
-    phase.BATCH = ROWS
-    texts = [f"w{n} w{(n + 1) % 60}" for n in range(60)]
-    groups = TrainingGroups(examples, texts)
+    examples = replace(problem(), query_texts=[f"w{n}" for n in range(40)])
+    reading_phase.BATCH = ROWS
+    groups = TrainingGroups(examples, [f"w{n} w{(n + 1) % 60}" for n in range(60)])
     spec = CrossEncoderSpec(model="none", max_length=8, train={"epochs": 2})
 
     def measure(now):
         return {"dev": float(now.transformer.classifier.weight[0, 0].detach())}
 
-    made = phase.Reading(model, groups, spec, 2, measure)
+    made = reading_phase.Reading(model, groups, spec, 2, measure)
     loop = begin(made)
     made._step(np.arange(30, 30 + ROWS), [0, 0, 0], 0.1)
     return loop
@@ -235,16 +195,12 @@ KINDS = {
     "variation": partial(levels, settings={"similarity": "tv", "schedule": "matryoshka"}, learned=True),
     "cosine": partial(levels, settings={"similarity": "cosine", "schedule": "stochastic"}, learned=False),
     "reading": reading,
-    "router_phase": partial(taught, router={"type": "learned_ivf", "branching": 9}),
+    "router_phase": taught,
 }
 
 
-def worker(kind: str, rank: int, size: int, folder: str, micro_batch: int | None) -> None:
+def worker(kind, rank, size, folder, micro_batch):
     """Train a little, and leave the first batch's gradients, every loss and the weights behind."""
-    import faiss
-    import torch.distributed as dist
-    from safetensors.torch import save_file
-
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
     torch.manual_seed(rank)
@@ -272,7 +228,7 @@ def worker(kind: str, rank: int, size: int, folder: str, micro_batch: int | None
         os._exit(0)
 
 
-def run(kind: str, folder: Path, size: int, micro_batch: int | None = None) -> list[dict[str, torch.Tensor]]:
+def run(kind, folder, size, micro_batch=None):
     """What every worker left behind."""
     folder.mkdir()
     given = [(kind, rank, size, str(folder), micro_batch) for rank in range(size)]
@@ -285,16 +241,10 @@ def run(kind: str, folder: Path, size: int, micro_batch: int | None = None) -> l
     return [load_file(folder / f"{rank}.safetensors") for rank in range(size)]
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def alone(request, tmp_path_factory):
-    """A kind of training, and what one process makes of it."""
-    return request.param, run(request.param, tmp_path_factory.mktemp("workers") / "alone", 1)[0]
-
-
-@pytest.mark.parametrize(("size", "micro_batch"), [(2, None), (3, 2)])
-def test_workers_together_are_one(alone, tmp_path, size, micro_batch):
-    kind, one = alone
-    together = run(kind, tmp_path / "together", size, micro_batch)
+@pytest.mark.parametrize("kind", KINDS)
+def test_three_workers_with_micro_batches_are_one_without(kind, tmp_path):
+    (one,) = run(kind, tmp_path / "alone", 1)
+    together = run(kind, tmp_path / "together", 3, micro_batch=2)
     for name, wanted in one.items():
         if name.startswith("gradient.") and kind not in ("router_phase", "variation", "reading"):
             assert wanted.abs().max() > 0

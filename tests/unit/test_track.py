@@ -95,20 +95,6 @@ def test_a_package_that_is_missing_is_named_before_work_begins(tiny_spec, monkey
         track.check(load(tiny_spec(track=kind)))
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("{type: neptune}", r"track"),
-        ("{type: mlflow}", r"track\.\S*uri: missing"),
-        ("{type: mlflow, uri: 'ftp://x'}", r"uri: got 'ftp://x'"),
-        ("{type: mlflow, uri: 'https://me:secret@x'}", "without a password"),
-    ],
-)
-def test_what_a_spec_may_not_say(tiny_spec, kind, message):
-    with pytest.raises(InputError, match=message):
-        load(tiny_spec(track=kind))
-
-
 TRACK = "{type: mlflow, uri: 'https://me:secret@x/y'}"
 
 

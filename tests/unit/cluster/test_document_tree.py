@@ -26,13 +26,11 @@ def test_a_tree_is_as_high_as_it_must_be(documents, branching):
         assert fewer == math.ceil(more / branching)
 
 
-@pytest.mark.parametrize("branching", [1, 0, -3])
-def test_a_node_of_one_child_would_never_end(vectors, branching):
-    with pytest.raises(ValueError, match=f"branching: got {branching}; allowed: 2 or more"):
-        grow(vectors, branching, seed=0)
-
-
-def test_no_vectors(vectors):
+def test_no_vectors_and_nodes_of_one_child_are_refused(vectors):
+    """Such nodes would never end."""
+    for branching in (1, 0, -3):
+        with pytest.raises(ValueError, match=f"branching: got {branching}; allowed: 2 or more"):
+            grow(vectors, branching, seed=0)
     with pytest.raises(ValueError, match="documents: got 0; allowed: 1 or more"):
         grow(vectors[:0], 8, seed=0)
 
@@ -113,12 +111,8 @@ def test_a_crowd_of_equal_documents_is_cut_into_cells_all_the_same(vectors, monk
     assert [len(one) for one in tree.centroids] == [5, 33]
     assert (np.bincount(tree.leaf_N, minlength=33) > 0).all()
     assert all(np.isfinite(one).all() for one in tree.centroids)
-
-
-def test_zero_vectors_are_clustered_too(vectors):
-    tree = grow(np.concatenate([vectors[:20], np.zeros((20, 8), np.float32)]), 4, seed=0)
-    assert len(tree.leaf_N) == 40
-    assert all(np.isfinite(one).all() for one in tree.centroids)
+    zeros = grow(np.concatenate([vectors[:20], np.zeros((20, 8), np.float32)]), 4, seed=0)
+    assert all(np.isfinite(one).all() for one in zeros.centroids)
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=15), st.floats(0, 1))

@@ -1,5 +1,6 @@
 """Sources that cannot be read, in whole or in part: each says what, where, and what is allowed."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -8,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import constants
 
-from rayhier.corpus import ray as corpus
 from rayhier.spec import InputError
 
 from . import conftest as make
@@ -38,22 +38,21 @@ def damage(path):
 
 
 NAMED = [
-    ("jsonl", {"documents": "{}/no.jsonl"}, r"documents: got .*no such file or folder; allowed: a file"),
+    ("jsonl", {"documents": "{}/no.jsonl"}, r"documents: got .*no such file or folder"),
     ("jsonl", {"documents": "{}/.."}, r"documents.*holds no \*\.jsonl"),
     ("jsonl", {"documents": "{}/*/*.json"}, "documents.*a pattern of files"),
     ("jsonl", {"documents": "{}/**/*.jsonl"}, r"queries.*asked\.jsonl is one of the documents too"),
     ("jsonl", {"queries": "absent"}, "queries: got 'absent'"),
     ("jsonl", {"judgements": {"test": "absent"}}, "judgements.test: got 'absent', no such file"),
-    ("jsonl", {"columns": {"id": "name"}}, "documents.*key 'name' is missing in the first 4 rows.*corpus.columns that"),
+    ("jsonl", {"columns": {"id": "name"}}, "documents.*key 'name' is missing in the first 4 rows"),
     ("jsonl", {"fields": {"yaer": "int"}}, "fields.yaer: no document has it"),
     ("parquet", {"documents": "{}/test.tsv"}, r"test\.tsv: cannot be read as parquet"),
     ("parquet", {"columns": {"text": "body"}}, r"columns\.text.*a\.parquet has no column 'body'; allowed: .*id"),
-    ("parquet", {"columns": {"title": "headline"}}, r"columns\.title.*no column 'headline'"),
     ("parquet", {"fields": {"lang": "string"}}, r"fields\.lang.*no column 'lang'"),
-    ("msmarco", {"path": "{}/absent"}, r"path: got.*no such folder; allowed: a folder with collection\.tsv"),
-    ("ir_datasets", {"dataset": "beir/nowhere"}, "dataset: got 'beir/nowhere', which ir_datasets does not know"),
+    ("msmarco", {"path": "{}/absent"}, "path: got.*no such folder"),
+    ("ir_datasets", {"dataset": "beir/nowhere"}, "dataset: got 'beir/nowhere'"),
     ("ir_datasets", {"splits": {"test": "beir/nowhere"}}, "splits.test: got 'beir/nowhere'"),
-    ("huggingface", {"path": "{}-absent"}, "path: got.*no such folder; allowed: a folder, or a hub id"),
+    ("huggingface", {"path": "{}-absent"}, "path: got.*no such folder"),
     ("huggingface", {"judgements": "{}-absent"}, "judgements: got.*no such folder"),
 ]
 
@@ -61,10 +60,10 @@ NAMED = [
 @pytest.mark.parametrize(("source", "change", "said"), NAMED)
 def test_what_a_spec_names_is_refused(source, change, said, stage, folder):
     section = getattr(make, source)(folder)
-    change = {
-        key: value.replace("{}", str(folder)) if isinstance(value, str) else value for key, value in change.items()
-    }
-    assert re.search(said, refusal(stage, section | change))
+    change = json.loads(json.dumps(change).replace("{}/", f"{folder}/").replace("{}-", f"{folder}-"))
+    message = refusal(stage, section | change)
+    assert re.search(said, message)
+    assert "; allowed: " in message
 
 
 def test_a_split_without_judgements_is_refused(stage, folder):
@@ -77,7 +76,6 @@ def test_a_split_without_judgements_is_refused(stage, folder):
 DAMAGED = [
     ("jsonl", "test.tsv", "\nq0 d7 2\nq1 d8 0\n", r"line 2: got 'q0 d7 2'.*3 columns split by tabs"),
     ("parquet", "documents/b.parquet", cut_off, "cannot be read as parquet .*allowed: a whole parquet file"),
-    ("parquet", "asked.parquet", cut_off, "cannot be read as parquet"),
     ("parquet", "documents/b.parquet", damage, "cannot be read as parquet"),
     ("msmarco", "queries.dev.small.tsv", Path.unlink, "is missing"),
     ("msmarco", "collection.tsv", "1\ttitle\ttext\n" * 40, r"line 1: got '1\\ttitle\\ttext'.*2 columns split by"),
@@ -143,18 +141,6 @@ def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, test
     ]
     assert made.record.counts["documents"]["read"] == 14
     assert test.record.counts["splits"]["test"]["judgements"] == 4
-
-
-@pytest.mark.parametrize("more", [[], [{"key": "d1", "text": "again"}]])
-def test_rejected_rows_are_said_to_lie_somewhere_where_there_are_any(stage, folder, monkeypatch, more):
-    said = []
-    monkeypatch.setattr(corpus, "say", said.append)
-    section = make.jsonl(folder)
-    make.write_jsonl(folder / "documents" / "c.jsonl", [{"key": "d9", "text": "x"}, *more])
-    made = stage(section)
-    assert [line for line in said if ".parquet" in line] == [
-        f"  rejected rows: {made.path('rejected.parquet')}" for _ in more
-    ]
 
 
 def test_fields_of_the_wrong_type_are_rejected_and_missing_ones_null(stage, folder):

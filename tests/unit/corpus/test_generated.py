@@ -82,24 +82,16 @@ def test_every_reason_is_counted_and_listed(make_corpus, tmp_path, monkeypatch):
     assert sorted(file.name for file in made.files) == ["pairs.parquet", "queries.parquet", "rejected.parquet"]
 
 
-def test_a_query_of_two_documents_is_one_query(make_corpus, tmp_path):
-    found = parsed(tmp_path, make_corpus(), line("pine", "d1"), line("oak", "d1"), line("pine", "d2"))
+def test_a_query_of_two_whole_documents_is_one_query(make_corpus, tmp_path):
+    corpus = make_corpus(parents=["a", "a", "b", "b", "b", "c"])
+    found = parsed(tmp_path, corpus, line("pine", "a"), line("oak", "a"), line("pine", "c"), line("pine", "d0"))
     made = write(tmp_path / "made", "pairs.jsonl", found)
     assert (made.counts["queries"], made.counts["documents"]) == (2, 2)
-    assert table(tmp_path / "made", "pairs.parquet") == [("g0", "d1"), ("g1", "d1"), ("g0", "d2")]
-
-
-def test_pairs_name_whole_documents(make_corpus, tmp_path):
-    corpus = make_corpus(parents=["a", "a", "b", "b", "b", "c"])
-    found = parsed(tmp_path, corpus, line("pine", "c"), line("pine", "d0"))
-    assert [one.doc_id for _, one in found.accepted] == ["c"]
-    assert [one.reason for _, one in found.rejected] == [Reason.UNKNOWN_DOCUMENT]
+    assert table(tmp_path / "made", "pairs.parquet") == [("g0", "a"), ("g1", "a"), ("g0", "c")]
+    assert [one.reason for _, one in found.rejected] == [Reason.UNKNOWN_DOCUMENT], "d0 is a passage"
 
 
 def test_a_file_of_another_corpus_is_refused(make_corpus, tmp_path):
-    with pytest.raises(InputError) as refused:
+    said = r"^train\.generated\.path: .*pairs\.jsonl: none of its 2 pairs .*'x1'\); allowed: .*'d0'$"
+    with pytest.raises(InputError, match=said):
         parsed(tmp_path, make_corpus(), b"[]", line("pine", "x1"), line("oak", "x2"))
-    assert str(refused.value) == (
-        f"train.generated.path: {tmp_path}/pairs.jsonl: none of its 2 pairs names a document of the corpus (the first: "
-        "'x1'); allowed: ids of its documents, such as 'd0'"
-    )

@@ -1,5 +1,6 @@
 """Specs that ask for what a corpus lacks."""
 
+import contextlib
 import copy
 
 import pytest
@@ -38,29 +39,14 @@ def lost(reason, number):
 NO_TRAIN = {"judgements": COUNTS["judgements"] | {"train": lost("unknown document", 127)}}
 OF_IVF, OF_TREE = ({"router": {"type": "learned_ivf", "branching": 21}}, {"router": {"type": "retreever", "depth": 5}})
 BODY = {"corpus": MINE | {"query_columns": {"text": "body"}}}
+SUPERVISED = {"train": {"objective": "supervised"}}
 REFUSED = [
-    (
-        BODY,
-        held(queries=lost("missing key of the text", 500)),
-        r"corpus\.queries: key 'body' .* 500 of 500 queries; .*id",
-    ),
-    (
-        {},
-        held(["train"], **NO_TRAIN),
-        r"corpus: no train judgement accepted \(127 read; rejected: unknown document 127",
-    ),
+    (BODY, held(queries=lost("missing key of the text", 500)), r"corpus\.queries: key 'body' .* 500 of 500 queries"),
+    ({}, held(["train"], **NO_TRAIN), r"corpus: no train judgement accepted \(127 read; .*unknown document 127"),
     (OF_IVF, held(), r"router\.branching: .* 21 leaves; allowed: at most as many leaves as documents \(20\)"),
     (OF_TREE, held(), r"router\.depth: got 5, 32 leaves; allowed: at most as many leaves as documents \(20\)"),
-    (
-        {"train": {"objective": "supervised"}},
-        held(["train"]),
-        r"train\.objective: got 'supervised'.*unknown query 10\)",
-    ),
-    (
-        {},
-        held(documents=lost("empty text", 10)),
-        r"folder/corpus\.jsonl: no document accepted .*empty text 10.*\"_id\"",
-    ),
+    (SUPERVISED, held(["train"]), r"train\.objective: got 'supervised'.*unknown query 10\)"),
+    ({}, held(documents=lost("empty text", 10)), r"corpus\.jsonl: no document accepted .*empty text 10.*\"_id\""),
     ({}, held(fields={"year": 1, "yaer": 0}), r"corpus\.fields\.yaer: no document has it"),
 ]
 ALLOWED = [
@@ -93,14 +79,5 @@ def test_what_suffices_is_accepted(sections, counts):
 )
 def test_nothing_to_evaluate_on(split, without, said):
     spec = job(BEIR, evaluate={"split": split}, router={"type": "learned_ivf"})
-    if said is None:
+    with pytest.raises(InputError, match=f"{said}$") if said else contextlib.nullcontext():
         requirements.check_split(spec, held(without))
-        return
-    with pytest.raises(InputError) as caught:
-        requirements.check_split(spec, held(without))
-    assert str(caught.value).endswith(said)
-
-
-def test_a_file_that_trains_and_judges_is_refused():
-    with pytest.raises(ValueError, match=r"train names a\.tsv and so does dev or test"):
-        job(MINE | {"judgements": {"train": "a.tsv", "test": "a.tsv"}})

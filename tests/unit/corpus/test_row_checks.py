@@ -24,25 +24,20 @@ def outcome(parse, *arguments):
         ({"_id": "1", "title": "t", "text": "x"}, Entry("1", "t", "x", cut=False)),
         ({"_id": "1", "text": "x", "metadata": {"year": 1}}, Entry("1", "", "x", cut=False)),
         ({"_id": "1", "title": None, "text": "x"}, Entry("1", "", "x", cut=False)),
-        ({"_id": "1", "title": "t", "text": " "}, Entry("1", "t", " ", cut=False)),
         ({"_id": "1", "title": "t"}, Entry("1", "t", "", cut=False)),
         ({"_id": "1", "title": "123456", "text": "x"}, Entry("1", "12345", "x", cut=True)),
         ({"_id": "1234", "title": "12345", "text": "1234567890"}, Entry("1234", "12345", "1234567890", cut=False)),
         ({"_id": "1", "text": "12345678901"}, Entry("1", "", "1234567890", cut=True)),
         ({"_id": "1", "text": "nul \0"}, Entry("1", "", "nul \0", cut=False)),
         ({"_id": "1", "text": " " * 10 + "x"}, Reason.EMPTY_TEXT),
-        ({"_id": "1", "title": " ", "text": "\n"}, Reason.EMPTY_TEXT),
         ({"_id": "1"}, Reason.EMPTY_TEXT),
         ({"text": "x"}, Reason.MISSING_ID),
-        ({"_id": None, "text": "x"}, Reason.MISSING_ID),
         ({"_id": " ", "text": "x"}, Reason.MISSING_ID),
         ({"_id": 1, "text": "x"}, Entry("1", "", "x", cut=False)),
         ({"_id": True, "text": "x"}, Reason.WRONG_TYPE),
-        ({"_id": 1.0, "text": "x"}, Reason.WRONG_TYPE),
         ({"_id": 12345, "text": "x"}, Reason.ID_TOO_LONG),
         ({"_id": "1", "text": ["x"]}, Reason.WRONG_TYPE),
         ({"_id": "1", "title": 2, "text": "x"}, Reason.WRONG_TYPE),
-        ({"_id": "12345", "text": "x"}, Reason.ID_TOO_LONG),
         ({"_id": "1", "text": "\ud800"}, Reason.INVALID_UTF8),
         ({"_id": "\udfff", "text": "x"}, Reason.INVALID_UTF8),
     ],
@@ -91,7 +86,6 @@ def test_a_declared_field(kind, value, expected):
         (b"[" * 1_000_000, Reason.NOT_JSON),
         (b'{"a":' * 1_000_000, Reason.NOT_JSON),
         (b"1" * 5_000, Reason.NOT_JSON),
-        (b'["x"]', Reason.NOT_AN_OBJECT),
         (b"null", Reason.NOT_AN_OBJECT),
     ],
 )
@@ -99,11 +93,8 @@ def test_a_line_that_is_no_row(line, reason):
     assert outcome(row_checks.json_row, line) == reason
 
 
-def test_a_byte_order_mark_is_no_part_of_the_row():
-    assert row_checks.json_row(b'\xef\xbb\xbf{"_id": "1"}\r\n') == {"_id": "1"}
-
-
-def test_a_line_longer_than_the_reader_allows(monkeypatch):
+def test_a_line_that_is_a_row(monkeypatch):
+    assert row_checks.json_row(b'\xef\xbb\xbf{"_id": "1"}\r\n') == {"_id": "1"}, "without its byte order mark"
     monkeypatch.setattr(row_checks, "LONGEST_LINE", 10)
     assert outcome(row_checks.json_row, b'{"_id": "1", "text": "x"}') == Reason.LINE_TOO_LONG
 
@@ -122,7 +113,6 @@ def test_a_query_needs_a_text():
         (b"q 0 d 1", Reason.WRONG_COLUMNS),
         (b"q\td\t1\t1", Reason.WRONG_COLUMNS),
         (b"q\td\t1.0", Reason.WRONG_TYPE),
-        (b"q\td\t", Reason.WRONG_TYPE),
         (b"q\td\t1_0", Reason.WRONG_TYPE),
         ("q\td\t\u0661".encode(), Reason.WRONG_TYPE),
         (b"q\td\t2147483648", Reason.WRONG_TYPE),
@@ -157,12 +147,10 @@ def test_counts_that_do_not_add_up_are_an_error():
 
 BEGINNINGS = {
     "bytes that are no UTF-8": (b"a\xff\xe9b", r"a\xff\xe9b"),
-    "characters of several bytes": ("für 東京".encode(), "für 東京"),
-    "the end of a line": (b"a line\r\n", "a line"),
+    "the end of a line": ("für 東京\r\n".encode(), "für 東京"),
     "what a terminal would act on": ("a\x1b[2J\tb\u202ec\x00", r"a\x1b[2J\tb\u202ec\x00"),
     "half a character": ("a\ud800b", r"a\ud800b"),
     "an object": ({"id": 1, "text": "x\ny"}, r"{'id': 1, 'text': 'x\ny'}"),
-    "a text just short enough": ("x" * 80, "x" * 80),
     "a text too long": ("東" * 81, "東" * 80 + "…"),
     "bytes cut inside a character": (b"x" + "東京".encode() * 80, "x" + "東京" * 39 + "東…"),
     "one that escapes lengthen": (b"\xff" * 1000, r"\xff" * 20 + "…"),

@@ -54,24 +54,16 @@ def test_endings_limits_and_passages(notes, stage, monkeypatch):
     assert documents(made)["text"].to_pylist() == ["Cut back to", "the seco", "not,read"]
 
 
-def test_links_are_rejected_not_followed(tmp_path, stage):
-    notes = write(tmp_path / "notes", a_dot_txt="Oak.", c_dot_txt="Ash.")
+def test_links_and_large_files_are_rejected_and_not_read(tmp_path, stage, monkeypatch):
+    monkeypatch.setattr(row_checks, "LONGEST_LINE", 100)
+    notes = write(tmp_path / "notes", a_dot_txt="Oak.", c_dot_txt="Ash.", **{"a large one_dot_txt": "oak " * 100})
     write(tmp_path / "other", secret_dot_txt="Elm.")
     (notes / "b.txt").symlink_to(tmp_path / "other" / "secret.txt")
     (notes / "folder").symlink_to(tmp_path / "other")
     made = stage({"type": "text", "path": str(notes)})
     assert made.record.counts["documents"]["accepted"] == 2
-    assert [row[2:] for row in rows(made, "rejected.parquet")] == [
-        ("symbolic link", "b.txt"),
-        ("symbolic link", "folder"),
-    ]
-
-
-def test_a_file_that_is_too_large_is_rejected_before_it_is_read_whole(tmp_path, stage, monkeypatch):
-    monkeypatch.setattr(row_checks, "LONGEST_LINE", 100)
-    notes = write(tmp_path / "notes", a_dot_txt="Oak.", b_dot_txt="oak " * 100, c_dot_txt="Ash.")
-    made = stage({"type": "text", "path": str(notes)})
-    assert made.record.counts["documents"]["rejected"] == {"line too long": 1}
+    rejected = [("line too long", "a large one.txt"), ("symbolic link", "b.txt"), ("symbolic link", "folder")]
+    assert [row[2:] for row in rows(made, "rejected.parquet")] == rejected
 
 
 def test_a_folder_that_cannot_be_read_is_refused(notes, monkeypatch):

@@ -9,8 +9,7 @@ from rayhier.spec import InputError
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.train import PseudoQueries
 
-TEXT = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare"
-WORDS = TEXT.split()
+from ...conftest import WORDS
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,8 @@ from ...toys import artifact
 from . import judged
 from .judged import IDS, MEASURES, SPEC, B, N, corpus_of, recall, under
 
-texts, heads, vectors, corpus_without, trained_without = (
-    getattr(judged, name) for name in ("texts", "heads", "vectors", "corpus", "trained")
-)
+texts, heads, vectors, trained_without = (getattr(judged, name) for name in ("texts", "heads", "vectors", "trained"))
+corpus_without = judged.corpus
 FIELDS = {"year": "int"}
 YEARS = [None if n % 10 == 9 else 2000 + n % 10 for n in range(N)]
 WANTED = {"year": {"gte": 2000, "lt": 2004}}
@@ -138,17 +137,3 @@ def test_lists_are_not_chosen_without_dev_answers(corpus, vectors, trained, monk
     monkeypatch.setattr(module, "about_matching", lambda some, _: some.about(set() if "q16" in some.ids else set(IDS)))
     with pytest.raises(InputError, match=r"evaluate\.lists: got 'auto', but no dev query has an answer"):
         evaluate(filtered("faiss_ivf", lists="auto"), corpus, vectors, {0: trained[0]})
-
-
-@pytest.mark.parametrize(
-    ("evaluating", "said"),
-    [
-        ({"filter": {"yeer": 1}}, "evaluate.filter.yeer: got no declared field; allowed: and, or, not; fields: year"),
-        ({"filter": {"year": "x"}}, 'evaluate.filter.year: got "x"; allowed: a whole number'),
-        ({"filter": WANTED, "baselines": ["hnsw"]}, "evaluate.baselines: got 'hnsw' with evaluate.filter"),
-        ({"filter": WANTED, "baselines": ["exact", "scann"]}, "evaluate.baselines: got 'scann' with evaluate.filter"),
-    ],
-)
-def test_refused(evaluating, said):
-    with pytest.raises(ValueError, match=said.replace("(", r"\(")):
-        JobSpec.model_validate({**DECLARED, "evaluate": evaluating})

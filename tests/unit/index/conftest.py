@@ -12,6 +12,7 @@ from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.storage import schemas
+from rayhier.storage.paths import locate
 
 from ...draws import unit
 from ...toys import job
@@ -21,9 +22,9 @@ SPEC = job(router={"type": "learned_ivf"}, index={"vectors": "float32", "leaves_
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """Storage on this machine: what buckets do differently is tested where the tests are about storage."""
-    return tmp_path
+def folder(request, tmp_path):
+    """Storage on this machine, or in a bucket where a test asks for it."""
+    return locate(request.getfixturevalue("s3")) if getattr(request, "param", "") == "s3" else tmp_path
 
 
 def documents(ids):

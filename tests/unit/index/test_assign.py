@@ -45,8 +45,7 @@ def by_hand(router, vectors):
     return z - np.log(np.exp(z).sum(axis=1, keepdims=True))
 
 
-@pytest.mark.parametrize("leaves", [1, 2])
-@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-6), ("float16", 1e-3)])
+@pytest.mark.parametrize(("precision", "tolerance", "leaves"), [("float32", 1e-6, 1), ("float16", 1e-3, 2)])
 def test_a_document_gets_its_most_probable_leaf(router, vectors, documents, precision, tolerance, leaves):
     table = Assigner(router, spec(vectors=precision, leaves_per_document=leaves))(documents, Encoded(vectors))
     logp = by_hand(router, vectors)
@@ -85,29 +84,20 @@ def test_what_documents_carry_goes_along(router, vectors, documents, tmp_path):
 )
 def test_vectors_that_are_no_numbers_are_named(router, vectors, documents, value, precision):
     vectors[7, 3] = value
-    said = f"1 of 40 hold NaN, infinity or too large a number: '{documents['doc_id'][7]}'; allowed: numbers of at most"
-    with pytest.raises(InputError, match=f"vectors: {said} .*, the limit of {precision}"):
+    with pytest.raises(InputError, match=f"vectors: 1 of 40 .*'{documents['doc_id'][7]}'; allowed: .*{precision}"):
         Assigner(router, spec(vectors=precision))(documents, Encoded(vectors))
 
 
-def stored(documents, vectors):
-    return pa.table(
-        [documents["doc_id"], columns.vector_column(vectors, pa.float32())], schema=schemas.vectors("doc_id", M)
-    )
-
-
-def test_a_part_is_read_as_it_was_written(tmp_path, documents, vectors):
+def test_a_part_is_read_as_it_was_written_and_never_in_another_order(tmp_path, documents, vectors):
+    places = tmp_path / "documents.parquet", tmp_path / "vectors.parquet"
     files.write_parquet(tmp_path, "documents.parquet", [documents], documents.schema)
-    table = stored(documents, vectors)
+    column = columns.vector_column(vectors, pa.float32())
+    table = pa.table([documents["doc_id"], column], schema=schemas.vectors("doc_id", M))
     files.write_parquet(tmp_path, "vectors.parquet", [table], table.schema)
-    found, base = read_part(tmp_path / "documents.parquet", tmp_path / "vectors.parquet")
+    found, base = read_part(*places)
     assert found.equals(documents)
     assert np.array_equal(base, vectors)
-
-
-def test_other_documents_or_another_order_are_refused(tmp_path, documents, vectors):
-    files.write_parquet(tmp_path, "documents.parquet", [documents], documents.schema)
-    for other in (stored(documents, vectors).take(list(range(N))[::-1]), stored(documents, vectors).slice(1)):
+    for other in (table[::-1], table[1:]):
         files.write_parquet(tmp_path, "vectors.parquet", [other], other.schema)
-        with pytest.raises(ValueError, match="do not have the same ids in the same order"):
-            read_part(tmp_path / "documents.parquet", tmp_path / "vectors.parquet")
+        with pytest.raises(ValueError, match="same ids in the same order"):
+            read_part(*places)

@@ -35,14 +35,6 @@ def test_an_added_document_lies_where_a_build_would_put_it(made, folder):
     assert {key: row for key, row in after.items() if key[0] in ids} == wanted
 
 
-@pytest.mark.parametrize("late", range(7))
-def test_an_id_that_is_there_is_refused_in_any_batch(made, late):
-    batches = [batch([f"new{number}" if number != late else "d003"])[0] for number in range(7)]
-    with pytest.raises(InputError, match=r"ids: 1 in the index already \(version 1\): 'd003'"):
-        change.add(made.root, made.assign, iter(batches), FACTOR)
-    assert leaf_map.versions(made.root) == [1]
-
-
 def test_a_leaf_that_is_full_takes_no_more(made):
     near = made.assign.router.cells.centroid_LM[0].numpy()
     vectors = near + 0.05 * unit(3, 100, M)

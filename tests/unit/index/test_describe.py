@@ -84,8 +84,3 @@ def test_keywords_equal_those_of_counting_everything(shards, rows, tmp_path, wri
     monkeypatch.setattr("rayhier.index.describe.ROWS_A_BUCKET", rows)
     found = described(tmp_path, write_map, texts, tree, shards)
     assert found["keywords"].to_pylist() == by_hand(texts, tree, KEYWORDS)
-
-
-def test_shards_change_nothing(tmp_path, write_map, texts, tree):
-    one, four = (described(tmp_path / str(shards), write_map, texts, tree, shards) for shards in (1, 4))
-    assert one.equals(four)

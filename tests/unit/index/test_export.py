@@ -43,7 +43,7 @@ def best(ids, scores):
     return list(held.items())[:K]
 
 
-def test_our_probes_find_the_same(made, exported):
+def test_our_probes_find_the_same_rows_which_say_where_they_lie(made, exported):
     there, index, rows = exported
     queries = unit(5, 30, M)
     leaves = route_all(made.assign.router, Encoded(queries), 4)[0].numpy()
@@ -58,10 +58,6 @@ def test_our_probes_find_the_same(made, exported):
         mine = [(hit.id, hit.score) for hit in ours.hits]
         assert [name for name, _ in mine] == [name for name, _ in theirs]
         np.testing.assert_allclose([one for _, one in mine], [one for _, one in theirs], atol=1e-6)
-
-
-def test_rows_say_where_they_lie(exported):
-    there, index, rows = exported
     assert rows["row"].to_pylist() == list(range(there.manifest.rows))
     for leaf in range(L):
         size = index.invlists.list_size(leaf)
@@ -85,7 +81,7 @@ def test_sidecars_are_columns_of_the_rows(assign, write_map, tmp_path):
 
 def test_too_little_memory_is_said_before(made, tmp_path, monkeypatch):
     monkeypatch.setattr(exporting, "available", lambda: 1)
-    with pytest.raises(InputError, match=r"export: needs .* MiB of memory"):
+    with pytest.raises(InputError, match=r"export: needs"):
         export(LeafMap.open(made.root), tmp_path / "index.faiss", 4)
 
 

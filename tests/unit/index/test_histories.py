@@ -167,7 +167,7 @@ class History:
 
 @given(STEPS)
 @example([("pack", [("rollback", [2])])])
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_history_is_a_dictionarys(tmp_path_factory, assign, write_map, monkeypatch, steps):
     monkeypatch.setattr(pack, "WIDTH", 2)
     monkeypatch.setattr(find, "FEWEST", 1)  # ids are looked up by hashes, as in shards of very many rows

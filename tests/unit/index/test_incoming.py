@@ -32,7 +32,6 @@ def test_a_row_that_the_corpus_would_not_accept_is_named_and_none_is_encoded(tmp
         ([[0.6, 0.8], [1.0]], r"vectors of \[1, 2\] numbers, 0 rows without"),
         ([[0.6, 0.8], None], r"vectors of \[2\] numbers, 1 rows without"),
         (["x", "y"], "vector: holds string; allowed: lists of numbers"),
-        ([[[1.0]], [[2.0]]], "vector: holds lists of lists; allowed: lists of numbers"),
         ([[1.0, None], [1.0, 2.0]], "vector: holds numbers that are null; allowed: lists of numbers"),
     ],
 )
@@ -40,13 +39,6 @@ def test_vectors_that_cannot_be_searched_are_refused(tmp_path, vectors, said):
     pq.write_table(pa.table({"id": ["a", "b"], "text": ["x", "y"], "vector": vectors}), tmp_path / "more.parquet")
     with pytest.raises(InputError, match=said):
         read(tmp_path / "more.parquet", unit=True)
-
-
-def test_vectors_that_a_file_brings_are_taken_as_they_are(tmp_path):
-    vectors = [[0.5, 1.0], [3.0, 0.0]]
-    pq.write_table(pa.table({"id": ["a", "b"], "text": ["x", "y"], "vector": vectors}), tmp_path / "more.parquet")
-    ((table, found),) = read(tmp_path / "more.parquet")
-    assert (table["doc_id"].to_pylist(), found.numpy.tolist()) == (["a", "b"], vectors)
 
 
 def test_a_file_is_read_in_batches(tmp_path):

@@ -73,10 +73,7 @@ def test_a_sidecar_is_a_file_of_its_own_with_checksum_and_maker(root):
         assert there.columns(shard)[-1] == "scores"
     assert scores(there) == wanted(there)
     assert len(scores(there)) == N
-
-
-def test_a_range_of_leaves_and_a_column_alone(root):
-    there = LeafMap.open(root)
+    # A range of leaves, and a column alone.
     shard = there.manifest.shards[0]
     leaves = range(shard.leaves[0] + 1, shard.leaves[-1])
     some, alone = there.read(shard, ["leaf", "doc_id", "rank", "scores"], leaves=leaves), there.read(shard, ["scores"])
@@ -104,21 +101,17 @@ def test_every_change_carries_sidecars(root, assign):
     verify(root)
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
-def test_a_damaged_sidecar_is_named(root, damage):
+def test_a_damaged_sidecar_is_named(root):
     there = LeafMap.open(root)
     shard = there.manifest.shards[1]
     name = shard.sidecars["scores"].file.name
-    path = root / name
-    data = bytearray(path.read_bytes())
-    if damage == "flip":
-        data[len(data) // 2] ^= 1
-    path.unlink()
-    if damage != "gone":
-        path.write_bytes(bytes(data[:-9] if damage == "cut" else data))
-    for read in (lambda: verify(root), lambda: there.read(shard, ["scores"])):
-        with pytest.raises(InputError, match=name):
-            read()
+    data = (root / name).read_bytes()
+    middle = len(data) // 2
+    for damaged in (data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :], data[:-9], None):
+        (root / name).unlink() if damaged is None else (root / name).write_bytes(damaged)
+        for read in (lambda: verify(root), lambda: there.read(shard, ["scores"])):
+            with pytest.raises(InputError, match=name):
+                read()
     assert there.read(shard).num_rows == shard.rows
 
 
@@ -128,15 +121,9 @@ def test_a_first_row_without_a_value_is_found(root):
     values = there.read(shard, ["scores"])["scores"].to_pylist()
     values[next(row for row, one in enumerate(values) if one)] = None
     field = sidecar("scores", KIND, "made by a test")
-    file = files.write_parquet(
-        root,
-        "data/less.scores.parquet",
-        [pa.table([pa.array(values, KIND)], schema=pa.schema([field]))],
-        pa.schema([field]),
-    )
+    table = pa.table([pa.array(values, KIND)], schema=pa.schema([field]))
+    file = files.write_parquet(root, "data/less.scores.parquet", [table], table.schema)
     less = shard.model_copy(update={"sidecars": {"scores": shard.sidecars["scores"].model_copy(update={"file": file})}})
     leaf_map.commit(root, lambda now: now.manifest.model_copy(update={"shards": [less, *now.manifest.shards[1:]]}))
-    with pytest.raises(
-        InputError, match=r"less.scores.parquet: a value is missing where a row is its document's first"
-    ):
+    with pytest.raises(InputError, match=r"less\.scores\.parquet: a value is missing"):
         verify(root)

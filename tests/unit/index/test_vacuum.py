@@ -1,5 +1,6 @@
-"""Vacuum removes what no version that stays needs, and nothing else."""
+"""Vacuum removes what no version that stays needs, and nothing else, whatever happens meanwhile."""
 
+import os
 import threading
 import time
 
@@ -12,12 +13,9 @@ from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map, pins
 from rayhier.storage.leaf_map import LeafMap
 
+from ..meanwhile import meanwhile
 from .changes import FACTOR, batch, compacted, content
-
-
-@pytest.fixture
-def folder(anywhere):
-    return anywhere
+from .conftest import N
 
 
 @pytest.fixture
@@ -30,10 +28,11 @@ def grown(made):
     return made
 
 
-def there(root):
+def data_files(root):
     return {name for name in files.below(root) if name.startswith(("data/", "words/", "removed/"))}
 
 
+@pytest.mark.parametrize("folder", ["local", "s3"], indirect=True)
 @pytest.mark.parametrize(("keep", "swept_files"), [(1, 9), (3, 0)])
 def test_the_newest_versions_stay_whole(grown, keep, swept_files):
     versions = [1, 2, 3, 4, 5]
@@ -43,31 +42,29 @@ def test_the_newest_versions_stay_whole(grown, keep, swept_files):
     assert leaf_map.versions(grown.root) == versions[-keep:]
     after = [LeafMap.open(grown.root, version) for version in versions[-keep:]]
     assert {version.manifest.version: content(version) for version in after} == before
-    assert there(grown.root) == {file.name for version in after for file in version.manifest.files}
+    assert data_files(grown.root) == {file.name for version in after for file in version.manifest.files}
     verify(grown.root)
 
 
-def test_a_pinned_version_is_whole_until_it_is_let_go(grown, monkeypatch):
+# Pins
+
+
+def test_a_pinned_version_is_whole_until_it_is_let_go(grown):
     before = content(LeafMap.open(grown.root, 1))
     with pins.pinned(grown.root, 1):
-        removed, remove = [], leaf_map.remove_version
-        with monkeypatch.context() as patch:
-            patch.setattr(leaf_map, "remove_version", lambda *given: removed.append(given[1]) or remove(*given))
-            swept = vacuum(grown.root)
-        assert removed == [2, 3, 4]
+        swept = vacuum(grown.root)
         assert pins.held(grown.root) == {1}
         assert (swept.versions, swept.held) == ([2, 3, 4], [1])
         assert content(LeafMap.open(grown.root, 1)) == before
     assert vacuum(grown.root).versions == [1]
-    with pytest.raises(InputError, match="holds no version 1; allowed: 5"):
+    with pytest.raises(InputError, match="version 1; allowed: 5"):
         LeafMap.open(grown.root, 1)
 
 
 def test_a_dead_readers_pin_is_forgotten(grown):
     with pins.pinned(grown.root, 1):
         (path,) = (grown.root / "pins").glob("v*.json")
-        saved = files.read_json(path)
-        files.write_json(path, saved | {"until": leaf_map.now() - 1})
+        files.write_json(path, files.read_json(path) | {"until": leaf_map.now() - 1})
         assert vacuum(grown.root).versions == [1, 2, 3, 4]
         assert not list((grown.root / "pins").glob("v*.json"))
 
@@ -104,6 +101,65 @@ def test_a_pin_that_cannot_be_read_counts_as_long_as_a_new_one(folder, monkeypat
     assert pins.held(folder) == set()
 
 
+def test_a_pin_that_cannot_be_removed_hides_nothing(made, monkeypatch):
+    root = type(made.root)
+    real = root.unlink
+
+    def unlink(path, **options):
+        if "/pins/" in str(path) and not path.name.endswith(".tmp"):
+            raise OSError(101, "Network is unreachable")
+        return real(path, **options)
+
+    monkeypatch.setattr(root, "unlink", unlink)
+    assert change.add(made.root, made.assign, batch(["a"]), FACTOR).manifest.version == 2
+
+
+def test_a_reader_that_may_not_write_reads(made, monkeypatch):
+    def refused(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(files, "replace", refused)
+    with pins.reading(made.root) as there:
+        assert there.manifest.version == 1
+
+
+def test_a_reader_that_was_too_late_reads_the_next_version(made, monkeypatch):
+    """Between its look at the newest version and its pin that version is superseded and vacuumed."""
+
+    def superseded():
+        change.delete(made.root, ["d001"])
+        vacuum(made.root)
+
+    meanwhile(monkeypatch, pins, "pinned", superseded)
+    with pins.reading(made.root) as there:
+        assert there.manifest.version == 2
+        assert content(there)
+
+
+def test_a_version_pinned_while_its_manifest_is_removed_stays(made, monkeypatch):
+    """A reader that pins between a vacuum's look at pins and its removal of manifests, and a second vacuum later."""
+    change.delete(made.root, ["d001"])
+    reader = pins.reading(made.root, 1)
+    held = meanwhile(monkeypatch, leaf_map, "remove_version", reader.__enter__)
+    swept = vacuum(made.root, hours=0)
+    (there,) = held
+    assert (swept.versions, swept.held, swept.files) == ([], [1], 0)
+    assert vacuum(made.root, hours=0).files == 0
+    assert content(there)
+    reader.__exit__(None, None, None)
+    assert vacuum(made.root).versions == [1]
+
+
+# Writers
+
+
+def test_files_that_a_writer_renames_or_another_vacuum_removes_are_no_error(made, monkeypatch):
+    change.delete(made.root, ["d001"])
+    real = files.below
+    monkeypatch.setattr(files, "below", lambda root: [*real(root), "data/.added-0.parquet.tmp"])
+    assert vacuum(made.root).versions == [1]
+
+
 def test_files_of_a_writer_at_work_stay(grown):
     files.replace(grown.root / "data" / "added-0123-00000.parquet", b"not yet published")
     files.replace(grown.root / "work" / "compact-000001" / "shard.json", b"{}")
@@ -113,32 +169,95 @@ def test_files_of_a_writer_at_work_stay(grown):
     assert vacuum(grown.root, hours=0).files == 2
 
 
+def test_what_a_writer_wrote_days_ago_stays_until_it_is_published(made):
+    def aged():
+        for name in files.below(made.root):
+            os.utime(made.root / name, (time.time() - 172_800,) * 2)
+
+    def slow():
+        yield batch(["a"])[0]
+        aged()
+        assert vacuum(made.root).files == 0
+        yield batch(["b"])[0]
+
+    change.add(made.root, made.assign, slow(), FACTOR)
+    assert verify(made.root) == [1, 2]
+    aged()
+    assert vacuum(made.root).files == 0
+    assert not pins.written(made.root)
+
+
+def test_a_writer_reads_on_beside_a_compaction_and_a_vacuum(made):
+    def slow():
+        yield batch(["a"])[0]
+        change.delete(made.root, ["d001"])
+        compacted(made.root)
+        vacuum(made.root, hours=0)
+        yield batch(["b"])[0]
+
+    after = change.add(made.root, made.assign, slow(), FACTOR)
+    assert after.manifest.documents == N + 1
+    assert verify(made.root)[-1] == 4
+
+
 def test_a_writer_that_starts_while_files_are_listed_keeps_its_own(made, monkeypatch):
-    writer, real = pins.pinned(made.root, 1, writes=True), files.below
+    writer = pins.pinned(made.root, 1, writes=True)
 
-    def below(root):
+    def starts():
         writer.__enter__()
-        files.replace(root / "data" / "added-0123-00000.parquet", b"not yet published")
-        return real(root)
+        files.replace(made.root / "data" / "added-0123-00000.parquet", b"not yet published")
 
-    monkeypatch.setattr(files, "below", below)
+    meanwhile(monkeypatch, files, "below", starts)
     swept = vacuum(made.root, hours=0)
     writer.__exit__(None, None, None)
     assert swept.files == 0
+
+
+def test_a_writer_that_comes_and_goes_during_a_vacuum(made, monkeypatch):
+    """All of its work falls between the look for writers and the removal of files."""
+    real, looks = pins.held, []
+
+    def held(root):
+        looks.append(1)
+        if len(looks) == 3:
+            change.add(made.root, made.assign, batch(["a"]), FACTOR)
+        return real(root)
+
+    monkeypatch.setattr(pins, "held", held)
+    vacuum(made.root, hours=0)
+    assert len(looks) == 3
+    monkeypatch.undo()
+    assert verify(made.root) == [1, 2]
+
+
+def test_a_number_is_not_free_again_while_a_writer_makes_a_version(made, monkeypatch):
+    """A change sleeps after it has read the newest version. Others publish two versions, and remove the first."""
+
+    def others():
+        change.delete(made.root, ["d003"])
+        change.delete(made.root, ["d004"])
+        vacuum(made.root, keep=1)
+
+    meanwhile(monkeypatch, leaf_map, "publish", others)
+    change.delete(made.root, ["d002"])
+    assert LeafMap.open(made.root).manifest.documents == N - 3
+    vacuum(made.root, keep=1)
+    assert len(leaf_map.versions(made.root)) == 1
+
+
+# Rollbacks
 
 
 @pytest.mark.parametrize(("module", "step"), [(leaf_map, "remove_version"), (files, "below")])
 def test_a_rollback_that_lands_while_a_vacuum_looks_around(grown, monkeypatch, module, step):
     """It reads version 1 and pins it at a step of the vacuum, and publishes between the two looks that come next."""
     pin, old = pins.pinned(grown.root, 1), LeafMap.open(grown.root, 1).manifest
-    real, looks = getattr(module, step), []
+    looks = []
 
-    def pinning(*given):
-        monkeypatch.setattr(module, step, real)
+    def pinning():
         pin.__enter__()
         for place, name in ((leaf_map, "versions"), (pins, "held")):
             monkeypatch.setattr(place, name, looking(getattr(place, name)))
-        return real(*given)
 
     def looking(look):
         def looked(root):
@@ -151,7 +270,7 @@ def test_a_rollback_that_lands_while_a_vacuum_looks_around(grown, monkeypatch, m
 
         return looked
 
-    monkeypatch.setattr(module, step, pinning)
+    meanwhile(monkeypatch, module, step, pinning)
     vacuum(grown.root)
     assert looks
     assert verify(grown.root)
@@ -160,54 +279,25 @@ def test_a_rollback_that_lands_while_a_vacuum_looks_around(grown, monkeypatch, m
 @pytest.mark.parametrize(("module", "step"), [(pins, "held"), (leaf_map, "remove_version"), (files, "below")])
 def test_a_rollback_at_a_step_of_a_vacuum(grown, monkeypatch, module, step):
     """Before its manifest goes it lands, and nothing that it needs is removed; after that its version is gone."""
-    before, real, said = content(LeafMap.open(grown.root, 1)), getattr(module, step), []
+    before = content(LeafMap.open(grown.root, 1))
 
-    def rolled(*given):
-        monkeypatch.setattr(module, step, real)
+    def rolled():
         try:
-            said.append(change.rollback(grown.root, 1).manifest.version)
-        except InputError as error:
-            said.append(str(error))
-        return real(*given)
+            return change.rollback(grown.root, 1).manifest.version
+        except InputError:
+            return None
 
-    monkeypatch.setattr(module, step, rolled)
+    done = meanwhile(monkeypatch, module, step, rolled)
     vacuum(grown.root)
-    if module is files:
-        assert "holds no version 1; allowed: 5" in said[0]
-    else:
-        assert said == [6]
+    assert done == [None if module is files else 6]
+    if done == [6]:
         assert content(LeafMap.open(grown.root)) == before
     verify(grown.root)
 
 
 def test_a_vacuum_right_before_a_rollback_publishes(grown, monkeypatch):
-    before, publish = content(LeafMap.open(grown.root, 1)), leaf_map.publish
-
-    def late(*given):
-        monkeypatch.setattr(leaf_map, "publish", publish)
-        assert vacuum(grown.root).held == [1]
-        return publish(*given)
-
-    monkeypatch.setattr(leaf_map, "publish", late)
+    before = content(LeafMap.open(grown.root, 1))
+    done = meanwhile(monkeypatch, leaf_map, "publish", lambda: vacuum(grown.root).held)
     assert content(change.rollback(grown.root, 1)) == before
+    assert done == [[1]]
     verify(grown.root)
-
-
-def test_a_number_is_not_free_again_while_a_writer_makes_a_version(made, monkeypatch):
-    """A change sleeps after it has read the newest version. Others publish two versions, and remove the first."""
-    publish, sleeps = leaf_map.publish, []
-
-    def late(root, manifest):
-        if not sleeps:
-            sleeps.append(True)
-            change.delete(root, ["d003"])
-            change.delete(root, ["d004"])
-            vacuum(root, keep=1)
-        return publish(root, manifest)
-
-    monkeypatch.setattr(leaf_map, "publish", late)
-    before = LeafMap.open(made.root).manifest.documents
-    change.delete(made.root, ["d002"])
-    assert LeafMap.open(made.root).manifest.documents == before - 3
-    vacuum(made.root, keep=1)
-    assert len(leaf_map.versions(made.root)) == 1

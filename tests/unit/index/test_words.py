@@ -56,17 +56,11 @@ def check(root, parts=1):
     return there
 
 
-@pytest.fixture(params=["english", "other"])
-def root(made, request):
-    """An index of 120 documents of few words, in a language, built by nobody but the change that added them."""
-    built = LeafMap.open(made.root).manifest
-    leaf_map.publish(made.root, built.model_copy(update={"version": 2, "parent": 1, "language": request.param}))
-    change.upsert(made.root, made.assign, batch([f"d{n:03d}" for n in range(120)], 1), FACTOR)
-    return made.root
-
-
-@pytest.mark.parametrize("parts", [1, 3])
-def test_words_are_added_replaced_and_deleted_with_their_documents(root, made, parts):
+@pytest.mark.parametrize(("language", "parts"), [("english", 3), ("other", 1)])
+def test_words_are_added_replaced_and_deleted_with_their_documents(made, language, parts):
+    root, built = made.root, LeafMap.open(made.root).manifest
+    leaf_map.publish(root, built.model_copy(update={"version": 2, "parent": 1, "language": language}))
+    change.upsert(root, made.assign, batch([f"d{n:03d}" for n in range(120)], 1), FACTOR)
     check(root, parts)
     change.add(root, made.assign, batch([f"new{n}" for n in range(40)], 2), FACTOR)
     check(root, parts)

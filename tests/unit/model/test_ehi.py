@@ -11,7 +11,6 @@ from rayhier.model.ehi import U_STD, EhiRouter
     [
         # H = 1, m = 4: U is 4 x 4, W is 3 x 4.
         (3, 1, "relu", 1, 16 + 12),
-        (3, 1, "relu", 3, 16 + 12),
         (3, 1, "none", 2, 12),
         # The second level's input is 4 + 3 wide: 49 + 21 at each node expanded.
         (3, 2, "relu", 1, 28 + 70),
@@ -19,7 +18,6 @@ from rayhier.model.ehi import U_STD, EhiRouter
         (3, 2, "relu", 9, 28 + 3 * 70),
         (3, 2, "none", 2, 12 + 2 * 21),
         # 4, 6, 8 wide and at most 1, 2, 4 nodes a level.
-        (2, 3, "none", 3, 8 + 2 * 12 + 3 * 16),
         (2, 3, "none", 8, 8 + 2 * 12 + 4 * 16),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rayhier.spec import InputError, JobSpec, load
+from rayhier.spec import InputError, load
 from rayhier.spec.corpus import Judgements
 from rayhier.spec.removed import REMOVED
 from rayhier.spec.search import Rerank, SearchSpec
@@ -42,169 +42,93 @@ def test_smallest_spec_has_every_default(file):
     assert spec.evaluate.measures == ("nDCG@10", "RR@10", "R@10", "R@100")
 
 
-REFUSED = {
-    # case: (text, overrides, fragments of the message, in order)
-    "unknown key": (
-        SMALLEST + "train: {epoch: 3}\n",
-        [],
-        ["spec.yaml:6: train.epoch: got 3; allowed: objective, epochs", "(did you mean epochs?)"],
-    ),
-    "unknown section": (SMALLEST + "corpuss: x\n", [], ["spec.yaml:6: corpuss: got 'x'", "did you mean corpus?"]),
-    "unknown key of a union": (
-        SMALLEST.replace("path: data/a", "path: a, pth: b"),
-        [],
-        ["spec.yaml:3: corpus.pth: got 'b'; allowed: type, passages, fields, path (did you mean path?)"],
-    ),
-    "mistyped value": (
-        SMALLEST + "train:\n  epochs: many\n",
-        [],
-        ["spec.yaml:7: train.epochs: got 'many'; allowed: a whole number"],
-    ),
-    "a beam for each query": (
-        SMALLEST + "search: {beam: {type: mass, target: 0.9}}\n",
-        [],
-        [
-            "search.beam.type: got 'mass'; removed; write search.beam: {recall: 0.98}",
-            "search.beam.target: got",
-        ],
-    ),
-    "half a number": (SMALLEST + "train: {epochs: 1.5}\n", [], ["train.epochs: got 1.5; allowed: a whole number"]),
-    "a truth value is no number": (
-        SMALLEST + "train: {epochs: yes}\n",
-        [],
-        ["train.epochs: got 'yes'; allowed: a whole number"],
-    ),
-    "not a number": (SMALLEST + "train: {encoder_lr: .nan}\n", [], ["train.encoder_lr: got nan; allowed: a finite"]),
-    "out of range": (SMALLEST + "search: {k: 0}\n", [], ["search.k: got 0; allowed: greater than or equal to 1"]),
-    "deep key": (
-        SMALLEST + "train:\n  hard_negatives:\n    refresh: -1\n",
-        [],
-        ["spec.yaml:8: train.hard_negatives.refresh: got -1; allowed: greater than or equal to 1"],
-    ),
-    "item of a list": (
-        SMALLEST + "evaluate:\n  measures:\n  - R@10\n  - R10\n",
-        [],
-        ["spec.yaml:9: evaluate.measures.1: got 'R10'; allowed: pattern"],
-    ),
-    "text for a list": (SMALLEST + "evaluate: {measures: R@10}\n", [], ["got 'R@10'; allowed: a list"]),
-    "value twice": (SMALLEST + "evaluate: {seeds: [0, 0]}\n", [], ["evaluate.seeds: got [0, 0]; allowed: each value"]),
-    "empty list": (SMALLEST + "evaluate: {seeds: []}\n", [], ["evaluate.seeds: got []; allowed: at least 1"]),
-    "either of two kinds": (
-        SMALLEST + "evaluate: {lists: some}\n",
-        [],
-        ["evaluate.lists: got 'some'; allowed: a whole number or 'auto'"],
-    ),
-    "section that is text": (SMALLEST + "train: fast\n", [], ["spec.yaml:6: train: got 'fast'; allowed: a mapping"]),
-    "one GPU and a half": (
-        SMALLEST + "cluster:\n  embed: {gpus: 1.5}\n",
-        [],
-        ["spec.yaml:7: cluster.embed.gpus: got 1.5; allowed: at most 1, or a whole number"],
-    ),
-    "wrong union tag": (
-        SMALLEST.replace("beir", "bier"),
-        [],
-        ["spec.yaml:3: corpus.type: got 'bier'; allowed: 'beir', 'jsonl', 'parquet'"],
-    ),
-    "no union tag": (
-        SMALLEST.replace("type: beir, ", ""),
-        [],
-        ["spec.yaml:3: corpus", "allowed: a mapping with a type"],
-    ),
-    "missing keys": (
-        "name: a\nworkdir: b\ncorpus: {type: beir}\nencoder: {train: head}\n",
-        [],
-        ["spec.yaml:3: corpus.path: missing", "spec.yaml:4: encoder.model: missing", "required"],
-    ),
-    "float16 training": (
-        SMALLEST,
-        ["encoder.precision=float16", "encoder.train=all"],
-        ["encoder: got", "allowed: float16 only with train none or head"],
-    ),
-    "another storage": (SMALLEST, ["workdir=ftp://host/a"], ["workdir: got 'ftp://host/a'; allowed: a path on this"]),
-    "no bucket": (
-        SMALLEST,
-        ["workdir=s3:///a"],
-        ["workdir: got 's3:///a'", "s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"],
-    ),
-    "duplicate key": (SMALLEST + "name: b\n", [], ["spec.yaml:6: name: given twice (first on line 1)"]),
-    "duplicate deep key": (
-        SMALLEST + "train: {epochs: 1, epochs: 2}\n",
-        [],
-        ["spec.yaml:6: epochs: given twice (first on line 6)"],
-    ),
-    "alias": ("name: &a x\nworkdir: *a\n", [], ["aliases (*) are not allowed"]),
-    "merge": (SMALLEST + "<<: {train: {epochs: 3}}\n", [], ["spec.yaml:6: got a key '<<'"]),
-    "key that is a number": (SMALLEST + "1: x\n", [], ["spec.yaml:6: got a key '1'; allowed: a word"]),
-    "key that is a list": (SMALLEST + "? [a]\n: x\n", [], ["spec.yaml:6: got a key"]),
-    "not YAML": (SMALLEST + "train: {epochs: 3\n", [], ["spec.yaml:7: not YAML: ", "expected ',' or '}'"]),
-    "two documents": (SMALLEST + "---\nb: 1\n", [], ["spec.yaml:6: not YAML: expected a single document"]),
-    "code": (SMALLEST + "a: !!python/object:os.system x\n", [], ["spec.yaml:6: not YAML: could not determine"]),
-    "control character": ("name: a\x00\n", [], ["spec.yaml: not YAML: ", "special characters"]),
-    "nested too deeply": ("[" * 50_000, [], ["spec.yaml: nested too deeply"]),
-    "too large": ("#" * 1_000_001, [], ["spec.yaml: larger than a spec may be"]),
-    "not UTF-8": (b"name: \xff\n", [], ["spec.yaml: not UTF-8 text", "byte 6"]),
-    "empty": ("", [], ["spec.yaml: empty; allowed: a mapping with the keys name, workdir, corpus"]),
-    "only a comment": ("# later\n", [], ["spec.yaml: empty"]),
-    "a list": ("- name\n", [], ["spec.yaml: got ['name']; allowed: a mapping"]),
-    "--set without =": (SMALLEST, ["train.epochs"], ["--set train.epochs: got", "allowed: KEY=VALUE"]),
-    "--set without key": (SMALLEST, ["=3"], ["--set =3: got '=3'; allowed: KEY=VALUE"]),
-    "--set with an empty part": (SMALLEST, ["train..epochs=3"], ["--set train..epochs=3: got", "allowed: KEY=VALUE"]),
-    "--set into text": (
-        SMALLEST,
-        ["name.x=3"],
-        ["--set name.x=3: name holds 'a', no section; allowed: a key inside a section"],
-    ),
-    "--set of an unknown key": (
-        SMALLEST,
-        ["train.epoch=3"],
-        ["--set train.epoch=3: train.epoch: got 3", "did you mean epochs?"],
-    ),
-    "a key of which Python has a word": (
-        SMALLEST + "cross_encoder: {model: m}\nsearch: {rerank: {type: axn, lamda: 0.5}}\n",
-        [],
-        ["search.rerank.lamda: got 0.5", "lambda", "did you mean lambda?"],
-    ),
-    "--set below an unknown section": (SMALLEST, ["tran.epochs=3"], ["--set tran.epochs=3: tran: got", "mean train?"]),
-    "--set of a mistyped value": (
-        SMALLEST,
-        ["train.epochs=x"],
-        ["--set train.epochs=x: train.epochs: got 'x'; allowed: a whole number"],
-    ),
-    "--set of a section, not the line it replaces": (
-        SMALLEST.replace("type: learned_ivf", "type: learned_ivf, branching: 4"),
-        ["router={type: learned_ivf, branching: x}"],
-        ["--set router={type: learned_ivf, branching: x}: router.branching: got 'x'"],
-    ),
-    "--set of nothing": (SMALLEST, ["name="], ["--set name=: name: got null; allowed: text"]),
-    "a required key that is null": (
-        SMALLEST.replace("path: data/a", "path: null"),
-        [],
-        ["spec.yaml:3: corpus.path: got null; allowed: text"],
-    ),
-    "--set of a required section to null": (SMALLEST, ["encoder=null"], ["--set encoder=null: encoder: got null"]),
-    "--set of a union's type to null": (SMALLEST, ["search.rerank.type=null"], ["search.rerank.type: got null"]),
-    "an unknown key that is null": (SMALLEST, ["train.epoch=null"], ["train.epoch: got null", "did you mean epochs?"]),
-    "--set that is not YAML": (SMALLEST, ["name=[a"], ["--set name=[a: not YAML: "]),
-    "--set longer than a screen": (SMALLEST, ["train.epochs=" + "9" * 5000], ["--set train.epochs=99", "…: not YAML"]),
+ADDED = {
+    "train: {epoch: 3}": ["spec.yaml:6: train.epoch: got 3; allowed: objective, epochs", "(did you mean epochs?)"],
+    "corpuss: x": ["spec.yaml:6: corpuss: got 'x'", "did you mean corpus?"],
+    "train:\n  epochs: many": ["spec.yaml:7: train.epochs: got 'many'; allowed: a whole number"],
+    "train: {epochs: 1.5}": ["train.epochs: got 1.5; allowed: a whole number"],
+    "train: {epochs: yes}": ["train.epochs: got 'yes'; allowed: a whole number"],
+    "train: {encoder_lr: .nan}": ["train.encoder_lr: got nan; allowed: a finite"],
+    "search: {k: 0}": ["search.k: got 0; allowed: greater than or equal to 1"],
+    "search: {beam: {type: mass}}": ["search.beam.type: got 'mass'; removed; write search.beam: {recall: 0.98}"],
+    "evaluate:\n  measures:\n  - R@10\n  - R10": ["spec.yaml:9: evaluate.measures.1: got 'R10'; allowed: pattern"],
+    "evaluate: {measures: R@10}": ["got 'R@10'; allowed: a list"],
+    "evaluate: {seeds: [0, 0]}": ["evaluate.seeds: got [0, 0]; allowed: each value"],
+    "evaluate: {seeds: []}": ["evaluate.seeds: got []; allowed: at least 1"],
+    "evaluate: {lists: some}": ["evaluate.lists: got 'some'; allowed: a whole number or 'auto'"],
+    "train: fast": ["spec.yaml:6: train: got 'fast'; allowed: a mapping"],
+    "cluster:\n  embed: {gpus: 1.5}": ["spec.yaml:7: cluster.embed.gpus: got 1.5; allowed: at most 1, or a whole"],
+    "name: b": ["spec.yaml:6: name: given twice (first on line 1)"],
+    "train: {epochs: 1, epochs: 2}": ["spec.yaml:6: epochs: given twice (first on line 6)"],
+    "<<: {train: {epochs: 3}}": ["spec.yaml:6: got a key '<<'"],
+    "1: x": ["spec.yaml:6: got a key '1'; allowed: a word"],
+    "? [a]\n: x": ["spec.yaml:6: got a key"],
+    "train: {epochs: 3": ["spec.yaml:7: not YAML: ", "expected ',' or '}'"],
+    "a: !!python/object:os.system x": ["spec.yaml:6: not YAML: could not determine"],
+    "cross_encoder: {model: m}\nsearch: {rerank: {type: axn, lamda: 0.5}}": ["lamda: got 0.5", "mean lambda?"],
+}
+"""Lines after the smallest spec -> fragments of the message, in order."""
+
+WHOLE = {
+    SMALLEST.replace("path: data/a", "path: a, pth: b"): ["spec.yaml:3: corpus.pth: got 'b'", "did you mean path?"],
+    SMALLEST.replace("beir", "bier"): ["spec.yaml:3: corpus.type: got 'bier'; allowed: 'beir', 'jsonl', 'parquet'"],
+    SMALLEST.replace("type: beir, ", ""): ["spec.yaml:3: corpus", "allowed: a mapping with a type"],
+    SMALLEST.replace("path: data/a", "path: null"): ["spec.yaml:3: corpus.path: got null; allowed: text"],
+    "name: a\nworkdir: b\ncorpus: {type: beir}\nencoder: {train: head}\n": [
+        "spec.yaml:3: corpus.path: missing; allowed: a value: this key is required",
+        "spec.yaml:4: encoder.model: missing",
+    ],
+    "name: &a x\nworkdir: *a\n": ["aliases (*) are not allowed"],
+    "name: a\x00\n": ["spec.yaml: not YAML: ", "special characters"],
+    "[" * 50_000: ["spec.yaml: nested too deeply"],
+    "#" * 1_000_001: ["spec.yaml: larger than a spec may be"],
+    b"name: \xff\n": ["spec.yaml: not UTF-8 text", "byte 6"],
+    "# later\n": ["spec.yaml: empty; allowed: a mapping with the keys name, workdir, corpus"],
+    "- name\n": ["spec.yaml: got ['name']; allowed: a mapping"],
 }
 
+SET = {
+    "workdir=ftp://host/a": ["workdir: got 'ftp://host/a'; allowed: a path on this"],
+    "workdir=s3:///a": ["workdir: got 's3:///a'", "s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"],
+    "train.epochs": ["--set train.epochs: got", "allowed: KEY=VALUE"],
+    "=3": ["--set =3: got '=3'; allowed: KEY=VALUE"],
+    "train..epochs=3": ["--set train..epochs=3: got", "allowed: KEY=VALUE"],
+    "name.x=3": ["--set name.x=3: name holds 'a', no section; allowed: a key inside a section"],
+    "train.epoch=3": ["--set train.epoch=3: train.epoch: got 3", "did you mean epochs?"],
+    "tran.epochs=3": ["--set tran.epochs=3: tran: got", "mean train?"],
+    "train.epoch=null": ["train.epoch: got null", "did you mean epochs?"],
+    "train.epochs=x": ["--set train.epochs=x: train.epochs: got 'x'; allowed: a whole number"],
+    "router={type: learned_ivf, branching: x}": ["branching: x}: router.branching: got 'x'"],
+    "name=": ["--set name=: name: got null; allowed: text"],
+    "encoder=null": ["--set encoder=null: encoder: got null"],
+    "search.rerank.type=null": ["search.rerank.type: got null"],
+    "name=[a": ["--set name=[a: not YAML: "],
+    "train.epochs=" + "9" * 5000: ["--set train.epochs=99", "…: not YAML"],
+}
 
-@pytest.mark.parametrize(("text", "overrides", "fragments"), REFUSED.values(), ids=REFUSED)
-def test_refused(file, text, overrides, fragments):
+REFUSED = [
+    *((f"{SMALLEST}{lines}\n", [], said) for lines, said in ADDED.items()),
+    *((text, [], said) for text, said in WHOLE.items()),
+    *((SMALLEST, [override], said) for override, said in SET.items()),
+    (SMALLEST, ["encoder.precision=float16", "encoder.train=all"], ["allowed: float16 only with train none or head"]),
+]
+
+
+@pytest.mark.parametrize(("text", "overrides", "fragments"), REFUSED, ids=lambda value: str(value)[-40:])
+def test_a_mistake_is_told_with_its_place_what_was_given_and_what_is_allowed(file, text, overrides, fragments):
     with pytest.raises(InputError) as caught:
         load(file(text), overrides)
     message = str(caught.value)
-    for fragment in fragments:
-        assert fragment in message
+    found = [message.find(fragment) for fragment in fragments]
+    assert found == sorted(found), message
+    assert found[0] >= 0, message
     assert message.count("\n") < 24
     assert len(message) < 2000
 
 
 def test_of_a_mapping_where_a_number_may_be_too_only_its_own_mistakes_are_said(file):
-    path = file(SMALLEST + "search: {beam: {recall: 2}}\n")
-    with pytest.raises(InputError) as caught:
-        load(path)
-    assert str(caught.value) == f"{path}:6: search.beam.recall: got 2; allowed: less than or equal to 0.999"
+    with pytest.raises(InputError, match=r"^spec\.yaml:6: search\.beam\.recall: got 2; allowed: [^\n]*$"):
+        load(file(SMALLEST + "search: {beam: {recall: 2}}\n"))
 
 
 def test_every_mistake_has_its_line(file):
@@ -223,28 +147,18 @@ def test_many_mistakes_stay_on_one_screen(file):
     assert str(caught.value).splitlines()[-1] == "… and 88 more mistakes"
 
 
-def test_no_such_file(tmp_path):
+def test_what_is_no_file(tmp_path):
     with pytest.raises(InputError, match=r"absent\.yaml: no such file"):
         load(tmp_path / "absent.yaml")
-
-
-def test_a_folder_is_no_file(tmp_path):
     with pytest.raises(InputError, match="cannot be read: Is a directory"):
         load(tmp_path)
 
 
-def test_exponents_are_numbers(file):
-    spec = load(file(SMALLEST + "train: {encoder_lr: 1e-3, temperature: 2E-2, batch_size: 1e2}\n"))
+def test_numbers_and_words_are_read_as_people_mean_them(file):
+    spec = load(file("\ufeff" + SMALLEST + "train: {encoder_lr: 1e-3, temperature: 2E-2, batch_size: 1e2}\n"))
     assert (spec.train.encoder_lr, spec.train.temperature, spec.train.batch_size) == (1e-3, 2e-2, 100)
-
-
-def test_words_that_yaml_takes_for_more_stay_text(file):
-    assert load(file(SMALLEST), ["name=no"]).name == "no"
-    assert load(file(SMALLEST), ["name=2024-01-01"]).name == "2024-01-01"
-
-
-def test_byte_order_mark_is_no_mistake(file):
-    assert load(file("\ufeff" + SMALLEST)).name == "a"
+    for word in ("no", "2024-01-01"):
+        assert load(file(SMALLEST), [f"name={word}"]).name == word
 
 
 SETTABLE = {
@@ -263,12 +177,13 @@ SETTABLE = {
 }
 
 
+def at(spec, key):
+    return functools.reduce(getattr, key.split("."), spec)
+
+
 @pytest.mark.parametrize(("override", "key", "value"), [(given, *found) for given, found in SETTABLE.items()])
 def test_set_reaches_every_section(file, override, key, value):
-    found = load(file(SMALLEST), [override])
-    for part in key.split("."):
-        found = getattr(found, part)
-    assert found == value
+    assert at(load(file(SMALLEST), [override]), key) == value
 
 
 JSONL = SMALLEST.replace("{type: beir, path: data/a}", "{type: jsonl, documents: d, queries: q, judgements: {test: t}}")
@@ -285,12 +200,8 @@ LEFT_OUT = {
 
 @pytest.mark.parametrize(("text", "key", "default"), LEFT_OUT.values(), ids=LEFT_OUT)
 def test_null_leaves_out_what_the_file_gives(file, text, key, default):
-    def value(spec):
-        return functools.reduce(getattr, key.split("."), spec)
-
-    assert (value(load(file(text))) == default) is (key == "search.rerank")
-    assert value(load(file(text), [f"{key}=null"])) == default
-    assert value(load(file(text), [f"{key}="])) == default
+    assert (at(load(file(text)), key) == default) is (key == "search.rerank")
+    assert at(load(file(text), [f"{key}=null"]), key) == at(load(file(text), [f"{key}="]), key) == default
 
 
 def test_a_mapping_is_read_as_a_file_is(file):
@@ -308,20 +219,9 @@ def test_null_in_the_file_is_as_if_it_were_not_there(file):
     assert load(file(SMALLEST + nulls)) == load(file(SMALLEST))
 
 
-def test_every_section_is_set_once_above():
-    """But scores, which need a cross-encoder."""
-    set_ = {override.partition("=")[0].partition(".")[0] for override in SETTABLE}
-    assert set_ == set(JobSpec.model_fields) - {"scores"}
-
-
 def test_set_replaces_a_section_and_the_last_one_wins(file):
     spec = load(file(SMALLEST), ["corpus={type: python_docs}", "train.epochs=1", "train.epochs=2"])
     assert (spec.corpus.type, spec.train.epochs) == ("python_docs", 2)
-
-
-@pytest.mark.parametrize("path", sorted(SPECS.glob("*.yaml")), ids=lambda path: path.name)
-def test_shipped_specs_parse(path):
-    assert load(path).name
 
 
 def test_loading_brings_neither_torch_nor_ray():
@@ -332,7 +232,7 @@ def test_loading_brings_neither_torch_nor_ray():
 
 def test_a_key_of_another_type_is_refused_with_the_keys_of_this_one():
     with pytest.raises(InputError) as caught:
-        load(Path(__file__).parents[3] / "specs" / "scifact.yaml", ["corpus.type=python_docs"])
+        load(SPECS / "scifact.yaml", ["corpus.type=python_docs"])
     assert "corpus.path: got 'data/scifact'; allowed: type" in str(caught.value)
     assert "did you mean" not in str(caught.value)
 

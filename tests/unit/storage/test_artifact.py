@@ -19,43 +19,27 @@ def artifact(folder):
         return attempt.publish("index", {"model": "m" * 12}, Output({"documents": 2}))
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda path: path.write_bytes(b"aaab"), r"a\.bin: SHA-256 is \w+…, but \w+… was published"),
-        (lambda path: path.write_bytes(b"aaa"), r"a\.bin: 3 bytes, but 4 were published"),
-        (lambda path: path.unlink(), r"a\.bin: was published, but is missing"),
-    ],
-    ids=["flipped byte", "truncated", "missing"],
-)
-def test_verify_names_the_file_that_differs(artifact, damage, message):
-    damage(artifact.path("data/a.bin"))
-    with pytest.raises(InputError, match=message) as caught:
+@pytest.mark.parametrize("data", [b"aaab", b"aaa", None], ids=["flipped byte", "truncated", "missing"])
+def test_verify_names_the_file_that_differs(artifact, data):
+    path = artifact.path("data/a.bin")
+    path.unlink() if data is None else path.write_bytes(data)
+    with pytest.raises(InputError, match=r"a\.bin: .*--fresh --stage index"):
         artifact.verify()
-    assert "--fresh --stage index" in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (
-            {"format": 1, "new": "field"},
-            r"record\.json: format 1, not 2: was written by another version of rayhier; use another workdir",
-        ),
-        ({"new": "field"}, r"record\.json: not a record of format 2: new"),
-        ({"files": None}, r"record\.json: not a record of format 2: files"),
+        ({"format": 1, "new": "field"}, "format 1, not 2: .*use another workdir"),
+        ({"new": "field"}, "not a record of format 2: new"),
+        ({"files": None}, "not a record of format 2: files"),
+        (None, "not a file that rayhier wrote.*--fresh --stage index"),
     ],
 )
-def test_a_record_of_another_format_is_refused(artifact, changed, message):
+def test_a_record_that_is_damaged_or_of_another_format_is_refused(artifact, changed, message):
     record = artifact.folder / "record.json"
-    files.replace(record, seal(unseal(record) | changed))
-    with pytest.raises(InputError, match=message):
-        Place(artifact.folder).published()
-
-
-def test_a_damaged_record_is_refused(artifact):
-    (artifact.folder / "record.json").write_bytes(b'{"kind": ')
-    with pytest.raises(InputError, match=r"record\.json: not a file that rayhier wrote.*--fresh --stage index"):
+    files.replace(record, b'{"kind": ' if changed is None else seal(unseal(record) | changed))
+    with pytest.raises(InputError, match=rf"record\.json: {message}"):
         Place(artifact.folder).published()
 
 

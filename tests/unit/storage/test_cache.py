@@ -46,21 +46,18 @@ def test_a_folder_of_the_artifact_on_this_machine(folder):
     assert (found / "1_Pooling" / "config.json").read_bytes() == b"{}"
 
 
-def test_what_was_fetched_is_read_without_the_bucket(model, home):
+def test_what_was_fetched_is_read_without_the_bucket_and_fetched_again_if_damaged(model, home):
     found = model.local("encoder")
+    (found / "weights").write_bytes(b"x")
+    assert (model.local("encoder") / "weights").read_bytes() == b"w"
     model.path("encoder/weights").unlink()
     assert model.local("encoder") == found
     assert list((home / "fetched").iterdir()) == [found.parent]
 
 
-def test_a_damaged_copy_is_fetched_again(model):
-    (model.local("encoder") / "weights").write_bytes(b"x")
-    assert (model.local("encoder") / "weights").read_bytes() == b"w"
-
-
 def test_a_damaged_original_is_refused_and_not_kept(model, home):
     model.path("encoder/weights").write_bytes(b"x")
-    with pytest.raises(InputError, match="is not the file that was published"):
+    with pytest.raises(InputError, match="not the file that was published"):
         model.local("encoder")
     assert list((home / "fetched").iterdir()) == []
 
@@ -180,20 +177,6 @@ def test_folders_are_looked_at_again(home, later):
     assert int((home / "kind.size").read_text().split()[0]) > int(total)
 
 
-def test_opening_again_counts_as_use(home):
-    for when, name in enumerate("ab"):
-        used(make(name), when)
-    make("a").release()
-    make("c", 2 * ROOM)
-    assert names(home) == set("ac")
-
-
-def test_another_kind_is_left_alone(home):
-    cache.get_or_build("other", "a", write("a")).release()
-    make("b", 1)
-    assert len(list((home / "other").iterdir())) == 1
-
-
 def test_what_has_a_lease_stays_whatever_the_limit(home):
     held = make("a", 1)
     make("b", 1).release()
@@ -262,7 +245,7 @@ def fill(name):
         for number in range(3):
             (folder / str(number)).write_text(name * 1000)
     return write
-for _ in range(150):
+for _ in range(60):
     name = draw.choice("abcd")
     lease = cache.get_or_build("kind", name, fill(name), 4000)
     for number in range(3):
@@ -278,5 +261,5 @@ def test_who_opens_while_another_sweeps_gets_a_whole_folder(home):
     every = [subprocess.Popen([*command, str(seed)], stdout=subprocess.PIPE, text=True) for seed in range(3)]
     made = [int(one.communicate()[0]) for one in every]
     assert [one.returncode for one in every] == [0, 0, 0]
-    assert sum(made) > 50, "many were removed and made again"
+    assert sum(made) > 20, "many were removed and made again"
     assert not list((home / "kind").glob("*.tmp"))

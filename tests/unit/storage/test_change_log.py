@@ -92,7 +92,7 @@ def test_damage_is_named_and_what_came_before_is_read(folder, log):
         with pytest.raises(InputError, match=r"000000000002\.change: damaged"):
             next(read)
     path.unlink()
-    with pytest.raises(InputError, match=r"000000000002\.change: no such object, but the log goes on to change 3"):
+    with pytest.raises(InputError, match=r"000000000002\.change: no such object, .* change 3"):
         list(log.after(0))
     path.write_bytes((folder / LOG / "000000000003.change").read_bytes())
     with pytest.raises(InputError, match="holds change 3, not 2"):
@@ -151,7 +151,7 @@ def test_a_log_with_a_gap_goes_on_behind_it(folder, log):
     assert [made.number for made in log.there()] == [1, 2, 3, 7, 8, 9]
     assert [made.number for made in log.there(1, 8)] == [2, 3, 7, 8]
     assert [made.number for made in log.after(6)] == [7, 8, 9]
-    with pytest.raises(InputError, match=r"000000000004\.change: no such object, but the log goes on to change 9"):
+    with pytest.raises(InputError, match=r"000000000004\.change: no such object, .* change 9"):
         list(log.after(0))
     path = folder / LOG / "000000000009.change"
     path.write_bytes(path.read_bytes()[:-1])

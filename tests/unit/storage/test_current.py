@@ -1,7 +1,5 @@
 """current.json names the artifacts that search and index open."""
 
-import json
-
 import pytest
 
 from rayhier.spec import InputError
@@ -17,25 +15,19 @@ def test_reading_back(folder):
     assert current.read(folder) == written
 
 
-def test_nothing_yet(folder):
-    with pytest.raises(InputError, match=r"current\.json: no such file; build an index"):
-        current.read(folder)
-
-
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("data", "message"),
     [
-        ("{", "cannot be read as JSON"),
-        (
-            json.dumps({"format": 1, "new": "field"}),
-            "format 1, not 5: was written by another version of rayhier; use another workdir",
-        ),
-        (json.dumps({"format": 5}), "cannot be read: Field required"),
+        (None, "no such file; build an index"),
+        (b"{", "cannot be read as JSON"),
+        (b'{"format": 1, "new": "field"}', "format 1, not 5: .*use another workdir"),
+        (b'{"format": 5}', "cannot be read: Field required"),
     ],
 )
-def test_refused(folder, text, message):
-    (folder / "current.json").write_bytes(text.encode())
-    with pytest.raises(InputError, match=message):
+def test_refused(folder, data, message):
+    if data is not None:
+        (folder / "current.json").write_bytes(data)
+    with pytest.raises(InputError, match=rf"current\.json: {message}"):
         current.read(folder)
 
 

@@ -8,6 +8,7 @@ import pytest
 from huggingface_hub import constants
 
 from rayhier.spec import InputError
+from rayhier.spec.corpus import HuggingFace
 from rayhier.storage import hub_data
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -57,3 +58,8 @@ def test_a_folder_is_no_hub_id(tmp_path):
     for path in ("/absent/folder", "./absent", "a/b/c", "a b", "../x"):
         with pytest.raises(InputError, match="no such folder; allowed: a folder, or a hub id"):
             hub_data.folder("corpus.path", path)
+
+
+def test_judgements_of_a_hub_data_set_lie_beside_it():
+    assert HuggingFace(type="huggingface", path="BeIR/scifact").qrels == "BeIR/scifact-qrels"
+    assert HuggingFace(type="huggingface", path="mteb/scifact", judgements="mteb/scifact").qrels == "mteb/scifact"

@@ -36,9 +36,7 @@ def write(root, version=1):
 def test_the_built_version_is_what_evaluation_measures(folder):
     index = SimpleNamespace(root=folder, folder="work/index/ba9876543210")
     publish(folder, write(folder, 2))
-    with pytest.raises(
-        InputError, match=r"work/index/ba9876543210: vacuum removed version 1, .* allowed: --fresh --stage"
-    ):
+    with pytest.raises(InputError, match=r"ba9876543210: vacuum removed version 1, .* allowed: --fresh --stage"):
         check_built(index)
     publish(folder, write(folder))
     check_built(index)
@@ -56,16 +54,13 @@ def test_a_damaged_file_of_removed_ids_is_named(folder):
         LeafMap.open(folder).read(manifest.shards[0], verify=False)
 
 
-@pytest.mark.parametrize("cut", [False, True])
-def test_a_version_whose_file_is_gone_or_cut_is_not_published_again(folder, cut):
+def test_a_version_whose_file_is_cut_or_gone_is_not_published_again(folder):
     publish(folder, write(folder))
     path = folder / "data/0.parquet"
-    data = path.read_bytes()
-    path.unlink()
-    if cut:
-        files.replace(path, data[:-1])
-    with pytest.raises(InputError, match=r"0\.parquet: .*nothing was published; take another version"):
-        republish(folder, 1)
+    for damage in (lambda: files.replace(path, path.read_bytes()[:-1]), path.unlink):
+        damage()
+        with pytest.raises(InputError, match=r"0\.parquet: .*nothing was published; take another version"):
+            republish(folder, 1)
     assert versions(folder) == [1]
 
 
@@ -123,7 +118,7 @@ def test_packed_numbers_that_are_none_are_refused(folder, text):
     saved["shards"][0]["leaves"] = text
     (folder / "manifests").mkdir()
     (folder / "manifests/v000001.json").write_bytes(seal(saved))
-    with pytest.raises(InputError, match=r"v000001\.json: not a manifest: Value error, numbers"):
+    with pytest.raises(InputError, match=r"v000001\.json: not a manifest: .*numbers"):
         LeafMap.open(folder)
 
 

@@ -6,10 +6,11 @@ import sys
 
 import huggingface_hub.constants
 import pytest
+from huggingface_hub.utils import filter_repo_objects
 
 from rayhier.spec import InputError
 from rayhier.spec.encoder import EncoderSpec
-from rayhier.storage.model_folder import open_model
+from rayhier.storage.model_folder import UNWANTED, WANTED, is_hub_id, open_model
 
 BUILT_IN = "sentence_transformers.models"
 MODULES = [{"path": "", "type": f"{BUILT_IN}.Transformer"}, {"path": "1_Pooling", "type": f"{BUILT_IN}.Pooling"}]
@@ -34,38 +35,33 @@ def test_open(tmp_path):
     assert found.dimension == 8
 
 
+def module(path, kind):
+    return {"path": path, "type": f"{BUILT_IN}.{kind}"}
+
+
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "said"),
     [
-        ({"weights": "pytorch_model.bin"}, r"holds pytorch_model\.bin, a pickle; allowed: weights in model\.safetens"),
+        ({"weights": "pytorch_model.bin"}, r"holds pytorch_model\.bin, a pickle"),
         ({"weights": "notes.txt"}, r"holds no model\.safetensors"),
         ({"config": {"hidden_size": 8, "auto_map": {"AutoModel": "x.Y"}}}, r"run its own code \(auto_map\)"),
-        ({"config": {"layers": 8}}, r"config\.json is not a transformer's configuration"),
-        ({"config": [8]}, r"config\.json is not a transformer's configuration"),
-        ({"config": {"hidden_size": 8, "is_encoder_decoder": True}}, "an encoder with a decoder; allowed: encoders"),
-        ({"pooling": {"pooling_mode_max_tokens": True}}, "pools by max; allowed: mean or cls"),
-        ({"pooling": {"pooling_mode": "lasttoken"}}, "pools by lasttoken; allowed: mean or cls"),
-        ({"pooling": {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}}, "pools by max and mean"),
+        ({"config": {"layers": 8}}, "not a transformer's configuration"),
+        ({"config": [8]}, "not a transformer's configuration"),
+        ({"config": {"hidden_size": 8, "is_encoder_decoder": True}}, "an encoder with a decoder"),
+        ({"pooling": {"pooling_mode_max_tokens": True}}, "pools by max"),
+        ({"pooling": {"pooling_mode": "lasttoken"}}, "pools by lasttoken"),
+        ({"pooling": {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}}, "by max and mean"),
         ({"pooling": {"pooling_mode": ["mean", "cls"]}}, "pools by mean and cls"),
-        (
-            {"modules": [*MODULES, {"path": "2", "type": f"{BUILT_IN}.LSTM"}]},
-            "modules Transformer, Pooling, LSTM; allo",
-        ),
-        ({"modules": MODULES[1:]}, "has the modules Pooling; allowed: Transformer"),
+        ({"modules": [*MODULES, module("2", "LSTM")]}, "modules Transformer, Pooling, LSTM"),
+        ({"modules": MODULES[1:]}, "has the modules Pooling"),
         ({"modules": [*MODULES, {"path": "2", "type": "x.Dense"}]}, r"asks for x\.Dense, which is custom code"),
-        (
-            {"modules": [MODULES[0], {"path": "../p", "type": MODULES[1]["type"]}]},
-            r"names \.\./p; allowed: folders inside",
-        ),
-        (
-            {"modules": [MODULES[0], {"path": "2_Pooling", "type": MODULES[1]["type"]}]},
-            r"modules\.json or a file it names cannot be read",
-        ),
-        ({"modules": {"type": 1}}, r"modules\.json or a file it names cannot be read"),
+        ({"modules": [MODULES[0], module("../p", "Pooling")]}, r"names \.\./p"),
+        ({"modules": [MODULES[0], module("2_Pooling", "Pooling")]}, "cannot be read"),
+        ({"modules": {"type": 1}}, "cannot be read"),
     ],
 )
-def test_refused(tmp_path, changes, message):
-    with pytest.raises(InputError, match=message):
+def test_refused(tmp_path, changes, said):
+    with pytest.raises(InputError, match=rf"encoder\.model: .*{said}"):
         open_model(EncoderSpec(model=build(tmp_path / "m", **changes)))
 
 
@@ -78,18 +74,23 @@ def test_wrong_hash(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("model", "message"),
+    ("model", "said"),
     [
         ("absent", "no such folder; allowed: a folder, package:NAME, or a hub id"),
         (".", r"holds no config\.json"),
         ("x" * 300, "not a path"),
         ("a\0b", "not a path"),
         ("~nosuchuser/x", "not a path"),
+        ("package:no_such_package", r"is not an installed package; .*pip install 'rayhier\[demo\]'"),
+        ("package:some.module", "the name of a top-level Python package"),
+        ("package:../x", "the name of a top-level Python package"),
+        ("package:__main__", "is not an installed package"),
+        ("package:rayhier", r"holds no folder with config\.json"),
     ],
 )
-def test_no_folder_of_a_model(tmp_path, monkeypatch, model, message):
+def test_no_such_folder_or_package(tmp_path, monkeypatch, model, said):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=rf"encoder\.model: .*{message}"):
+    with pytest.raises(InputError, match=rf"encoder\.model: .*{said}"):
         open_model(EncoderSpec(model=model))
 
 
@@ -101,21 +102,6 @@ def test_a_package_is_found_and_not_imported(tmp_path, monkeypatch):
     assert "some_package" not in sys.modules
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("no_such_package", r"is not an installed package; .*pip install 'rayhier\[demo\]'"),
-        ("some.module", "the name of a top-level Python package"),
-        ("../x", "the name of a top-level Python package"),
-        ("__main__", "is not an installed package"),
-        ("rayhier", r"holds no folder with config\.json"),
-    ],
-)
-def test_no_such_package(name, message):
-    with pytest.raises(InputError, match=message):
-        open_model(EncoderSpec(model=f"package:{name}"))
-
-
 @pytest.mark.parametrize("weights", [WEIGHTS[:-1], WEIGHTS[:12], WEIGHTS + b"x", b"", b"\x80\x04pickle, renamed"])
 def test_damaged_weights(tmp_path, weights):
     model = build(tmp_path / "m")
@@ -124,65 +110,44 @@ def test_damaged_weights(tmp_path, weights):
         open_model(EncoderSpec(model=model))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"activation_function": "torch.nn.modules.activation.ReLU"},
-            r"has the activation torch.*ReLU; allowed: .*Tanh",
-        ),
-        ({"activation_function": "os.abort"}, r"has the activation os\.abort"),
-        ({"use_residual": True}, r"has use_residual true"),
-        ({"module_input_name": "token_embeddings"}, "has module_input_name token_embeddings; allowed: sentence_emb"),
-        ({"in_features": 9}, "takes vectors of size 9, gets 8"),
-    ],
-)
-def test_refused_dense(tmp_path, changes, message):
-    model = with_dense(tmp_path / "m")
-    assert open_model(EncoderSpec(model=model)).dimension == 5
-    config = tmp_path / "m" / "2_Dense" / "config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), **changes}))
-    with pytest.raises(InputError, match=message):
-        open_model(EncoderSpec(model=model))
-
-
-def with_dense(folder):
-    model = build(folder, modules=[*MODULES, {"path": "2_Dense", "type": f"{BUILT_IN}.Dense"}])
+def with_dense(folder, weights="model.safetensors", **changes):
+    model = build(folder, modules=[*MODULES, module("2_Dense", "Dense")])
     (folder / "2_Dense").mkdir()
-    (folder / "2_Dense" / "config.json").write_text(json.dumps({"in_features": 8, "out_features": 5}))
-    (folder / "2_Dense" / "model.safetensors").write_bytes(WEIGHTS)
+    (folder / "2_Dense" / "config.json").write_text(json.dumps({"in_features": 8, "out_features": 5, **changes}))
+    (folder / "2_Dense" / weights).write_bytes(WEIGHTS)
     return model
 
 
-def test_a_pickled_dense_is_refused(tmp_path):
-    model = with_dense(tmp_path / "m")
-    (tmp_path / "m" / "2_Dense" / "model.safetensors").rename(tmp_path / "m" / "2_Dense" / "pytorch_model.bin")
-    with pytest.raises(InputError, match=r"2_Dense holds pytorch_model\.bin, a pickle"):
-        open_model(EncoderSpec(model=model))
-
-
-@pytest.mark.parametrize("config", [{"dim": 8}, {"d_model": 8}, {"n_embd": 8}])
-def test_other_names_of_the_dimension(tmp_path, config):
-    assert open_model(EncoderSpec(model=build(tmp_path / "m", config=config))).dimension == 8
-
-
 @pytest.mark.parametrize(
-    ("changed", "counts"),
+    ("changes", "said"),
     [
-        ("tokenizer.json", True),
-        ("vocab.txt", True),
-        ("special_tokens_map.json", True),
-        ("sentence_bert_config.json", True),
-        ("1_Pooling/config.json", True),
-        ("2_Dense/config.json", True),
-        ("2_Dense/model.safetensors", True),
-        ("README.md", False),
-        ("onnx/config.json", False),
+        ({"activation_function": "torch.nn.modules.activation.ReLU"}, "the activation torch.*ReLU; allowed: .*Tanh"),
+        ({"activation_function": "os.abort"}, r"the activation os\.abort"),
+        ({"use_residual": True}, "use_residual true"),
+        ({"module_input_name": "token_embeddings"}, "module_input_name token_embeddings; allowed: sentence_emb"),
+        ({"in_features": 9}, "takes vectors of size 9, gets 8"),
+        ({"weights": "pytorch_model.bin"}, r"2_Dense holds pytorch_model\.bin, a pickle"),
     ],
 )
-def test_which_files_count(tmp_path, changed, counts):
+def test_refused_dense(tmp_path, changes, said):
+    with pytest.raises(InputError, match=said):
+        open_model(EncoderSpec(model=with_dense(tmp_path / "m", **changes)))
+
+
+@pytest.mark.parametrize("name", ["dim", "d_model", "n_embd"])
+def test_other_names_of_the_dimension(tmp_path, name):
+    assert open_model(EncoderSpec(model=build(tmp_path / "m", config={name: 8}))).dimension == 8
+
+
+COUNT = ("tokenizer.json", "vocab.txt", "special_tokens_map.json", "sentence_bert_config.json")
+COUNT += ("1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors")
+
+
+@pytest.mark.parametrize("changed", [*COUNT, "README.md", "onnx/config.json"])
+def test_which_files_count(tmp_path, changed):
     model = with_dense(tmp_path / "m")
     before = open_model(EncoderSpec(model=model))
+    assert before.dimension == 5
     path = tmp_path / "m" / changed
     path.parent.mkdir(exist_ok=True)
     if changed.endswith("safetensors"):
@@ -191,7 +156,7 @@ def test_which_files_count(tmp_path, changed, counts):
         given = json.loads(path.read_text()) if path.is_file() else {}
         path.write_text(json.dumps({**given, "more": 1}))
     after = open_model(EncoderSpec(model=model))
-    assert (after.files != before.files) == counts
+    assert (after.files != before.files) == (changed in COUNT)
     assert after.sha256 == before.sha256
 
 
@@ -214,9 +179,9 @@ def test_sharded_weights(tmp_path):
     ("names", "message"),
     [
         ({"a": "absent.safetensors"}, r"names absent\.safetensors, which is missing"),
-        ({"a": "../m.safetensors"}, "is damaged; allowed: an index"),
-        ({"a": "weights.bin"}, "is damaged; allowed: an index"),
-        ({}, "is damaged; allowed: an index"),
+        ({"a": "../m.safetensors"}, "is damaged"),
+        ({"a": "weights.bin"}, "is damaged"),
+        ({}, "is damaged"),
     ],
 )
 def test_damaged_index(tmp_path, names, message):
@@ -261,3 +226,27 @@ def test_a_folder_goes_before_the_hub(hub, tmp_path, monkeypatch):
     build(tmp_path / "some-org" / "a.model")
     monkeypatch.chdir(tmp_path)
     assert open_model(EncoderSpec(model="some-org/a.model")).path == tmp_path / "some-org" / "a.model"
+
+
+@pytest.mark.parametrize(
+    ("texts", "wanted"),
+    [
+        (("sentence-transformers/all-MiniLM-L6-v2", "org/name@main", "org/name@refs/pr/1"), True),
+        (("name", "a/b/c", "./models/m", "/models/m", "~/m", "../m", "org/name@", "org/na me"), False),
+    ],
+)
+def test_hub_id(texts, wanted):
+    assert all(is_hub_id(text) is wanted for text in texts)
+
+
+FETCHED = """1_Pooling/config.json 2_Dense/config.json 2_Dense/model.safetensors config.json merges.txt
+    model-00001-of-00002.safetensors model.safetensors model.safetensors.index.json modules.json
+    sentencepiece.bpe.model tokenizer.json vocab.txt"""
+LEFT = """pytorch_model.bin 2_Dense/pytorch_model.bin modeling_custom.py onnx/model.onnx onnx/config.json
+    openvino/openvino_model.bin tf_model.h5 flax_model.msgpack weights.pt README.md"""
+
+
+def test_neither_pickles_nor_code_nor_other_formats_are_fetched():
+    names = f"{FETCHED} {LEFT}".split()
+    found = filter_repo_objects(names, allow_patterns=list(WANTED), ignore_patterns=list(UNWANTED))
+    assert sorted(found) == FETCHED.split()

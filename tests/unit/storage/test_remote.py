@@ -103,9 +103,6 @@ def test_a_create_sent_twice_still_succeeds(place, monkeypatch):
     assert (place / "record.json").create(b"mine")
 
 
-# As pyarrow writes
-
-
 # Failures
 
 

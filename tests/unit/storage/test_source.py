@@ -9,15 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayhier.spec import InputError
-from rayhier.spec.corpus import (
-    Beir,
-    Columns,
-    HuggingFace,
-    IrDatasets,
-    MsMarco,
-    OwnFiles,
-    PythonDocs,
-)
+from rayhier.spec.corpus import Beir, Columns, HuggingFace, IrDatasets, MsMarco, OwnFiles, PythonDocs
+from rayhier.spec.train import PairFile
+from rayhier.storage import pair_source
 from rayhier.storage.source import describe
 
 
@@ -38,38 +32,31 @@ def look(folder):
 JUDGED = "queries of train and dev"
 
 
-def test_a_folder(folder):
+def test_a_folder_is_its_content(folder):
     found = look(folder)
     assert set(found.identity) == {"corpus.jsonl", JUDGED}
     assert set(found.test_identity) == {"queries.jsonl", "qrels/test.tsv"}
     assert found.test_identity["queries.jsonl"] == hashlib.sha256(b'{"_id": "q", "text": "t"}\n').hexdigest()
     assert (found.documents, found.judged) == (2, frozenset({"test"}))
     assert found.bytes == sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def test_content_identifies_it(folder):
-    before = look(folder).identity
     (folder / "corpus.jsonl").write_text('{"_id": "1"}\n\n{"_id": "3"}\n')
     after = look(folder).identity
-    assert {name for name in before if before[name] != after[name]} == {"corpus.jsonl"}
+    assert {name for name in after if found.identity[name] != after[name]} == {"corpus.jsonl"}
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("name", "text", "said"),
     [
-        (lambda folder: (folder / "corpus.jsonl").unlink(), r"corpus\.jsonl is missing; allowed: a BEIR folder"),
-        (lambda folder: (folder / "queries.jsonl").unlink(), r"queries\.jsonl is missing; .*; documents alone are"),
-        (
-            lambda folder: (folder / "queries.jsonl").write_text(""),
-            r"queries\.jsonl is empty; allowed: one query a line",
-        ),
-        (lambda folder: (folder / "qrels" / "test.tsv").unlink(), r"qrels holds none of train\.tsv, dev\.tsv"),
-        (lambda folder: (folder / "corpus.jsonl").write_text("\n \n"), r"corpus\.jsonl is empty"),
+        ("corpus.jsonl", None, r"corpus\.jsonl is missing; allowed: a BEIR folder"),
+        ("queries.jsonl", None, r"queries\.jsonl is missing; .*; documents alone are"),
+        ("queries.jsonl", "", r"queries\.jsonl is empty; allowed: one query a line"),
+        ("qrels/test.tsv", None, r"qrels holds none of train\.tsv, dev\.tsv"),
+        ("corpus.jsonl", "\n \n", r"corpus\.jsonl is empty"),
     ],
 )
-def test_refused(folder, damage, message):
-    damage(folder)
-    with pytest.raises(InputError, match=message):
+def test_refused(folder, name, text, said):
+    (folder / name).unlink() if text is None else (folder / name).write_text(text)
+    with pytest.raises(InputError, match=said):
         look(folder)
     with pytest.raises(InputError, match="no such folder; allowed: a BEIR folder"):
         look(folder / "absent")
@@ -89,19 +76,11 @@ def test_files_in_folders_and_patterns(tmp_path):
     for name in ("b.jsonl", "a.jsonl", "deep/c.jsonl", "notes.txt"):
         write(tmp_path / "mine" / name, f"{name}\n\n{name}\n")
     queries = write(tmp_path / "queries.jsonl", '{"id": "q", "text": "t"}\n')
-    judged = {
-        "dev": write(tmp_path / "one" / "judged.tsv", "x\n"),
-        "test": write(tmp_path / "two" / "judged.tsv", "y\n"),
-    }
+    judged = {split: write(tmp_path / split / "judged.tsv", f"{split}\n") for split in ("dev", "test")}
     found = describe(OwnFiles(type="jsonl", documents=str(tmp_path / "mine"), queries=queries, judgements=judged))
-    assert list(found.identity) == [
-        "documents/a.jsonl",
-        "documents/b.jsonl",
-        "judgements/dev/judged.tsv",
-        JUDGED,
-    ]
+    assert list(found.identity) == ["documents/a.jsonl", "documents/b.jsonl", "judgements/dev/judged.tsv", JUDGED]
     assert list(found.test_identity) == ["queries/queries.jsonl", "judgements/test/judged.tsv"]
-    assert found.test_identity["judgements/test/judged.tsv"] == hashlib.sha256(b"y\n").hexdigest()
+    assert found.test_identity["judgements/test/judged.tsv"] == hashlib.sha256(b"test\n").hexdigest()
     assert (found.documents, found.rows, found.judged) == (4, 4, frozenset({"dev", "test"}))
     deep = describe(OwnFiles(type="jsonl", documents=str(tmp_path / "mine" / "**" / "*.jsonl")))
     assert list(deep.identity) == ["documents/a.jsonl", "documents/b.jsonl", "documents/deep/c.jsonl"]
@@ -172,3 +151,28 @@ def test_ir_datasets_are_ids_and_the_packages_version():
     assert found.judged == {"train", "dev", "test"}
     given = describe(IrDatasets(type="ir_datasets", dataset="a", splits={"test": "a/b"}))
     assert (given.identity["test"], given.judged) == ("a/b", {"test"})
+
+
+# Generated pairs
+
+
+def test_a_file_of_pairs_is_its_content(tmp_path):
+    one, other = tmp_path / "one.jsonl", tmp_path / "other.jsonl"
+    for path in (one, other):
+        path.write_text('{"query": "pine", "doc_id": "d1"}\n\n{}\n')
+    found = pair_source.describe(PairFile(type="file", path=str(one)))
+    assert found.lines == 2
+    assert found.identity == pair_source.describe(PairFile(type="file", path=str(other))).identity
+    one.write_text("[]")
+    assert found.identity != pair_source.describe(PairFile(type="file", path=str(one))).identity
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, r"got '.*', no such file; allowed: "), ("\n \n", r".* is empty; allowed: ")]
+)
+def test_a_file_without_pairs_is_refused(content, said, tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InputError, match=rf"^train\.generated\.path: {said}"):
+        pair_source.describe(PairFile(type="file", path=str(path)))

@@ -16,11 +16,10 @@ from rayhier.train.ehi import Joint
 from rayhier.train.examples import Examples
 from rayhier.train.tower import TextTower
 
+from ...conftest import WORDS
 from .conftest import one_query
 from .driver import Driver
 
-TEXT = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare"
-WORDS = TEXT.split()
 N, Q = 40, 24
 
 

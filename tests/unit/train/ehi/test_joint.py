@@ -18,7 +18,7 @@ from ..driver import Driver, ends_as_if_it_had_not_been_cut_off, run, same, weig
 
 ROUTER = EhiRouting(type="ehi", branching=12)
 TALL = EhiRouting(type="ehi", branching=3, height=2)
-COLD, COLD_TALL = (router.model_copy(update={"warm_start": "none"}) for router in (ROUTER, TALL))
+COLD_TALL = TALL.model_copy(update={"warm_start": "none"})
 
 
 def spec(epochs=4, **hard):
@@ -28,10 +28,6 @@ def spec(epochs=4, **hard):
 def build(problem, train=None, router=ROUTER, seed=0, measure=None):
     tower = HeadTower(ResidualHead(M), problem.stored(), torch.device("cpu"))
     return Driver(Joint(tower, problem.examples(), router, train or spec(), seed, measure or problem.measure()))
-
-
-def head(trainer):
-    return trainer.tower.module
 
 
 def test_it_learns(problem):
@@ -54,16 +50,9 @@ def test_noted_cells_are_the_means_of_the_leaves_as_trained(problem):
 
 
 @pytest.mark.parametrize(
-    ("train", "router"),
-    [
-        (spec(refresh=3), ROUTER),
-        (spec(source="positive_leaf"), ROUTER),
-        (spec(), COLD),
-        (spec(refresh=3), COLD_TALL),
-        (spec(source="exact"), TALL),
-    ],
+    ("train", "router", "stop"),
+    [(spec(refresh=3), ROUTER, 2), (spec(source="positive_leaf"), COLD_TALL, 2), (spec(epochs=2), TALL, 0)],
 )
-@pytest.mark.parametrize("stop", [0, 2])
 def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, train, router, stop):
     made = partial(build, problem, train, router)
     ends_as_if_it_had_not_been_cut_off(made, stop, tmp_path / "joint.safetensors")
@@ -79,15 +68,11 @@ def test_seeds_differ_and_a_seed_says_it_all(problem):
     assert not torch.equal(first["encoder.weight"], other["encoder.weight"])
 
 
-def batch_of(trainer, rows, hard=None):
-    return trainer.batch(np.asarray(rows), np.full(len(rows), -1) if hard is None else np.asarray(hard))[0]
-
-
 def test_a_known_positive_is_never_a_negative(problem):
     trainer = build(problem)
     pairs = trainer.examples.pair_P2
     positives = set(map(tuple, pairs.tolist()))
-    found = batch_of(trainer, range(len(pairs))).negative_ND
+    found = trainer.batch(np.arange(len(pairs)), np.full(len(pairs), -1))[0].negative_ND
     wanted = [[(query, document) not in positives for document in pairs[:, 1]] for query in pairs[:, 0]]
     assert found.tolist() == wanted
     assert not found.diagonal().any()
@@ -113,18 +98,10 @@ def test_where_hard_negatives_come_from(problem, source):
 def test_a_snapshot_is_what_head_and_router_make(problem):
     trainer = run(build(problem), epochs=2)
     now = trainer.snapshot()
-    mapped = problem.documents @ (np.eye(M) + head(trainer).weight.detach().numpy()).T
+    mapped = problem.documents @ (np.eye(M) + trainer.tower.module.weight.detach().numpy()).T
     assert np.allclose(now.document_NM, unit(mapped), atol=1e-5)
     leaves = now.leaves(now.document_NM, 1)[:, 0]
     assert now.sizes.tolist() == np.bincount(leaves, minlength=12).tolist()
-
-
-def test_encoding_in_stretches_is_encoding(problem, monkeypatch):
-    trainer = run(build(problem), epochs=1)
-    whole = trainer.side("document")
-    monkeypatch.setattr("rayhier.train.tower.ENCODED", 7)
-    monkeypatch.setattr("rayhier.train.tower.TOWER_ROWS", 3)
-    assert np.allclose(trainer.side("document"), whole, atol=1e-6)
 
 
 def test_passages_of_one_document_are_one_result_of_a_snapshot(problem):

@@ -22,6 +22,7 @@ from rayhier.train.hce.pseudo import RedrawnPairs, SamePairs, StoredPairs, own_a
 from rayhier.train.loop import Learner
 from rayhier.train.tower import HeadTower, TextTower
 
+from ....conftest import WORDS
 from ..conftest import N, told
 from ..driver import Driver, ends_as_if_it_had_not_been_cut_off, run
 
@@ -52,11 +53,14 @@ def alone(problem):
     return Examples(problem.documents, problem.documents, none_P2, same=True)
 
 
-@pytest.mark.parametrize(("judged", "pseudo"), [(True, False), (False, True), (True, True)])
-@pytest.mark.parametrize("form", ["single", "paper"])
+PAPER = {"form": "paper", "hard_negatives": {"source": "none"}}
+
+
+@pytest.mark.parametrize(
+    ("judged", "pseudo", "form"), [(True, False, {}), (False, True, PAPER), (True, True, {})], ids=["S", "U", "J"]
+)
 def test_it_learns(problem, judged, pseudo, form):
-    own = {"form": form, "hard_negatives": {"source": "none"}} if form == "paper" else {}
-    hce = run(build(problem, spec(epochs=10, **own), judged=judged, pseudo=pseudo))
+    hce = run(build(problem, spec(epochs=10, **form), judged=judged, pseudo=pseudo))
     assert hce.history[-1]["loss_total"] < 0.9 * hce.history[1]["loss_total"]
     assert max(row["dev"] for row in hce.history) > hce.history[0]["dev"] + 0.02
 
@@ -108,12 +112,9 @@ def test_a_new_tree_is_that_of_the_vectors_just_measured_and_its_centroids_start
     assert hce.optimizer.state[hce.tower.module.weight]
 
 
-@pytest.mark.parametrize("form", ["single", "paper"])
-@pytest.mark.parametrize("stop", [0, 1, 3])
-@pytest.mark.parametrize("judged", [True, False])
+@pytest.mark.parametrize(("stop", "judged", "form"), [(0, True, {}), (3, True, PAPER), (1, False, {})])
 def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, stop, judged, form):
-    published = {"hard_negatives": {"source": "none"}} if form == "paper" else {}
-    made = partial(build, problem, spec(tree={"recluster": "improved"}, form=form, **published), judged=judged)
+    made = partial(build, problem, spec(tree={"recluster": "improved"}, **form), judged=judged)
     whole = ends_as_if_it_had_not_been_cut_off(made, stop, tmp_path / "encoder.safetensors")
     assert whole.training_tree.version > 1
 
@@ -142,10 +143,6 @@ def test_passages_of_one_document_answer_for_each_other():
     assert found == {(q, d) for q in (0, 2, 4) for d in (0, 2, 4)} | {(1, 1), (3, 3)}
     plain = own_answers(3, None)
     assert [[bool(plain(np.array([q]), np.array([d]))[0]) for d in range(3)] for q in range(3)] == np.eye(3).tolist()
-
-
-TEXT = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare"
-WORDS = TEXT.split()
 
 
 @pytest.fixture
@@ -196,8 +193,7 @@ def test_simcse_draws_a_mask_that_a_cached_gradient_draws_again(transformer):
     assert not torch.allclose(tower.encode("pseudo", rows), first)
 
 
-@pytest.fixture
-def training_tree():
+def test_siblings_are_the_nodes_with_documents_below_one_node():
     """Two nodes below the root; three below the first of them, the last without documents; one below the second."""
     hierarchy = Hierarchy([2, 4], 3)
     torch.manual_seed(0)
@@ -207,14 +203,7 @@ def training_tree():
     made.learner.kept["parent.1"].copy_(torch.tensor([0, 0, 0, 1]))
     made.learner.kept["leaf"].copy_(torch.tensor([0, 3, 1, 0, 3]))
     made.arrange()
-    return made
-
-
-def test_paths_lead_from_the_root_to_the_leaves(training_tree):
-    assert training_tree.path_NT.tolist() == [[0, 0], [1, 3], [0, 1], [0, 0], [1, 3]]
-
-
-def test_a_node_without_documents_is_no_sibling(training_tree):
-    training_tree.hierarchy.loss(torch.randn(5, 3), training_tree.path_NT, 0.3).backward()
-    learning = [centroid.grad.any(dim=1).tolist() for centroid in training_tree.hierarchy.centroids]
+    assert made.path_NT.tolist() == [[0, 0], [1, 3], [0, 1], [0, 0], [1, 3]]
+    hierarchy.loss(torch.randn(5, 3), made.path_NT, 0.3).backward()
+    learning = [centroid.grad.any(dim=1).tolist() for centroid in hierarchy.centroids]
     assert learning == [[True, True], [True, True, False, False]]

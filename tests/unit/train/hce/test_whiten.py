@@ -51,13 +51,10 @@ def test_without_shrinkage_differences_become_alike_in_all_directions(drawn):
     assert np.diag(matrix).mean() == pytest.approx(1)
 
 
-def test_a_direction_without_differences_does_not_become_infinite():
+def test_directions_without_differences_do_not_become_infinite():
     matrix = whitening(np.diag([1.0, 0.0, -1e-12]), 0.1)
     assert np.isfinite(matrix).all()
     assert matrix[1, 1] > matrix[0, 0]
-
-
-def test_no_differences_at_all_change_nothing():
     np.testing.assert_array_equal(whitening(np.zeros((3, 3)), 0.1), np.eye(3))
 
 
@@ -65,7 +62,6 @@ def test_no_differences_at_all_change_nothing():
     ("start", "spans", "whitened_dev", "moved"),
     [
         ("auto", "some", 0.6, True),
-        ("auto", "some", 0.5, True),
         ("auto", "some", 0.35, True),
         ("auto", "some", 0.25, False),
         ("auto", "none", 0.6, False),
