@@ -1,5 +1,6 @@
 """Models and leaf maps made in moments, for tests of whatever reads them."""
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+
+def held(count: int = 1) -> Any:
+    """Start holders in threads of this process, which live as long as it does."""
+    from rayhier.evaluate.stage import limit
+    from rayhier.executor.here import Here
+    from rayhier.spec.cluster import Workers
+
+    return HELD.enter_context(Here().holders(Workers(workers=count), limit))
+
+
+HELD = contextlib.ExitStack()
 
 
 def job(**sections: object) -> object:

@@ -63,7 +63,7 @@ def configured(work: Path, tmp_path: Path, cluster: None, port: int) -> Iterator
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """`here("embed", "train")`: these stages, or with no name all, are done in this process from here on."""
+def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """`here()`: runs are in this process from here on."""
     with threads_as_before():
         yield functools.partial(in_this_process, monkeypatch)

@@ -70,9 +70,9 @@ def test_bad_input(
     capsys: pytest.CaptureFixture[str],
     answering: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
-    here: Callable[..., None],
+    here: Callable[[], None],
 ) -> None:
-    here("corpus")
+    here()
     case = CASES[name]
     answering(GET=(403, DENIED), PUT=(403, DENIED))
     case.prepare(tiny_corpus, tmp_path / "work")
@@ -98,9 +98,9 @@ def work(embedded: Path, tmp_path: Path) -> Path:
 
 
 def test_a_changed_artifact_is_refused_by_name(
-    tiny_spec: Callable[..., Path], work: Path, capsys: pytest.CaptureFixture[str], here: Callable[..., None]
+    tiny_spec: Callable[..., Path], work: Path, capsys: pytest.CaptureFixture[str], here: Callable[[], None]
 ) -> None:
-    here("corpus")
+    here()
     spec = tiny_spec()
     root = next((work / "corpus").glob("*/attempt-*"))
     part = root / "documents" / "part-00000.parquet"
@@ -159,9 +159,9 @@ def test_a_refused_fresh_run_removes_nothing(
 
 
 def test_a_damaged_record_is_mended_by_fresh(
-    tiny_spec: Callable[..., Path], work: Path, capsys: pytest.CaptureFixture[str], here: Callable[..., None]
+    tiny_spec: Callable[..., Path], work: Path, capsys: pytest.CaptureFixture[str], here: Callable[[], None]
 ) -> None:
-    here("corpus")
+    here()
     spec = tiny_spec()
     record = next((work / "corpus").glob("*/record.json"))
     record.write_text("{")

@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from rayhier.executor import ray as adapter
+from rayhier.executor import Pool
+from rayhier.executor.here import Here
+from rayhier.executor.ray import RayExecutor
 from rayhier.index.__main__ import main as index
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
 from rayhier.run import main as run
 from rayhier.search.routing import routes
+from rayhier.spec import InputError
+from rayhier.spec.cluster import Workers
 from rayhier.storage import current, files
 from rayhier.storage.ledger import Ledger
 
@@ -28,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("cluster")
 @pytest.fixture
 def actors_here(here):
     """Actors in this process; their errors come back as they do from others."""
-    here("index")
+    here()
 
 
 def build(built, work, *overrides):
@@ -135,7 +139,7 @@ def test_vectors_that_are_no_numbers(built, work, capsys, monkeypatch):
 
 def test_an_encoder_that_makes_no_numbers(built, work, tiny_model, tmp_path, capsys, here):
     """Said before anything is trained on its vectors."""
-    here("embed")
+    here()
     broken = shutil.copytree(tiny_model, tmp_path / "broken")
     weights = load_file(broken / "model.safetensors")
     weights["embeddings.LayerNorm.weight"][3] = np.nan
@@ -163,19 +167,20 @@ def test_no_room_while_an_index_is_changed(command, work, tmp_path, capsys, monk
     verify(current.artifact(work, current.read(work), "index").root)
 
 
-def test_actors_of_a_cluster_say_so_too(cluster):
-    """A real actor's full disk reaches the driver through Ray Data, as one sentence."""
-    from rayhier.spec import InputError
-    from rayhier.spec.cluster import Workers
+@pytest.mark.parametrize("executor", [Here(), RayExecutor()], ids=["here", "ray"])
+def test_an_actor_without_room_says_so(executor, cluster):
+    """An actor's full disk reaches the driver as one sentence."""
 
     class Full:
-        def __call__(self, _item):
+        def __call__(self, item):
+            yield item
             raise OSError(errno.ENOSPC, "No space left on device", "/full")
 
     class Broken:
-        def __call__(self, _item):
+        def __call__(self, item):
+            yield item
             raise InputError("vectors: 1 of 2 hold NaN")
 
     for actor, said in ((Full, "/full: No space left on device; finished"), (Broken, "vectors: 1 of 2 hold NaN")):
         with pytest.raises(InputError, match=said):
-            list(adapter.stream([{"n": 1}, {"n": 2}], actor, {}, Workers(workers=1)))
+            list(executor.stream([{"n": 1}, {"n": 2}], Pool(actor, {}, Workers(workers=1))))

@@ -33,7 +33,7 @@ def dev_corpus(tiny_corpus: Path) -> Path:
 
 @pytest.mark.usefixtures("dev_corpus")
 def test_a_beam_is_chosen_told_and_served(
-    tiny_spec: Callable[..., Path], tmp_path: Path, here: Callable[..., None], capsys: pytest.CaptureFixture[str]
+    tiny_spec: Callable[..., Path], tmp_path: Path, here: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     here()
     work, spec = tmp_path / "work", str(tiny_spec(search=SEARCH))
@@ -81,9 +81,9 @@ def test_a_beam_is_chosen_told_and_served(
 
 
 def test_a_spec_that_calibrates_nothing_has_no_such_stage(
-    built: Path, here: Callable[..., None], capsys: pytest.CaptureFixture[str]
+    built: Path, here: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    here("evaluate")
+    here()
     fixed = ["--set", "search.hybrid.weight=0.1", "--set", "search.beam=3"]
     assert run.main([str(built / "spec.yaml"), "--stage", "calibrate", *fixed]) == 2
     said = capsys.readouterr().err
@@ -93,7 +93,7 @@ def test_a_spec_that_calibrates_nothing_has_no_such_stage(
 
 @pytest.mark.usefixtures("dev_corpus")
 def test_a_search_with_a_chosen_beam_may_be_re_ranked(
-    tiny_spec: Callable[..., Path], tiny_model: Path, tmp_path: Path, here: Callable[..., None]
+    tiny_spec: Callable[..., Path], tiny_model: Path, tmp_path: Path, here: Callable[[], None]
 ) -> None:
     """The weight beside the cross-encoder is chosen before the beam is, by an automatic beam."""
     here()

@@ -114,7 +114,7 @@ def test_a_messy_folder_keeps_what_is_good_and_says_why_not_the_rest(messy, tmp_
 
 
 def test_a_crashed_build_makes_only_the_missing_parts(messy, tmp_path, monkeypatch, here):
-    here("corpus")
+    here()
     spec = job({"type": "beir", "path": str(messy)})
     place = Place(tmp_path / "corpus" / "crashed")
 
@@ -145,7 +145,7 @@ def test_a_crashed_build_makes_only_the_missing_parts(messy, tmp_path, monkeypat
 
 
 def test_scifact(data, tmp_path, here):
-    here("corpus")
+    here()
     spec = job({"type": "beir", "path": str(data("scifact"))}, router={"type": "learned_ivf"})
     artifact = build(spec, Place(tmp_path / "corpus" / "scifact"))
 
@@ -167,7 +167,7 @@ def test_scifact(data, tmp_path, here):
 
 
 def test_python_docs(tmp_path, here):
-    here("corpus")
+    here()
     spec = job({"type": "python_docs"}, router={"type": "learned_ivf"})
     artifact = build(spec, Place(tmp_path / "corpus" / "python"))
 
@@ -186,7 +186,7 @@ def test_python_docs(tmp_path, here):
 
 
 def test_an_empty_corpus_is_refused(messy, tmp_path, here):
-    here("corpus")
+    here()
     (messy / "corpus.jsonl").write_bytes(b"not json\n\xff\n\n")
     spec = job({"type": "beir", "path": str(messy)})
     place = Place(tmp_path / "corpus" / "empty")

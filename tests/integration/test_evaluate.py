@@ -1,4 +1,4 @@
-"""Actors that keep objects of an evaluation."""
+"""Holders that keep objects of an evaluation, in this process and on Ray."""
 
 from pathlib import Path
 
@@ -6,7 +6,10 @@ import pyarrow as pa
 import pytest
 
 from rayhier.evaluate.baselines.documents import BaselineDocuments
-from rayhier.evaluate.stage import actors
+from rayhier.evaluate.stage import limit
+from rayhier.executor import Executor
+from rayhier.executor.here import Here
+from rayhier.executor.ray import RayExecutor
 from rayhier.spec import InputError
 from rayhier.spec.cluster import Workers
 from rayhier.storage.artifact import Artifact
@@ -14,10 +17,11 @@ from rayhier.storage.artifact import Artifact
 pytestmark = pytest.mark.usefixtures("cluster")
 
 
-def test_actors_keep_several_objects_and_let_them_go(tmp_path: Path) -> None:
+@pytest.mark.parametrize("executor", [Here(), RayExecutor()], ids=["here", "ray"])
+def test_holders_keep_several_objects_and_let_them_go(executor: Executor, tmp_path: Path) -> None:
     ids = [pa.array(["a", "b"]), pa.array(["c"])]
     vectors, count = pa.array([[1.0], [2.0]]), BaselineDocuments.counts
-    with actors(Workers(workers=2)) as workers:
+    with executor.holders(Workers(workers=2), limit) as workers:
         first = workers.start(BaselineDocuments, [(own, own, vectors) for own in ids])
         second = workers.start(BaselineDocuments, [(ids[1], ids[1], vectors)])
         alone = workers.alone(BaselineDocuments, ids[0], ids[0], vectors)

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from rayhier import run
 from rayhier.search.snapshot import Snapshot
 from rayhier.storage import columns, current, files
-from rayhier.train import ray as train
+from rayhier.train import stage as train
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -25,7 +25,7 @@ def test_a_folder_of_documents_teaches_an_encoder(
     tmp_path: Path,
     tiny_model: Path,
     monkeypatch: pytest.MonkeyPatch,
-    here: Callable[..., None],
+    here: Callable[[], None],
 ) -> None:
     """The last layer trains against a tree that grows anew; its nodes are the index's leaves."""
     here()

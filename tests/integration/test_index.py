@@ -125,7 +125,7 @@ def test_leaves_that_grew_are_split(work, corpus, tmp_path, capsys):
 
 def test_an_index_that_grew_is_the_index_of_all(work, corpus, tmp_path, capsys, here):
     """What is added lies where a build of everything puts it, and a compaction is that build's rows."""
-    here("index")
+    here()
     whole = rows_of(leaf_map_of(work))
     gone = [f"d{n}" for n in range(100, 140)]
     ok(capsys, "delete", work, *gone)
@@ -197,7 +197,7 @@ def test_ids_in_a_file_are_lines_and_nothing_else(work, tmp_path, capsys):
 
 def test_a_measurement_is_of_what_was_built(work, tmp_path, capsys, here):
     """Whatever was added since, and however few or many files there are now."""
-    here("index")
+    here()
     now = current.read(work)
     index = current.artifact(work, now, "index")
     for name in ("n1", "n2", "n3"):
@@ -208,7 +208,7 @@ def test_a_measurement_is_of_what_was_built(work, tmp_path, capsys, here):
 
 
 def test_an_open_search_keeps_its_version(work, capsys, here):
-    here("index")
+    here()
     searcher = Snapshot.open(work)
     ok(capsys, "delete", work, "d1")
     ok(capsys, "compact", work)
@@ -228,7 +228,7 @@ def test_another_models_index_is_refused(work, capsys):
 
 
 def test_a_cap_on_leaves(built, work, capsys, here, monkeypatch):
-    here("index")
+    here()
     monkeypatch.setattr("rayhier.index.stage.LEAF_FACTOR", 1)
     assert run([str(built / "spec.yaml"), "--set", f"workdir={work}", "--stage", "index", "--fresh"]) == 0
     manifest = leaf_map_of(work).manifest

@@ -1,6 +1,5 @@
 """Killed in the middle: the rerun finishes, with every document exactly once."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -57,16 +56,15 @@ def kill_once(process: subprocess.Popen[bytes], seen: Callable[[], bool]) -> Non
 
 def checkpoints(work: Path, phase: str) -> list[Path]:
     """Saved states of a phase of the training."""
-    return list(work.glob(f"model/*/*/scratch/ray/*/checkpoint_*/{phase}.safetensors"))
+    return list(work.glob(f"model/*/*/scratch/checkpoint/{phase}-*.safetensors"))
 
 
 def registered(work: Path, phase: str) -> int | None:
-    """Epochs over both phases at the newest checkpoint that Ray would resume from, once it is of this phase."""
-    for snapshot in work.glob("model/*/*/scratch/ray/*/checkpoint_manager_snapshot.json"):
-        with contextlib.suppress(json.JSONDecodeError):  # read while Ray writes it
-            kept = json.loads(snapshot.read_text())["latest_checkpoint_result"]
-            if kept and (snapshot.parent / kept["checkpoint_dir_name"] / f"{phase}.safetensors").exists():
-                return int(kept["metrics"]["epoch"])
+    """Epochs over both phases at the newest checkpoint, once it is of this phase."""
+    for saved in work.glob("model/*/*/scratch/ledger/checkpoint.json"):
+        names = [file["name"] for file in json.loads(saved.read_text())["files"]]
+        if any(f"/{phase}-" in name for name in names):
+            return sum(int(name.split("-")[1]) for name in names)
     return None
 
 
@@ -75,18 +73,18 @@ def test_the_driver_killed_in_both_phases_of_train(
     tiny_spec: Callable[..., Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    here: Callable[..., None],
+    here: Callable[[], None],
 ) -> None:
     """In processes of their own; the run that ends is in this one. test_chaos.py kills drivers in the index too."""
     work = shutil.copytree(embedded / "work", tmp_path / "work")
     spec = tiny_spec(train=TRAIN, router=ROUTER, cluster=one_worker_each(train="{workers: 1, checkpoint_seconds: 0}"))
 
-    kill_once(start(spec), lambda: len(checkpoints(work, "encoder")) >= 2)
+    kill_once(start(spec), lambda: (registered(work, "encoder") or 0) >= 2)
     assert not checkpoints(work, "router")
-    kill_once(start(spec), lambda: len(checkpoints(work, "router")) >= 2)
+    kill_once(start(spec), lambda: (registered(work, "router") or 0) >= EPOCHS["encoder"] + 2)
     assert not list(work.glob("model/*/record.json"))
 
-    here("index", "evaluate")
+    here()
     assert run.main([str(spec)]) == 0
     summary = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [step["state"] for step in summary["steps"]] == ["published"] * 3 + ["built"] * 4

@@ -20,7 +20,7 @@ def test_documents_alone(
     tiny_corpus: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    here: Callable[..., None],
+    here: Callable[[], None],
 ) -> None:
     here()
     work = tmp_path / "work"

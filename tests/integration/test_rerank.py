@@ -122,7 +122,7 @@ def test_a_trained_cross_encoder_loads_elsewhere(
     reranked: Callable[..., Path],
     tmp_path: Path,
     tiny_model: Path,
-    here: Callable[..., None],
+    here: Callable[[], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A `cls` head in sentence-transformers, with equal scores; either as the model of another spec."""
@@ -233,7 +233,7 @@ def test_queries_kept_for_scores_are_never_trained_on(
     reranked: Callable[..., Path],
     tmp_path: Path,
     tiny_model: Path,
-    here: Callable[..., None],
+    here: Callable[[], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nor are dev queries."""
@@ -261,7 +261,7 @@ def test_queries_kept_for_scores_are_never_trained_on(
 
 
 def test_a_killed_score_stage_scores_nothing_twice(
-    reranked: Callable[..., Path], tmp_path: Path, here: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    reranked: Callable[..., Path], tmp_path: Path, here: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rayhier.scores import ray as scores
     from rayhier.scores.scorer import PairScorer
@@ -325,7 +325,7 @@ def test_refused(
     reranked: Callable[..., Path],
     tiny_model: Path,
     tmp_path: Path,
-    here: Callable[..., None],
+    here: Callable[[], None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     here()

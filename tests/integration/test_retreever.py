@@ -193,7 +193,7 @@ def test_documents_alone_ask_for_their_neighbours(
     tiny_corpus: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    here: Callable[..., None],
+    here: Callable[[], None],
 ) -> None:
     here()
     spec = tiny_spec(
@@ -215,11 +215,11 @@ def test_a_spoilt_sidecar_is_named(
     tree: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    here: Callable[..., None],
+    here: Callable[[], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By whatever reads it: the shell, evaluation, a served group of shards, inspection, verify."""
-    here("evaluate")
+    here()
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
     work = shutil.copytree(tree / "work", tmp_path / "work")
     there = leaf_map_of(work)

@@ -14,13 +14,14 @@ import pytest
 import rayhier
 from rayhier import run
 from rayhier.evaluate.evaluation import evaluate
-from rayhier.executor.holders import Holders
 from rayhier.search import __main__ as search_command
 from rayhier.search.snapshot import Snapshot
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.writer_lease import leased
+
+from ..toys import held
 
 BASELINES = (
     "exact",
@@ -47,7 +48,7 @@ def artifact(work: Path, kind: str) -> Artifact:
     return current.artifact(work, current.read(work), kind)
 
 
-def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str], here: Callable[..., None]) -> None:
+def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str], here: Callable[[], None]) -> None:
     """Every stage on Ray; what is then done again, in this process."""
     spec, work, out = ran
     summary = json.loads(out.splitlines()[-1])
@@ -95,7 +96,7 @@ def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
     assert [len(list((work / kind).glob("*/record.json"))) for kind in ("vectors", "model", "index")] == [1, 1, 0]
 
 
-def test_two_leaves_a_document(built: Path, tmp_path: Path, here: Callable[..., None]) -> None:
+def test_two_leaves_a_document(built: Path, tmp_path: Path, here: Callable[[], None]) -> None:
     """A joint router knows no cells: the means of the leaves choose the second leaf."""
     here()
     work = shutil.copytree(built / "work", tmp_path / "work")
@@ -188,7 +189,7 @@ def _one_process_measures_the_same(work: Path) -> None:
     corpus, vectors, test, model, index = (
         artifact(work, kind) for kind in ("corpus", "vectors", "test", "model", "index")
     )
-    alone = evaluate(current.read(work).spec, corpus, vectors, {0: (model, index)}, Holders.here(), test=test)
+    alone = evaluate(current.read(work).spec, corpus, vectors, {0: (model, index)}, held(), test=test)
     curves = json.loads((work / "report.json").read_text())["curves"]
     assert set(curves) == set(alone.seeds[0].curves)
     for name, curve in alone.seeds[0].curves.items():

@@ -1,6 +1,5 @@
-"""A bucket as the workdir: planned without a cluster, refused at once where it cannot be used, written by Ray."""
+"""A bucket as the workdir: planned without a cluster, refused at once where it cannot be used."""
 
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 from rayhier import run
 from rayhier.storage import files
 from rayhier.storage.paths import locate
-from rayhier.train.stage import arrow_filesystem
 
 ONE_SCREEN = 24
 EMPTY = '<?xml version="1.0" encoding="UTF-8"?><ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>'
@@ -65,46 +63,3 @@ def test_a_bucket_open_for_reading_alone(
     answering(GET=(200, EMPTY), PUT=(403, DENIED))
     error = refused(tiny_spec(workdir="s3://read-only/a"), capsys)
     assert "workdir: s3://read-only/a cannot be written: AccessDenied: Access Denied" in error
-
-
-def train_worker(config: dict[str, str]) -> None:
-    """Resume where there is a checkpoint, write one, and leave a file beside: what the train stage does."""
-    import ray.train
-    from ray.train import Checkpoint
-
-    checkpoint = ray.train.get_checkpoint()
-    done = int((Path(checkpoint.to_directory()) / "step").read_text()) if checkpoint else 0
-    root = locate(config["root"])
-    for step in range(done + 1, 4):
-        with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "step").write_text(str(step))
-            ray.train.report({"step": step}, checkpoint=Checkpoint.from_directory(folder))
-        files.create(root / f"step-{step}", str(done).encode())
-        if step == 2 and files.create(root / "failed", b""):
-            raise RuntimeError("lost")
-
-
-@pytest.mark.usefixtures("cluster")
-def test_ray_train_keeps_checkpoints_in_a_bucket(s3: str) -> None:
-    """Ray's processes find the bucket, a failed worker goes on from its checkpoint, and everything can be removed."""
-    from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
-    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
-
-    root = locate(s3)
-    fs, path = arrow_filesystem(root / "scratch" / "ray")
-    DataParallelTrainer(
-        train_worker,
-        train_loop_config={"root": s3},
-        scaling_config=ScalingConfig(num_workers=1),
-        run_config=RunConfig(
-            name="run",
-            storage_path=path,
-            storage_filesystem=fs,
-            failure_config=FailureConfig(max_failures=1),
-            checkpoint_config=CheckpointConfig(num_to_keep=2),
-        ),
-    ).fit()
-    assert [(root / f"step-{step}").read_text() for step in (1, 2, 3)] == ["0", "0", "2"]
-    assert any(name.endswith("/step") for name in files.below(root / "scratch"))
-    files.remove(root)
-    assert not root.exists()

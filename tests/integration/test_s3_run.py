@@ -41,10 +41,10 @@ def test_a_bucket_holds_what_a_folder_holds(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    here: Callable[..., None],
+    here: Callable[[], None],
 ) -> None:
     """Processes of Ray train and index in the bucket; this one, with the same code, does the rest."""
-    here("corpus", "embed", "evaluate")
+    here()
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
     spec, there, folder = str(built / "spec.yaml"), locate(s3), shutil.copytree(built / "work", tmp_path / "work")
     for workdir in (folder, there):

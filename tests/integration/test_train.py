@@ -12,11 +12,11 @@ from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 
 from rayhier import run
-from rayhier.embed import ray as embedding
+from rayhier.embed import stage as embedding
 from rayhier.embed.encode import TextEncoder
-from rayhier.evaluate import ray as evaluation
+from rayhier.evaluate import stage as evaluation
 from rayhier.evaluate.report import Report
-from rayhier.index import ray as index
+from rayhier.index import stage as index
 from rayhier.model import adoption
 from rayhier.model.adoption import Adoption
 from rayhier.search.index import open_leaf_map
@@ -24,7 +24,7 @@ from rayhier.search.snapshot import Snapshot
 from rayhier.spec import JobSpec
 from rayhier.storage import current, files
 from rayhier.storage.artifact import Artifact
-from rayhier.train import ray as train
+from rayhier.train import stage as train
 
 from ..conftest import one_worker_each
 from .in_process import make
@@ -82,7 +82,7 @@ def test_a_trained_last_layer_is_what_indexes_and_searches(
     tmp_path: Path,
     tiny_model: Path,
     monkeypatch: pytest.MonkeyPatch,
-    here: Callable[..., None],
+    here: Callable[[], None],
 ) -> None:
     """The last layer moves, the rest does not; index, evaluation and search all use it, and embed's precision."""
     here()
@@ -128,7 +128,7 @@ def test_an_encoder_of_which_nobody_says_that_it_gains_stays_the_base(
     tmp_path: Path,
     tiny_model: Path,
     monkeypatch: pytest.MonkeyPatch,
-    here: Callable[..., None],
+    here: Callable[[], None],
 ) -> None:
     """The vectors of the index are then those of the base encoder; folds of train queries tell, as dev has few."""
     here()

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from ray._private import ray_constants
 
+from rayhier.executor import cluster
 from rayhier.executor import ray as adapter
 from rayhier.spec import InputError, load
 
@@ -72,7 +73,7 @@ def test_a_cluster_that_is_gone_is_told_apart(
     (tmp_path / "ray").mkdir()
     if noted is not None:
         (tmp_path / "ray" / "ray_current_cluster").write_text(noted)
-    assert not adapter._is_running()
+    assert not cluster.noted()
 
 
 def test_a_cluster_that_answers_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +81,7 @@ def test_a_cluster_that_answers_is_running(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "ray").mkdir()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         (tmp_path / "ray" / "ray_current_cluster").write_text(f"127.0.0.1:{listening.getsockname()[1]}")
-        assert adapter._is_running()
+        assert cluster.noted()
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_ray_that_does_not_start_is_one_line(address: str, said: str, monkeypatc
     monkeypatch.setattr(adapter.ray, "init", init)
     monkeypatch.setattr(adapter.ray, "is_initialized", lambda: False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(adapter, "_is_running", lambda: False)
+    monkeypatch.setattr(adapter, "noted", lambda: False)
     with pytest.raises(InputError, match=said) as caught:
         adapter.join(SimpleNamespace(cluster=SimpleNamespace(address=address)))
     assert len(str(caught.value).splitlines()) == 1
@@ -123,8 +124,8 @@ def test_only_a_cluster_that_starts_here_is_bound_to_loopback(
 
     monkeypatch.setattr(adapter.ray, "init", init)
     monkeypatch.setattr(adapter.ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(adapter, "_is_running", lambda: running)
-    monkeypatch.setattr(adapter, "_check_answers", lambda _: None)
+    monkeypatch.setattr(adapter, "noted", lambda: running)
+    monkeypatch.setattr(adapter, "check_answers", lambda *_: None)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if variable is not None:
         monkeypatch.setenv("RAY_ADDRESS", variable)

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 import torch
 
+from rayhier.embed import saved
 from rayhier.embed.stage import GENERATED, EmbedPart, TokenisePart, ledger_key
 from rayhier.embed.tokeniser import unpacked
 from rayhier.model import precision
@@ -41,7 +42,7 @@ def actor(tiny_model, tmp_path, monkeypatch):
 def test_what_the_first_decides_holds_and_is_recorded(actor, tmp_path, named):
     actors = [actor(named, torch.bfloat16), actor(named, torch.float32)]
     for one, name in zip(actors, PARTS, strict=True):
-        one({"part": name})
+        list(one({"part": name}))
     ledger = Ledger(tmp_path / "ledger", tmp_path / "root")
     assert [ledger.done(ledger_key(name)).counts["precision"] for name in PARTS] == ["bfloat16"] * 2
 
@@ -57,14 +58,19 @@ class Titles:
 @pytest.mark.parametrize("bad", ["documents", "spans"])
 def test_vectors_that_are_no_numbers_are_not_published(actor, tmp_path, bad, value, monkeypatch):
     one = actor("float32", torch.float32)
-    one.drawer, encode = Titles(), one.encoder.encode
-    add = iter([np.zeros(32, np.float32), np.full(32, value, np.float32)] if bad == "spans" else [np.float32(value)])
-    monkeypatch.setattr(one.encoder, "encode", lambda texts: encode(texts) + next(add))
+    one.drawer, batches = Titles(), one.encoder.batches
+    add = iter([0.0, value] if bad == "spans" else [value])
+
+    def broken(tokens, begin=0):
+        for rows, vectors in batches(tokens, begin=begin):
+            yield rows, vectors + next(add)
+
+    monkeypatch.setattr(one.encoder, "batches", broken)
     said = (
         rf"^encoder.model: 1 of 1 vectors of {PARTS[0]} hold NaN or infinity: 'd0'; allowed: weights that are numbers"
     )
     with pytest.raises(InputError, match=said):
-        one({"part": PARTS[0]})
+        list(one({"part": PARTS[0]}))
     assert Ledger(tmp_path / "ledger", tmp_path / "root").done(ledger_key(PARTS[0])) is None
 
 
@@ -73,12 +79,34 @@ def test_generated_queries_are_a_part_beside_the_corpus(actor, tiny_model, tmp_p
     rows = pa.table([["g0", "g1"], ["pine oak", "ash"]], schema=schemas.QUERIES)
     generated = artifact(tmp_path / "generated", "generated", {"queries.parquet": rows})
     one = actor("float32", torch.float32, generated)
-    ahead = TokenisePart(tiny_model, 16, one.corpus, 1, generated)({"part": GENERATED})
+    (ahead,) = TokenisePart(tiny_model, 16, one.corpus, 1, generated)({"part": GENERATED})
     assert [len(ids) for ids in unpacked(ahead)] == [4, 3]
     found = []
     for row in ({"part": GENERATED}, ahead):
-        assert one(row)["rows"] == 2
+        assert sum(done["rows"] for done in one(row)) == 2
         found.append(files.read_table(tmp_path / "root" / GENERATED))
     assert found[0].equals(found[1])
     assert found[0]["query_id"].to_pylist() == ["g0", "g1"]
     assert found[0]["vector"].to_pylist() == one.encoder.encode(["pine oak", "ash"]).tolist()
+
+
+def test_a_part_goes_on_from_the_vectors_that_were_saved(actor, tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(saved, "SECONDS", 0.0)
+    texts = ["oak", "pine ash elm", "fern moss", "wolf bear deer hare", "leaf"]
+    one = actor("float32", torch.float32)
+    one.encoder.texts, one.encoder.tokens = 2, 16
+    wanted, ledger = one.encoder.encode(texts), Ledger(tmp_path / "ledger", tmp_path / "root")
+
+    def encoding():
+        return saved.SavedVectors(ledger, "part").encode(one.encoder, one.encoder.tokenised(texts), one.clock)
+
+    killed = encoding()
+    assert [next(killed)["rows"] for _ in range(3)] == [0, 2, 2]
+    killed.close()
+
+    def going_on():
+        vectors = yield from encoding()
+        np.testing.assert_array_equal(vectors, wanted)
+
+    counts = [row["rows"] for row in going_on()]
+    assert counts == [2, 2, 1], "the second batch was not saved yet"

@@ -14,7 +14,6 @@ from rayhier.dataset.holdout import Holdout
 from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.output import as_markdown
 from rayhier.evaluate.report import Report
-from rayhier.executor.holders import Holders
 from rayhier.index.assign import Assigner
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
@@ -23,7 +22,7 @@ from rayhier.spec import JobSpec
 from rayhier.storage import files, schemas
 
 from ...draws import unit
-from ...toys import artifact, embedded, judgements
+from ...toys import artifact, embedded, held, judgements
 from .judged import write_model
 
 PARENTS, EACH, Q, M, L = 100, 3, 20, 8, 12
@@ -82,9 +81,7 @@ def _write_index(folder, router, spec, texts, leaves, write_map):
 @pytest.fixture(scope="module", params=[1, 3])
 def evaluation(published, request):
     one = {0: (published["model"], published["index"])}
-    return evaluate(
-        JobSpec.model_validate(SPEC), published["corpus"], published["vectors"], one, Holders.here(request.param)
-    )
+    return evaluate(JobSpec.model_validate(SPEC), published["corpus"], published["vectors"], one, held(request.param))
 
 
 def test_passages_are_counted_and_whole_documents_are_found(evaluation):
@@ -163,7 +160,7 @@ def by_level():
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_a_level_finds_and_costs_the_same_with_any_number_of_workers(published, tree, workers):
     model, index, router = tree
-    found = evaluate(by_level(), published["corpus"], published["vectors"], {0: (model, index)}, Holders.here(workers))
+    found = evaluate(by_level(), published["corpus"], published["vectors"], {0: (model, index)}, held(workers))
     (result,), scored = found.seeds, []
     query_QL, document_NL = (router.leaves(Encoded(x)) for x in (QUERIES, VECTORS))
     coarse = -0.5 * np.abs(at_level(query_QL, LEVEL)[:, None] - at_level(document_NL, LEVEL)).sum(axis=2)
@@ -186,7 +183,7 @@ def test_a_level_finds_and_costs_the_same_with_any_number_of_workers(published, 
 
 def test_the_report_says_level_and_shortlist(published, tree):
     spec = by_level()
-    found = evaluate(spec, published["corpus"], published["vectors"], {0: tree[:2]})
+    found = evaluate(spec, published["corpus"], published["vectors"], {0: tree[:2]}, held())
     report = Report.of(spec, found)
     assert report.level == LEVEL
     assert "## All measures at level 2, shortlist 20\n" in as_markdown(spec, report)

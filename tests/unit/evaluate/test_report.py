@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 import ir_measures
 import pytest
 
-from rayhier.evaluate.closing import verdict
 from rayhier.evaluate.output import TITLES, as_markdown, write, write_plots
 from rayhier.evaluate.report import Report
 from rayhier.evaluate.tables import reached, table
+from rayhier.evaluate.verdict import verdict
 
 POINT = {"beam", "visited_mean", "visited_p95", "cost_mean", "leaves_mean", "nDCG@10", "R@10", "R@100", "per_seed"}
 
