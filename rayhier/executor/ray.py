@@ -7,9 +7,11 @@ import contextlib
 import importlib
 import logging
 import os
+import queue
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -26,6 +28,9 @@ from rayhier.spec.cluster import TrainWorkers, Workers
 T = TypeVar("T")
 CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Environment variable by which Ray listens for other machines ("1") or on loopback alone ("0")."""
+LOOK_SECONDS, SILENT_LOOKS = 5.0, 4
+"""Seconds between two looks at the cluster, and looks without an answer after which it is gone."""
+MISTAKE = 2
 MAX_FAILURES = 3
 """Times that training goes on from its checkpoint after a worker died."""
 ERROR = "error"
@@ -62,6 +67,30 @@ def join(spec: JobSpec) -> None:
                 "Run again; `ray stop` ends what a killed run left"
             ) from None
         raise InputError(f"{key}: got {address!r}; no cluster answers there: {reason}") from None
+
+
+def watch() -> None:
+    """End this process with a sentence where its cluster goes away. Ray would end it after a minute without a word."""
+    address, key = ray.get_runtime_context().gcs_address, ADDRESS if os.environ.get(ADDRESS) else "cluster.address"
+
+    def look() -> None:
+        silent = 0
+        while silent < SILENT_LOOKS:
+            time.sleep(LOOK_SECONDS)
+            if not ray.is_initialized():
+                return
+            try:
+                check_answers(address, key)
+            except InputError:
+                silent += 1
+            else:
+                silent = 0
+        say(
+            f"error: {key}: the cluster at {address} went away; finished work is kept: run again when a cluster answers"
+        )
+        os._exit(MISTAKE)
+
+    threading.Thread(target=look, name="watch", daemon=True).start()
 
 
 def _say_of_ray(data: dict[str, Any], ignore_prefix: bool) -> None:  # noqa: ARG001  Ray's own signature
@@ -241,8 +270,6 @@ class RayExecutor:
 
 def _fit(trainer: Any, rows: Any, report: Callable[[Row], None]) -> None:
     """Train in a thread, and report rows meanwhile. In the main thread Ray would handle Ctrl-C itself."""
-    from ray.util.queue import Empty
-
     failed: list[BaseException] = []
 
     def fit() -> None:
@@ -256,7 +283,7 @@ def _fit(trainer: Any, rows: Any, report: Callable[[Row], None]) -> None:
     while thread.is_alive():
         try:
             report(rows.get(timeout=0.5))
-        except Empty:
+        except queue.Empty:
             continue
     if failed:
         raise failed[0]

@@ -31,10 +31,11 @@ class Choice:
             from rayhier.executor.here import Here
 
             return Here()
-        from rayhier.executor.ray import RayExecutor, check_resources, join
+        from rayhier.executor.ray import RayExecutor, check_resources, join, watch
 
         join(spec)
         check_resources(spec)
+        watch()
         return RayExecutor()
 
 

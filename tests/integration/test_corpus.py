@@ -10,8 +10,10 @@ import pytest
 
 from rayhier import run
 from rayhier.corpus import lines as corpus_lines
-from rayhier.corpus import ray as corpus
+from rayhier.corpus import stage as corpus
 from rayhier.evaluate.stage import read_test
+from rayhier.executor.here import Here
+from rayhier.executor.ray import RayExecutor
 from rayhier.spec import InputError
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt
@@ -19,12 +21,12 @@ from rayhier.storage.leaf_map import LeafMap
 
 from ..unit.corpus.conftest import documents, job, rows
 
-pytestmark = pytest.mark.usefixtures("cluster")
+HERE = Here()
 
 
-def build(spec, place):
+def build(spec, place, executor=HERE):
     with Attempt.start(place) as attempt:
-        made = corpus.build(spec, attempt)
+        made = corpus.build(executor, spec, attempt)
         artifact = attempt.publish("corpus", {}, made)
     artifact.verify()
     return artifact
@@ -65,9 +67,9 @@ def messy(tmp_path, monkeypatch):
     return folder
 
 
-def test_a_messy_folder_keeps_what_is_good_and_says_why_not_the_rest(messy, tmp_path):
+def test_a_messy_folder_keeps_what_is_good_and_says_why_not_the_rest(cluster, messy, tmp_path):
     spec = job({"type": "beir", "path": str(messy)})
-    artifact = build(spec, Place(tmp_path / "corpus" / "one"))
+    artifact = build(spec, Place(tmp_path / "corpus" / "one"), RayExecutor())
 
     found = documents(artifact)
     assert found["doc_id"].to_pylist() == ["a", "c", "e"]
@@ -113,8 +115,7 @@ def test_a_messy_folder_keeps_what_is_good_and_says_why_not_the_rest(messy, tmp_
     }
 
 
-def test_a_crashed_build_makes_only_the_missing_parts(messy, tmp_path, monkeypatch, here):
-    here()
+def test_a_crashed_build_makes_only_the_missing_parts(messy, tmp_path, monkeypatch):
     spec = job({"type": "beir", "path": str(messy)})
     place = Place(tmp_path / "corpus" / "crashed")
 
@@ -125,16 +126,20 @@ def test_a_crashed_build_makes_only_the_missing_parts(messy, tmp_path, monkeypat
         whole = build(spec, Place(tmp_path / "corpus" / "whole"))
         patched.setattr(corpus.tables, "write", crash)
         with pytest.raises(OSError, match="went away"), Attempt.start(place) as attempt:
-            corpus.build(spec, attempt)
+            corpus.build(HERE, spec, attempt)
     root = attempt.root
     first, *others = sorted((root / "documents").iterdir())
     first.unlink()
     kept = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in others}
 
     made = []
-    stream = corpus.stream
-    monkeypatch.setattr(corpus, "stream", lambda items, *rest: stream(made.extend(items) or items, *rest))
-    resumed = build(spec, place)
+
+    class Watched(Here):
+        def stream(self, items, *rest):
+            made.extend(items)
+            return super().stream(items, *rest)
+
+    resumed = build(spec, place, Watched())
 
     assert resumed.root == root
     assert 0 in {item["part"] for item in made}
@@ -144,8 +149,7 @@ def test_a_crashed_build_makes_only_the_missing_parts(messy, tmp_path, monkeypat
     assert resumed.record.counts == whole.record.counts
 
 
-def test_scifact(data, tmp_path, here):
-    here()
+def test_scifact(data, tmp_path):
     spec = job({"type": "beir", "path": str(data("scifact"))}, router={"type": "learned_ivf"})
     artifact = build(spec, Place(tmp_path / "corpus" / "scifact"))
 
@@ -166,12 +170,11 @@ def test_scifact(data, tmp_path, here):
     assert others.counts()["splits"] == {"test": {"queries": 300, "judgements": 339, "relevant": 339}}
 
 
-def test_python_docs(tmp_path, here):
-    here()
+def test_python_docs(tmp_path):
     spec = job({"type": "python_docs"}, router={"type": "learned_ivf"})
     artifact = build(spec, Place(tmp_path / "corpus" / "python"))
 
-    assert pq.read_metadata(artifact.path(artifact.names("documents/")[0])).num_rows == 1_000
+    assert pq.read_metadata(artifact.path(artifact.names("documents/")[0])).num_rows == 250
     found = documents(artifact)["doc_id"].to_pylist()
     ids = set(found)
     assert len(ids) == len(found) >= 3_000
@@ -185,8 +188,7 @@ def test_python_docs(tmp_path, here):
     )
 
 
-def test_an_empty_corpus_is_refused(messy, tmp_path, here):
-    here()
+def test_an_empty_corpus_is_refused(messy, tmp_path):
     (messy / "corpus.jsonl").write_bytes(b"not json\n\xff\n\n")
     spec = job({"type": "beir", "path": str(messy)})
     place = Place(tmp_path / "corpus" / "empty")
@@ -195,7 +197,7 @@ def test_an_empty_corpus_is_refused(messy, tmp_path, here):
     assert place.published() is None
 
 
-def test_a_damaged_parquet_file_is_named_by_the_worker_that_read_it(tmp_path, monkeypatch):
+def test_a_damaged_parquet_file_is_named_by_the_worker_that_read_it(cluster, tmp_path, monkeypatch):
     for name in "ab":
         table = pa.table({"id": [f"{name}{n}" for n in range(99)], "text": [f"text {n}" for n in range(99)]})
         pq.write_table(table, tmp_path / f"{name}.parquet")
@@ -205,7 +207,7 @@ def test_a_damaged_parquet_file_is_named_by_the_worker_that_read_it(tmp_path, mo
     monkeypatch.chdir(tmp_path)  # workers were started elsewhere
     spec = job({"type": "parquet", "documents": "."}, cluster={"corpus": {"workers": 1}})
     with pytest.raises(InputError, match=r"b\.parquet: cannot be read as parquet .* allowed: a whole parquet file"):
-        build(spec, Place(tmp_path / "corpus" / "damaged"))
+        build(spec, Place(tmp_path / "corpus" / "damaged"), RayExecutor())
 
 
 def test_passages_and_fields_reach_the_leaf_map(tiny_spec, tiny_corpus, tmp_path, here):

@@ -123,7 +123,7 @@ def test_a_job_by_its_command(head: Head, work: Path, tiny_spec: Callable[..., P
     artifacts = current.read(work).artifacts
     assert set(artifacts) == {"corpus", "vectors", "test", "model", "index", "calibration", "evaluate"}
     assert files.read_json(work / "report.json")["name"] == "tiny"
-    assert "judged relevant" in made.stdout
+    assert "runs on Ray: RAY_ADDRESS is " in made.stdout
     assert f"calibrate: scanned by {form()}" in made.stdout  # native, though the job's sources have no built module
 
     refused = head.submit(folder, *command, "workdir=runs/tiny")

@@ -62,8 +62,7 @@ def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(
 ) -> None:
     work = tmp_path / "work"
     assert run.main([str(reranked())]) == 0
-    shown = capsys.readouterr().out
-    assert "learned_ivf+axn" in shown
+    assert "Re-ranked, 12 calls a query" in capsys.readouterr().out
     report = Report.read(work / "report.json")
     row = report.systems["learned_ivf+axn"]
     assert row.calls == 12
@@ -263,7 +262,7 @@ def test_queries_kept_for_scores_are_never_trained_on(
 def test_a_killed_score_stage_scores_nothing_twice(
     reranked: Callable[..., Path], tmp_path: Path, here: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rayhier.scores import ray as scores
+    from rayhier.scores import stage as scores
     from rayhier.scores.scorer import PairScorer
 
     here()

@@ -2,11 +2,12 @@
 
 import signal
 import threading
+from queue import Queue
 
 import pytest
 
 from rayhier import run
-from rayhier.train import ray as train
+from rayhier.executor import ray as adapter
 
 SPEC = "name: a\nworkdir: {}\ncorpus: {{type: python_docs}}\nencoder: {{model: {}}}\n"
 
@@ -51,7 +52,7 @@ def test_ctrl_c_stops_training(listens):
     pressing = threading.Thread(target=press)
     pressing.start()
     with pytest.raises(KeyboardInterrupt):
-        train._fit(trainer)
+        adapter._fit(trainer, Queue(), print)
     trainer.end.set()
     pressing.join()
 
@@ -65,4 +66,4 @@ class Broken:
 
 def test_what_training_raises_is_raised():
     with pytest.raises(ValueError, match="as it was"):
-        train._fit(Broken())
+        adapter._fit(Broken(), Queue(), print)

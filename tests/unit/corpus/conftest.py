@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rayhier.corpus import ray as corpus
+from rayhier.corpus import stage as corpus
 from rayhier.evaluate.stage import read_test, write_test
+from rayhier.executor.here import Here
 from rayhier.spec import JobSpec
 from rayhier.storage import source
 from rayhier.storage.artifact import Place
@@ -42,15 +43,14 @@ def job(corpus, **sections):
 
 
 @pytest.fixture
-def stage(tmp_path, monkeypatch):
+def stage(tmp_path):
     """`stage({"type": …})`: a source through the whole stage, without a cluster; the published artifact."""
-    monkeypatch.setattr(corpus, "stream", lambda items, actor, arguments, _: map(actor(**arguments), items))
 
     def build(section, **sections):
         spec = job(section, **sections)
         source.describe(spec.corpus)
         with Attempt.start(Place(tmp_path / "corpus" / "made")) as attempt:
-            artifact = attempt.publish("corpus", {}, corpus.build(spec, attempt))
+            artifact = attempt.publish("corpus", {}, corpus.build(Here(), spec, attempt))
         artifact.verify()
         return artifact
 

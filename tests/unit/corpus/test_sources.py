@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rayhier.corpus import lines, parquet
-from rayhier.corpus import ray as corpus
+from rayhier.corpus import stage as corpus
 from rayhier.job.outline import notes
 from rayhier.job.plan import make_plan
 from rayhier.progress import console
