@@ -32,9 +32,10 @@ FLOPS = {("core", False): 150e9, ("core", True): 60e9, ("GPU", False): 140e12, (
 """FLOP/s of a device that passes tokens through a transformer: in float32 (True), or in bfloat16."""
 TOKENISED = {"core": 100e3, "GPU": 500e3}
 """Most tokens a second of a device, however small the transformer: texts are tokenised first."""
-START, LEAST_WORK = 10.0, 2.0
-"""Seconds that a stage's processes need to start, and least seconds of work by the table's rate. A stage that took
-twice the first, and had the second to do, tells its rate."""
+START, START_HERE, LEAST_WORK = 10.0, 2.0, 2.0
+"""Seconds that a stage's processes need to start on Ray, and seconds that a stage needs in a process that runs. The
+third is the least seconds of work by the table's rate. A stage that took twice its start, and had that work to do,
+tells its rate."""
 BYTES_A_TOKEN = 4
 """Bytes of text that make one token, about."""
 DEV_PAIRS = 200 * 50
@@ -82,10 +83,11 @@ class Cost:
     """What the rate depends on, for rates that were measured."""
     is_measured: bool = False
     """True if a run on this machine measured the rate."""
+    start: float = START
 
     @property
     def seconds(self) -> float:
-        return START + self.amount / (self.rate * self.devices)
+        return self.start + self.amount / (self.rate * self.devices)
 
     def measured(self, seconds: float) -> float | None:
         """Return the rate of a run that took so many seconds.
@@ -93,10 +95,12 @@ class Cost:
         None if the run was short, or had less to do than the table does in two seconds.
         """
         is_little = not self.amount or self.amount < LEAST_WORK * self.rate * self.devices
-        return None if is_little or seconds < 2 * START else self.amount / (seconds - START) / self.devices
+        return None if is_little or seconds < 2 * self.start else self.amount / (seconds - self.start) / self.devices
 
 
-def stage_cost(stage: str, spec: JobSpec, work: Work, rates: Mapping[str, float] | None = None) -> Cost:
+def stage_cost(
+    stage: str, spec: JobSpec, work: Work, rates: Mapping[str, float] | None = None, *, on_ray: bool = True
+) -> Cost:
     """Estimate the time of one run of a stage, by measured rates where there are any.
 
     Stages train and index run once for each seed.
@@ -105,7 +109,9 @@ def stage_cost(stage: str, spec: JobSpec, work: Work, rates: Mapping[str, float]
     kind = f"{cost.unit} {cost.of} on a {cost.device}"
     own = f"train {spec.train.type} {spec.encoder.train}: {kind}" if stage == "train" else f"{stage}: {kind}"
     rate = next((rates[of] for of in (own, f"embed: {kind}") if rates and of in rates), None)
-    return replace(cost, of=own, rate=rate or cost.rate, is_measured=rate is not None)
+    return replace(
+        cost, of=own, rate=rate or cost.rate, is_measured=rate is not None, start=START if on_ray else START_HERE
+    )
 
 
 def _cost(stage: str, spec: JobSpec, work: Work) -> Cost:

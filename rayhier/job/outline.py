@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from rayhier.job import rates
+from rayhier.job.choice import choose
 from rayhier.job.hours import Cost, reranking_seconds, stage_cost
 from rayhier.job.memory import BUSY, RATE, deployments, stage_memory
 from rayhier.job.plan import ASSUMED_DOCUMENTS, Plan, Step, beside_rows, size_of
@@ -38,13 +39,18 @@ def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = F
         f"encoder {plan.model.path} ({plan.model.dimension} dimensions, SHA-256 {plan.model.sha256[:12]}…)",
     ]
     known_rates = rates.load() if is_here(plan.spec) else {}
-    costs = {step.stage: stage_cost(step.stage, plan.spec, plan.work, known_rates) for step in plan.steps}
+    choice = choose(plan)
+    costs = {
+        step.stage: stage_cost(step.stage, plan.spec, plan.work, known_rates, on_ray=choice.on_ray)
+        for step in plan.steps
+    }
     for step in plan.steps:
         place, room, cost = f"{step.kind}/{step.fingerprint}", f"about {size_of(step.bytes):>6}", costs[step.stage]
         hours = f"{_worked(cost):<48}  estimated {_time(cost.seconds):>7}"
         lines.append(f"  {step.title:<16} {place:<26} {room}  {step.resources:<18}  {state(step):<9}  {hours}")
     lines += _serving(plan)
     size, seconds = sum(step.bytes for step in to_do), sum(costs[step.stage].seconds for step in to_do)
+    lines.append(f"runs {choice}")
     lines.append(f"to do: about {size_of(size)}, estimated {_time(seconds)}")
     return "\n".join([*lines, *notes(plan)])
 

@@ -119,7 +119,7 @@ def _make(executor: Executor, plan: Plan, step: Step) -> Artifact:
     with Stage(step.title), Attempt.start(step.place) as attempt, _alone(executor):
         artifact = attempt.publish(step.kind, step.inputs, _build(executor, plan, step, attempt))
     if attempt.is_new and is_here(plan.spec):
-        _note_rate(plan, step, artifact.record.seconds)
+        _note_rate(plan, step, artifact.record.seconds, on_ray=not isinstance(executor, Here))
     return artifact
 
 
@@ -141,10 +141,10 @@ def _alone(executor: Executor) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _note_rate(plan: Plan, step: Step, seconds: float) -> None:
+def _note_rate(plan: Plan, step: Step, seconds: float, *, on_ray: bool) -> None:
     corpus = Artifact.open(plan.step("corpus").place.folder)
     work = replace(plan.work, documents=int(corpus.record.counts["rows"]))
-    cost = stage_cost(step.stage, plan.spec, work)
+    cost = stage_cost(step.stage, plan.spec, work, on_ray=on_ray)
     rate = cost.measured(seconds)
     if rate is not None:
         rates.note(cost.of, rate)

@@ -1,0 +1,69 @@
+"""Where a job runs: in this process unless an address, a cluster, GPUs, memory or hours speak for Ray."""
+
+import pytest
+
+from rayhier.executor import cluster
+from rayhier.executor.here import Here
+from rayhier.job import choice
+from rayhier.job.choice import choose
+from rayhier.job.outline import show
+from rayhier.job.plan import make_plan
+from rayhier.spec import InputError, load
+
+
+@pytest.fixture
+def chosen(tiny_spec, monkeypatch):
+    """`chosen("KEY=VALUE", …)`: the choice for the tiny spec, where no cluster runs."""
+    monkeypatch.setattr(cluster, "noted", lambda: False)
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.delenv(cluster.ADDRESS, raising=False)
+    return lambda *overrides: choose(make_plan(load(tiny_spec(), overrides)))
+
+
+def test_a_small_job_is_done_in_this_process(chosen, tiny_spec):
+    assert isinstance(chosen().executor(load(tiny_spec())), Here)
+    assert f"runs {chosen()}" in show(make_plan(load(tiny_spec()))).splitlines()
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "cluster={corpus: {workers: 900}, embed: {workers: 900}, index: {workers: 900}}",
+        "cluster.train={workers: 2, least_workers: 1}",
+    ],
+)
+def test_numbers_of_workers_alone_do_not_start_ray(chosen, override):
+    assert not chosen(override).on_ray
+
+
+@pytest.mark.parametrize(
+    ("override", "why"),
+    [
+        ("cluster.address=local", "cluster.address is local"),
+        ("cluster.address=127.0.0.1:6379", "cluster.address is 127.0.0.1:6379"),
+        ("cluster.index.gpus=0.5", "cluster.index has GPUs"),
+    ],
+)
+def test_what_a_spec_says_for_ray(chosen, override, why):
+    assert str(chosen(override)) == f"on Ray: {why}"
+
+
+def test_a_cluster_is_used_where_one_is_known(chosen, monkeypatch):
+    monkeypatch.setattr(cluster, "noted", lambda: True)
+    assert str(chosen()) == "on Ray: a cluster runs on this machine"
+    monkeypatch.setenv(cluster.ADDRESS, "127.0.0.1:1")
+    assert str(chosen()) == "on Ray: RAY_ADDRESS is 127.0.0.1:1"
+
+
+def test_hours_and_memory_speak_for_ray(chosen, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(choice, "SECONDS", 0.01)
+        assert chosen().on_ray
+    monkeypatch.setattr(choice, "SHARE", 1e-9)
+    assert chosen().why.startswith("train needs about ")
+
+
+def test_an_address_that_does_not_answer_is_named(chosen, tiny_spec, monkeypatch):
+    monkeypatch.setenv(cluster.ADDRESS, "127.0.0.1:1")
+    with pytest.raises(InputError, match=r"^RAY_ADDRESS: got '127.0.0.1:1'; nothing answers there"):
+        chosen().executor(load(tiny_spec()))

@@ -1,0 +1,71 @@
+"""The executor of this process: threads as cores allow, rows as they are made, and the first error."""
+
+import errno
+import threading
+
+import pytest
+
+from rayhier.executor import Pool, here
+from rayhier.executor.here import Here
+from rayhier.spec import InputError
+from rayhier.spec.cluster import TrainWorkers, Workers
+
+
+class Doubles:
+    made = 0
+
+    def __init__(self, fails_at=None, error=None):
+        self.fails_at, self.error = fails_at, error
+        Doubles.made += 1
+
+    def __call__(self, item):
+        yield {"begun": item["n"]}
+        if item["n"] == self.fails_at:
+            raise self.error
+        yield {"n": 2 * item["n"], "thread": threading.current_thread().name}
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "cpus", "actors"), [(1, 4, 1, 1), (4, 3, 1, 3), (4, 9, 2, 2), (2, 1, 8, 1)]
+)
+def test_no_more_actors_than_cores_and_workers(cores, workers, cpus, actors, monkeypatch):
+    monkeypatch.setattr(here, "_cores", lambda: cores)
+    monkeypatch.setattr(Doubles, "made", 0)
+    rows = list(Here().stream([{"n": n} for n in range(9)], Pool(Doubles, {}, Workers(workers=workers, cpus=cpus))))
+    assert Doubles.made == actors
+    assert sorted(row["n"] for row in rows if "n" in row) == list(range(0, 18, 2))
+    assert len({row["thread"] for row in rows if "n" in row}) <= actors
+
+
+def test_an_actor_ahead_makes_what_the_next_gets():
+    class Adds:
+        def __call__(self, item):
+            yield {"n": item["n"] + 1}
+
+    pool = Pool(Doubles, {}, Workers())
+    rows = Here().stream([{"n": 1}, {"n": 2}], pool, Pool(Adds, {}, Workers()))
+    assert sorted(row["n"] for row in rows if "n" in row) == [4, 6]
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (InputError("vectors: got NaN"), InputError),
+        (OSError(errno.ENOSPC, "No space left on device", "/full"), InputError),
+        (KeyError("a defect"), KeyError),
+    ],
+)
+def test_the_first_error_ends_the_work(error, raised, monkeypatch):
+    monkeypatch.setattr(here, "_cores", lambda: 1)
+    rows = Here().stream([{"n": n} for n in range(99)], Pool(Doubles, {"fails_at": 1, "error": error}, Workers()))
+    assert [next(rows) for _ in range(3)][::2] == [{"begun": 0}, {"begun": 1}]
+    with pytest.raises(raised):
+        next(rows)
+
+
+def test_two_training_workers_are_one_here():
+    seen = []
+    Here().train(
+        lambda config: config["report"](config["of"]), {"of": {"epoch": 1}}, TrainWorkers(workers=2), seen.append
+    )
+    assert seen == [{"epoch": 1}]
