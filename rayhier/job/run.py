@@ -75,6 +75,8 @@ def _prepare(plan: Plan, stages: Collection[str], *, fresh: bool) -> Executor:
     _check_published(plan, to_make)
     choice = choose(plan) if to_make else Choice(False, "nothing is left to do")
     if to_make:
+        import rayhier.cluster.library  # noqa: F401  InputError at once where faiss is missing
+
         track.check(plan.spec)
         say(f"{plan.spec.name} runs {choice}")
     executor = choice.executor(plan.spec)

@@ -1,4 +1,4 @@
-"""`cluster:` the Ray cluster, and the processes of each stage. Never part of a fingerprint: no result depends on it."""
+"""`cluster:` the Ray cluster, and the workers of each stage. Never part of a fingerprint: no result depends on it."""
 
 from typing import Annotated, Self
 
@@ -41,8 +41,7 @@ class TrainWorkers(Section):
     """Most texts whose activations a process keeps in memory at a time. Each text is then encoded twice and gradients
     are cached: gradients stay equal, and batch 4096 fits one GPU. null: a process's share of a batch at once."""
     checkpoint_seconds: Annotated[float, Field(ge=0, le=86_400)] = 10.0
-    """Least seconds between two checkpoints, which are written at ends of epochs; Ray Train takes about 2 s for a
-    checkpoint."""
+    """Least seconds between two checkpoints, which are written at ends of epochs."""
 
     @model_validator(mode="after")
     def _least_is_least(self) -> Self:
@@ -55,7 +54,8 @@ class ClusterSpec(Section):
     """Address of the Ray cluster, and number and resources of the processes that each stage starts there."""
 
     address: Annotated[str, Field(min_length=1)] = "auto"
-    """Address of Ray: `auto` ($RAY_ADDRESS, else a running cluster, else a new local one), `local`, or HOST:PORT."""
+    """Address of Ray: `local` (a new cluster here), HOST:PORT, or `auto`: $RAY_ADDRESS or a running cluster, else Ray
+    only if the job gains from it. A small job runs in one process, where numbers of workers are upper limits."""
     corpus: Workers = Workers()
     """Processes of stage corpus, which read and check the source."""
     embed: Workers = Workers()

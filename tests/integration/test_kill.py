@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -28,15 +29,16 @@ from .in_process import make
 POLL_SECONDS = 0.01
 PATIENCE_SECONDS = 200.0
 EPOCHS = {"encoder": 4, "router": 5}
+LASTING = re.compile(r"\.(parquet|safetensors)$")
 TRAIN = f"{{epochs: {EPOCHS['encoder']}, batch_size: 4}}"
 ROUTER = "{type: learned_ivf, branching: 8}"
 
 pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600), pytest.mark.slow]
 
 
-def start(spec: Path) -> subprocess.Popen[bytes]:
-    """A run in a process of its own."""
-    address = ray.get_runtime_context().gcs_address
+def start(spec: Path, address: str | None = None) -> subprocess.Popen[bytes]:
+    """A run in a process of its own, on this session's cluster, or with no address without one."""
+    address = ray.get_runtime_context().gcs_address if address is None else address
     environment = {**os.environ, "RAY_ADDRESS": address, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "rayhier.run", str(spec)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -94,6 +96,23 @@ def test_the_driver_killed_in_both_phases_of_train(
     for phase, epochs in EPOCHS.items():
         assert [row["epoch"] for row in history[phase]] == list(range(epochs + 1))
     assert indexed(work) == expected(work)
+
+
+def test_one_process_killed_in_each_stage(tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
+    """What is published then is what a run publishes that nobody killed."""
+    work, undisturbed = tmp_path / "work", tmp_path / "undisturbed"
+    spec = tiny_spec(train=TRAIN, router=ROUTER)
+    for kind in ("corpus", "vectors", "test", "model", "index", "calibration", "evaluate"):
+        kill_once(start(spec, address=""), lambda kind=kind: bool(list(work.glob(f"{kind}/*/attempt-*/owner.json"))))
+    assert start(spec, address="").wait() == 0
+    make(tiny_spec(train=TRAIN, router=ROUTER, workdir=str(undisturbed)))
+    for kind in ("corpus", "vectors", "test", "model", "index", "calibration"):
+        made, other = (Artifact.open(next((folder / kind).iterdir())) for folder in (work, undisturbed))
+        same = [
+            [(file.name, file.sha256) for file in each.record.files if LASTING.search(file.name)]
+            for each in (made, other)
+        ]
+        assert same[0] == same[1]
 
 
 def indexed(work: Path) -> list[str]:

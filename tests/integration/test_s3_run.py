@@ -1,6 +1,5 @@
-"""A job publishes equal files in a folder and in a bucket."""
+"""A job publishes equal files in a folder by one process, and in a bucket by Ray."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,8 @@ from rayhier.search.__main__ import main as search
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.paths import Location, locate
+
+from .in_process import make
 
 pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600), pytest.mark.slow]
 
@@ -35,20 +36,19 @@ def measured(work: Location) -> dict[str, dict[str, float]]:
     return {name: {key: value for key, value in row.items() if key != "ms"} for name, row in systems.items()}
 
 
-def test_a_bucket_holds_what_a_folder_holds(
-    built: Path,
+def test_ray_makes_in_a_bucket_what_one_process_makes_in_a_folder(
+    tiny_spec: Callable[..., Path],
     s3: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    here: Callable[[], None],
 ) -> None:
-    """Processes of Ray train and index in the bucket; this one, with the same code, does the rest."""
-    here()
+    """Equal to the last bit, in every stage."""
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
-    spec, there, folder = str(built / "spec.yaml"), locate(s3), shutil.copytree(built / "work", tmp_path / "work")
-    for workdir in (folder, there):
-        assert run.main([spec, "--set", f"workdir={workdir}"]) == 0
+    spec, there, folder = str(tiny_spec()), locate(s3), tmp_path / "work"
+    make(Path(spec))
+    assert run.main([spec, "--set", f"workdir={there}"]) == 0
+    assert "runs on Ray" in capsys.readouterr().err
     assert published(there) == published(folder)
     left = [name for name in files.below(there) if "/scratch/" in name or ".writable" in name]
     assert left == []
