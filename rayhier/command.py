@@ -17,6 +17,8 @@ MISTAKE, STOPPED = 2, 130
 REMOVED = {
     "rayhier cluster": "rayhier inspect WORKDIR shows the tree of an index, and ray start --head starts a Ray cluster",
     "rayhier index embed": "rayhier run SPEC encodes all documents before a server moves to their index",
+    "rayhier run --measure": "rayhier run SPEC notes rates of this machine, which later plans use",
+    "rayhier search --workers": "cut the file of queries, and search each part on another machine",
     "rayhier run --carry": "rayhier run SPEC builds the index while a server goes on with the one before, then swaps",
 }
 """Commands and options that were removed, and what to do instead."""

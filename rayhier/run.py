@@ -33,14 +33,10 @@ def _run(given: argparse.Namespace) -> None:
     from rayhier import track
     from rayhier.job.outline import NOT_EVALUATED, show
     from rayhier.job.plan import make_plan
-    from rayhier.job.run import measure, run
+    from rayhier.job.run import run
 
     spec = track.located(spec)
-    if given.measure and not given.plan:
-        raise InputError("--measure: got it without --plan; allowed: with --plan")
     plan = make_plan(spec, (given.stage or STAGES) if given.fresh else ())
-    if given.measure:
-        measure(plan)
     if given.plan:
         print(show(plan, given.stage or STAGES, fresh=given.fresh))
         return
@@ -73,9 +69,6 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--fresh", action="store_true", help="rebuild the stages that --stage names (without --stage: all)"
-    )
-    parser.add_argument(
-        "--measure", action="store_true", help="with --plan: first time the encoder on some documents of the corpus"
     )
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--check", action="store_true", help="check the spec file only: reads no data, needs no cluster")

@@ -1,9 +1,8 @@
 """The evaluate stage: measure each seed's index and its baselines on the same queries."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from rayhier.dataset.families import asked_before, families
 from rayhier.dataset.holdout import load_dev
 from rayhier.dataset.measures import Judge, means
 from rayhier.dataset.queries import Queries, load_answers, load_split, load_texts, new_answers, relevant
-from rayhier.dataset.ranking import Ranking, stacked
+from rayhier.dataset.ranking import Ranking
 from rayhier.dataset.words import words
 from rayhier.evaluate.alone import timed_rows
 from rayhier.evaluate.baselines.bm25 import Bm25
@@ -25,10 +24,9 @@ from rayhier.evaluate.baselines.ivf import KmeansIvf, tuned_lists
 from rayhier.evaluate.baselines.scann import ScannTree
 from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve
 from rayhier.evaluate.index_search import IndexSearch, as_searched, index_system, level_system
-from rayhier.executor.holders import HeldObjects, Holders
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
-from rayhier.progress import Bar, say
+from rayhier.progress import say
 from rayhier.search.rerank import RerankWeight
 from rayhier.search.routing.chosen_beam import Calibration, ChosenBeam
 from rayhier.search.routing.routes import Model
@@ -107,11 +105,10 @@ def evaluate(
     corpus: Artifact,
     vectors: Artifact,
     models: Mapping[int, tuple[Artifact, Artifact]],
-    workers: Holders,
     read: Mapping[tuple[str, int | None], Artifact] | None = None,
     test: Artifact | None = None,
-) -> Evaluation:
-    """Measure the index of every seed (seed -> model, index) and the spec's baselines.
+) -> Generator[str, None, Evaluation]:
+    """Measure the index of every seed (seed -> model, index) and the spec's baselines. Yields each system's name.
 
     `read` are further artifacts that searches read, by kind and seed (None: all seeds). `test` has the test split.
     If it is None, `corpus` has it. InputError if the split has no judgements, or the filter leaves no query.
@@ -120,10 +117,9 @@ def evaluate(
     queries = load_split(split, corpus, vectors, test)
     if not queries:
         raise InputError(f"evaluate.split: got {split!r}, which has no judgements; allowed: a split with judgements")
-    base = workers.alone(BaselineDocuments.of_vectors, corpus, vectors, spec.measured)
-    documents, matching = base.one(BaselineDocuments.counts)
-    nearest, held_out = partial(base.one, BaselineDocuments.exact), partial(base.one, BaselineDocuments.holdout)
-    dev, all_judged = load_dev(corpus, vectors, held_out, nearest), len(queries)
+    base = BaselineDocuments.of_vectors(corpus, vectors, spec.measured)
+    documents, matching = base.counts()
+    dev, all_judged = load_dev(corpus, vectors, base.holdout, base.exact), len(queries)
     if spec.measured is not None:
         queries, dev = (about_matching(chosen, base) for chosen in (queries, dev))
         if not queries:
@@ -135,13 +131,11 @@ def evaluate(
     asked_Q2 = asked_before(dict(zip(queries.ids, queries.texts, strict=True)), earlier)
     if np.logical_or(*asked_Q2).all():
         raise InputError(f"evaluate.filter: all {len(queries):,} {split} queries that match also train or choose")
-    systems = 1 + len(baselines(spec)) + spec.measures_words + (spec.search.reranking is not None)
-    with Bar("evaluate", len(models) * systems, "systems") as bar:
-        work = _Work(spec, corpus, base, (documents, matching), queries, dev, workers, bar)
-        for seed, (model, index) in models.items():
-            further = {kind: made for (kind, of), made in (read or {}).items() if of in (None, seed)}
-            with reading(index.root, BUILT):
-                work.add(seed, model, index, further)
+    work = _Work(spec, corpus, base, (documents, matching), queries, dev)
+    for seed, (model, index) in models.items():
+        further = {kind: made for (kind, of), made in (read or {}).items() if of in (None, seed)}
+        with reading(index.root, BUILT):
+            yield from work.add(seed, model, index, further)
     answers = [relevant(queries.grades[query]) for query in queries.ids]
     is_filtered = spec.measured is not None
     return Evaluation(
@@ -159,10 +153,10 @@ def evaluate(
     )
 
 
-def about_matching(queries: Queries, base: HeldObjects[BaselineDocuments]) -> Queries:
+def about_matching(queries: Queries, base: BaselineDocuments) -> Queries:
     """Select the queries with an answer among the documents that are searched, and only judgements of these."""
     names = sorted({name for grades in queries.grades.values() for name in grades})
-    return queries.about(base.one(BaselineDocuments.judged, names))
+    return queries.about(base.judged(names))
 
 
 def baselines(spec: JobSpec) -> tuple[str, ...]:
@@ -179,14 +173,12 @@ class _Work:
         self,
         spec: JobSpec,
         corpus: Artifact,
-        base: HeldObjects[BaselineDocuments],
+        base: BaselineDocuments,
         counts: tuple[int, int],
         queries: Queries,
         dev: Queries,
-        workers: Holders,
-        bar: Bar,
     ) -> None:
-        self.spec, self.corpus, self.base, self.workers, self.bar = spec, corpus, base, workers, bar
+        self.spec, self.corpus, self.base = spec, corpus, base
         self.documents, self.matching = counts
         self.queries, self.dev = queries, dev
         self.judge = Judge(queries, spec.evaluate.measures)
@@ -196,7 +188,7 @@ class _Work:
         self._tuned: dict[str, int] = {}
         self.results: list[SeedResult] = []
 
-    def add(self, seed: int, artifact: Artifact, index: Artifact, read: Mapping[str, Artifact]) -> None:
+    def add(self, seed: int, artifact: Artifact, index: Artifact, read: Mapping[str, Artifact]) -> Iterator[str]:
         """Measure one seed: the router first, because a baseline is reported where it visits as much as the router."""
         spec, calibration, router = self.spec, read.get("calibration"), str(self.spec.router.type)
         calibrated = Calibration.open(calibration) if spec.chooses_beam and calibration is not None else None
@@ -225,44 +217,40 @@ class _Work:
             system = index_system(router, searches, model, *size)
             point = system if spec.measured is None else as_searched(system, searches)
             self._curve(result, router, lambda: system, point)
-        trained = self.workers.alone(BaselineDocuments.of_index, index, spec.measured)
+        yield router
+        trained = BaselineDocuments.of_index(index, spec.measured)
         for name in baselines(spec):
             match name:
                 case "exact":
-                    self._once(
-                        result, name, lambda: self.base.one(BaselineDocuments.exact, self.queries.vector_QM, self.k)
-                    )
+                    self._once(result, name, lambda: self.base.exact(self.queries.vector_QM, self.k))
                 case "bm25":
                     self._once(result, name, self._bm25)
                 case "exact_same_encoder":
-                    self._whole(result, name, lambda: trained.one(BaselineDocuments.exact, encoded.numpy, self.k))
+                    self._whole(result, name, lambda: trained.exact(encoded.numpy, self.k))
                 case _:
                     self._built(result, name, encoded, trained, model)
-        trained.close()
+            yield name
         self.results.append(result)
         if spec.measures_words:
             self._served(result, f"{router}+bm25", searches, "hybrid", 0)
+            yield f"{router}+bm25"
         if reranks:
             self._served(result, f"{router}+{spec.search.rerank.type}", searches, None, None)
-        searches.close()
+            yield f"{router}+{spec.search.rerank.type}"
 
     def _encoded(self, model: Model, queries: Queries) -> Encoded:
         return model.encode_stored(queries.vector_QM, lambda: queries.texts)
 
     def _searches(
         self, result: SeedResult, model: Artifact, index: Artifact, read: Mapping[str, Artifact], encoded: Encoded
-    ) -> HeldObjects[IndexSearch]:
-        opened, queries = (result.settled(self.spec), model, index, read), np.arange(len(self.queries))
-        shares = [slice(part[0], part[-1] + 1) for part in np.array_split(queries, self.workers.count) if len(part)]
-        arguments = [(*opened, self.queries.texts[rows], encoded[rows], self.k) for rows in shares]
-        return self.workers.start(IndexSearch.open, arguments)
+    ) -> IndexSearch:
+        return IndexSearch.open(result.settled(self.spec), model, index, read, self.queries.texts, encoded, self.k)
 
     def _served(
-        self, result: SeedResult, name: str, searches: HeldObjects[IndexSearch], mode: str | None, budget: int | None
+        self, result: SeedResult, name: str, searches: IndexSearch, mode: str | None, budget: int | None
     ) -> None:
         began = time.perf_counter()
-        answers = searches.call(IndexSearch.served, mode, budget)
-        ranking, taken = stacked([part for part, _ in answers]), sum(seconds for _, seconds in answers)
+        ranking, taken = searches.served(mode, budget)
         costs = {
             "visited": float(ranking.visited_Q.mean()) / self.matching,
             "leaves": float(ranking.leaves_Q.mean()),
@@ -275,7 +263,6 @@ class _Work:
         result.values[name] = self.judge.values(ranking)
         result.rows[name] = {**means(result.values[name]), **costs}
         result.runs[name], result.seconds[name] = self.judge.run(ranking), time.perf_counter() - began
-        self.bar.advance(note=name)
 
     def others(self, id_Q: Bools, text_Q: Bools) -> dict[str, int]:
         """Count the queries that also train or choose. If there are any, measure every system without them."""
@@ -288,9 +275,7 @@ class _Work:
                 result.others[name] = means({measure: value_Q[others_Q] for measure, value_Q in values.items()})
         return {"queries": len(others_Q), "by_id": int(id_Q.sum()), "by_text": int(text_Q.sum())}
 
-    def _built(
-        self, result: SeedResult, name: str, encoded: Encoded, trained: HeldObjects[BaselineDocuments], model: Model
-    ) -> None:
+    def _built(self, result: SeedResult, name: str, encoded: Encoded, trained: BaselineDocuments, model: Model) -> None:
         documents, query_QM = (self.base, self.queries.vector_QM) if name == "faiss_ivf" else (trained, encoded.numpy)
         make: Callable[..., object]
         given: tuple[int, ...]
@@ -308,23 +293,23 @@ class _Work:
             self.lists[name] = lists
 
         def system() -> System:
-            documents.one(BaselineDocuments.build, make, *given)
+            documents.build(make, *given)
             timed_QM = query_QM[timed_rows(len(query_QM))]
             made = System(
                 name,
                 self.matching,
                 widths,
-                lambda width: documents.one(BaselineDocuments.rank, query_QM, width, self.k),
+                lambda width: documents.rank(query_QM, width, self.k),
                 lambda _: routing,
-                lambda width: documents.one(BaselineDocuments.seconds, timed_QM, width, self.k),
+                lambda width: documents.seconds(timed_QM, width, self.k),
             )
             # ScaNN is asked for all that it finds, which no user does.
             return replace(made, seconds=None) if name == "scann" else made
 
         self._curve(result, name, system)
-        documents.one(BaselineDocuments.release)
+        documents.release()
 
-    def _list_count(self, name: str, documents: HeldObjects[BaselineDocuments], model: Model, seed: int) -> int:
+    def _list_count(self, name: str, documents: BaselineDocuments, model: Model, seed: int) -> int:
         setting = self.spec.evaluate.lists
         if setting != "auto":
             return min(setting, self.documents)
@@ -335,7 +320,7 @@ class _Work:
                     "allowed: a number"
                 )
             dev = self.dev if name == "faiss_ivf" else self.dev.with_vectors(self._encoded(model, self.dev).numpy)
-            self._tuned[name] = lists = documents.one(tuned_lists, dev, seed, LEAVES.get(name, 1))
+            self._tuned[name] = lists = tuned_lists(documents, dev, seed, LEAVES.get(name, 1))
             if len(dev.ids) < FEW_DEV:
                 say(
                     f"  {name}: {lists} lists were chosen by only {len(dev.ids)} dev queries, another number may serve "
@@ -344,10 +329,7 @@ class _Work:
         return self._tuned[name]
 
     def _bm25(self) -> Ranking:
-        words = self.workers.alone(Bm25.of_corpus, self.corpus, self.spec.measured)
-        ranking = words.one(Bm25.rank, list(self.queries.texts), self.k)
-        words.close()
-        return ranking
+        return Bm25.of_corpus(self.corpus, self.spec.measured).rank(list(self.queries.texts), self.k)
 
     def _once(self, result: SeedResult, name: str, rank: Callable[[], Ranking]) -> None:
         """Measure a system that does not depend on the seed, once. Later seeds take over the first one's results."""
@@ -357,7 +339,6 @@ class _Work:
         first = self.results[0]
         result.values[name], result.rows[name] = first.values[name], first.rows[name]
         result.runs[name], result.seconds[name] = first.runs[name], 0.0
-        self.bar.advance()
 
     def _whole(self, result: SeedResult, name: str, rank: Callable[[], Ranking]) -> None:
         began = time.perf_counter()

@@ -6,13 +6,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Self
 
-import numpy as np
-
 from rayhier.arrays import Values
 from rayhier.dataset.ranking import Ranking, stacked
 from rayhier.evaluate.alone import seconds_of, timed_rows
 from rayhier.evaluate.curve import System, beams
-from rayhier.executor.holders import HeldObjects
 from rayhier.model.encoded import Encoded
 from rayhier.search.retrieve import Scan
 from rayhier.search.routing.chosen_beam import Calibration
@@ -27,7 +24,7 @@ TOGETHER = 1_024
 
 
 class IndexSearch:
-    """All of an index as it was built, opened, and a share of the queries."""
+    """All of an index as it was built, opened, and the queries."""
 
     def __init__(self, snapshot: Snapshot, texts: Sequence[str], encoded: Encoded, k: int) -> None:
         """Take queries as texts, and encoded as the model does; `k` is the number of results of each."""
@@ -86,32 +83,32 @@ class IndexSearch:
         return ranking
 
 
-def index_system(name: str, searches: HeldObjects[IndexSearch], model: Model, documents: int, dimension: int) -> System:
+def index_system(name: str, searches: IndexSearch, model: Model, documents: int, dimension: int) -> System:
     """Make a system of an index over its leaves; routing costs the router's multiply-adds, as dot products."""
     router = model.router
     return System(
         name,
         documents,
         beams(router.n_leaves),
-        lambda beam: stacked(searches.call(IndexSearch.scan, beam)),
+        searches.scan,
         lambda beam: router.multiply_adds(beam) / dimension,
-        lambda beam: np.concatenate(searches.in_turn(IndexSearch.seconds, beam)),
+        searches.seconds,
     )
 
 
-def as_searched(system: System, searches: HeldObjects[IndexSearch]) -> System:
+def as_searched(system: System, searches: IndexSearch) -> System:
     """Return the system as its spec searches with a filter: it visits more leaves if few documents match."""
-    return replace(system, rank=lambda beam: stacked(searches.call(IndexSearch.search, beam)), seconds=None)
+    return replace(system, rank=searches.search, seconds=None)
 
 
 def level_system(
-    name: str, searches: HeldObjects[IndexSearch], model: Model, documents: int, dimension: int, level: int, listed: int
+    name: str, searches: IndexSearch, model: Model, documents: int, dimension: int, level: int, listed: int
 ) -> System:
     """Make a system that compares all documents by a level of ReTreever's tree, and rescores `listed` results."""
 
     @cache
     def rank(_: int) -> Ranking:
-        return stacked(searches.call(IndexSearch.search, 0))
+        return searches.search(0)
 
     level_cost = (model.tree.multiply_adds(1) + documents * 2**level) / dimension
     return System(name, documents, [listed], rank, lambda _: level_cost)

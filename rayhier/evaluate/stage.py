@@ -1,7 +1,7 @@
-"""The evaluate stage: holders search shares of the queries, and one holds the baselines' documents."""
+"""The stages test, calibrate and evaluate."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ from rayhier.corpus.questions import Questions
 from rayhier.embed.encode import TextEncoder
 from rayhier.embed.precision import as_embedded
 from rayhier.evaluate.calibrate import calibrate
-from rayhier.evaluate.evaluation import evaluate
+from rayhier.evaluate.evaluation import Evaluation, baselines, evaluate
 from rayhier.evaluate.output import REPORT, write
+from rayhier.evaluate.report import NAME, Report
 from rayhier.evaluate.samples import samples
-from rayhier.executor import Executor
-from rayhier.progress import here, log, say
+from rayhier.executor import Executor, Pool, Row
+from rayhier.progress import Bar, here, log, say
 from rayhier.search.native import form
 from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
@@ -30,6 +31,30 @@ from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import Location
 from rayhier.track import tracked
+
+
+class Measure:
+    """An actor that measures an index and its baselines, with the CPUs of all workers, and writes the report."""
+
+    def __init__(self, spec: JobSpec, cpus: int, root: Location, measured: Mapping[str, Any]) -> None:
+        self.spec, self.cpus, self.root, self.measured = spec, cpus, root, measured
+
+    def __call__(self, _: Row) -> Iterator[Row]:
+        limit(self.cpus)
+        evaluation = yield from _named(evaluate(self.spec, **self.measured))
+        write(self.spec, evaluation, self.root)
+        judged = self.measured["corpus"] if self.measured["test"] is None else self.measured["test"]
+        written = [(self.root / REPORT).read_text(), *samples(self.spec, self.measured["corpus"], judged, self.root)]
+        files.replace(self.root / REPORT, "\n".join(written).encode())
+
+
+def _named(systems: Generator[str, None, Evaluation]) -> Generator[Row, None, Evaluation]:
+    while True:
+        try:
+            yield {"system": next(systems)}
+        except StopIteration as ended:
+            evaluation: Evaluation = ended.value
+            return evaluation
 
 
 def build(
@@ -43,18 +68,23 @@ def build(
     test: Artifact | None = None,
 ) -> Output:
     """Measure each seed's (model, index) and write the report. `read` and `test` are as in `evaluate`."""
-    spec = as_embedded(spec, vectors, spec.cluster.evaluate.gpus)
-    with executor.holders(spec.cluster.evaluate, limit) as workers:
-        report = write(spec, evaluate(spec, corpus, vectors, models, workers, read, test), attempt.root)
-    shown = samples(spec, corpus, corpus if test is None else test, attempt.root)
-    written = (attempt.root / REPORT).read_text()
-    files.replace(attempt.root / REPORT, "\n".join([written, *shown]).encode())
+    workers = spec.cluster.evaluate
+    spec = as_embedded(spec, vectors, workers.gpus)
+    cpus = workers.workers * workers.cpus
+    measured = {"corpus": corpus, "vectors": vectors, "models": dict(models), "read": read, "test": test}
+    arguments = {"spec": spec, "cpus": cpus, "root": attempt.root, "measured": measured}
+    pool = Pool(Measure, arguments, workers.model_copy(update={"workers": 1, "cpus": cpus}))
+    systems = 1 + len(baselines(spec)) + spec.measures_words + (spec.search.reranking is not None)
+    with Bar("evaluate", len(models) * systems, "systems") as bar:
+        for row in executor.stream([{"evaluate": ""}], pool):
+            bar.advance(bool(row["system"]), row["system"])
+    report = Report.read(attempt.root / NAME)
     with (
         files.filling(attempt.root / "tensorboard") as board,
         tracked(spec, "evaluate", attempt.place.folder.name, board) as sink,
     ):
-        for name, row in report.systems.items():
-            sink.log(name, {"visited": row.visited, **row.measures}, 0)
+        for name, system in report.systems.items():
+            sink.log(name, {"visited": system.visited, **system.measures}, 0)
     return Output({"documents": report.documents, "queries": report.queries, "seeds": report.seeds})
 
 
@@ -136,11 +166,12 @@ def build_calibration(
 
 
 def _calibrate(spec: JobSpec, *read: Any) -> tuple[dict[str, float], str]:
-    torch.set_num_threads(spec.cluster.evaluate.cpus)
     limit(spec.cluster.evaluate.cpus)
     return calibrate(spec, *read), form()
 
 
 def limit(threads: int) -> None:
-    """Set the number of faiss's threads, at most the machine's cores."""
-    faiss.omp_set_num_threads(min(threads, os.cpu_count() or threads))
+    """Set the number of threads of torch and faiss, at most the machine's cores."""
+    threads = min(threads, os.cpu_count() or threads)
+    torch.set_num_threads(threads)
+    faiss.omp_set_num_threads(threads)

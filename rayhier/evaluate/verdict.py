@@ -1,11 +1,9 @@
-"""The verdict on an evaluation in a few lines: gain of training, savings of the index, better alternatives."""
+"""The verdict on an evaluation in at most five sentences."""
 
 from rayhier.evaluate import tables
 from rayhier.evaluate.report import ENCODERS, Report
 from rayhier.spec import JobSpec
 
-EQUAL = 0.001
-"""Most that a measure may lose for an index to count as equal to exact search."""
 SMALL = 5_000
 """Number of documents that exact search compares within a millisecond on one core (faiss, 384 numbers a vector)."""
 MIDDLING = 100_000
@@ -17,43 +15,27 @@ SHARE = 0.95
 """Share of exact search's measure at which costs of systems are compared."""
 
 
-def headline(spec: JobSpec, report: Report) -> list[str]:
-    """Return the verdict in at most five sentences: training, hybrid search, re-ranking, the index, what beats it."""
-    training = _training(spec, report)
-    measured = [line for line in training if " -> " in line] or training
-    parts = measured, _hybrid(spec, report), _reranked(spec, report), _index(spec, report), _instead(spec, report)
-    return [lines[0] for lines in parts if lines]
-
-
 def verdict(spec: JobSpec, report: Report) -> list[str]:
-    beams = [f"Beam: dev chose {told}." for told in dict.fromkeys(chosen.sentence for chosen in report.beams)]
-    before = [f"Queries: {report.told_before(spec)}."] if report.asked_before else []
-    answers = [*before, *_training(spec, report), *beams, *_hybrid(spec, report), *_reranked(spec, report)]
-    return [*answers, *_index(spec, report), *_instead(spec, report)]
+    """Return at most five sentences: training, hybrid search, re-ranking, the index, and what is better than it."""
+    parts = _training(spec, report), _hybrid(spec, report), _reranked(spec, report), _index(spec, report)
+    return [*(sentence for sentence in parts if sentence), *_instead(spec, report)[:1]]
 
 
-def _training(spec: JobSpec, report: Report) -> list[str]:
+def _training(spec: JobSpec, report: Report) -> str:
     measure = spec.evaluate.measures[0]
     if not report.encoders:
         untrained = set(ENCODERS) <= report.systems.keys()
-        return [f"Training: the encoder was not trained, {untrained_because(spec)}."] if untrained else []
-    sentences = dict.fromkeys(adoption.sentence for adoption in report.adoptions)
-    lines = [f"Training: {sentence}." for sentence in sentences]
+        return f"Training: the encoder was not trained, {untrained_because(spec)}." if untrained else ""
     if report.keeps_base:
-        return [f"{lines[0][:-1]}; encoder.adopt: always keeps it.", *lines[1:]]
-    for group, row in report.encoders.items():
-        base, trained = (row.systems[name][measure] for name in ENCODERS)
-        learned = report.learned(measure, group)
-        if report.began_best:
-            told = f"no epoch was better on dev than the encoder it began with ({measure} {base:.3f}), which was kept"
-            return [*lines, f"Training: {told}; with few dev queries give more, as corpus.judgements.dev."]
-        worse = "; training made it worse: keep the base encoder" if learned.high < 0 and not learned.doubt else ""
-        queries = "all queries" if group == "all" else f"the {row.queries:,} of {report.queries:,} queries with {group}"
-        lines.append(
-            f"Training: {measure} of exact search {base:.3f} -> {trained:.3f} over {queries}, {tables.said(learned)}"
-            f"{worse}{learned.doubt}."
-        )
-    return lines
+        return f"Training: {report.adoptions[0].sentence}; encoder.adopt: always keeps it."
+    row, learned = report.encoders["all"], report.learned(measure, "all")
+    base, trained = (row.systems[name][measure] for name in ENCODERS)
+    if report.began_best:
+        told = f"no epoch was better on dev than the encoder it began with ({measure} {base:.3f}), which was kept"
+        return f"Training: {told}; with few dev queries give more, as corpus.judgements.dev."
+    worse = "; training made it worse: keep the base encoder" if learned.high < 0 and not learned.doubt else ""
+    gain = f"{measure} of exact search {base:.3f} -> {trained:.3f}, {tables.said(learned)}"
+    return f"Training: {gain}{worse}{learned.doubt}."
 
 
 def untrained_because(spec: JobSpec) -> str:
@@ -62,12 +44,12 @@ def untrained_because(spec: JobSpec) -> str:
     return "as train.objective says" if spec.train.objective == "documents" else "for want of train judgements"
 
 
-def _hybrid(spec: JobSpec, report: Report) -> list[str]:
+def _hybrid(spec: JobSpec, report: Report) -> str:
     name, measure = report.hybrid, spec.evaluate.measures[0]
     if name is None:
-        return []
-    alone, both, words = (report.systems[system].measures[measure] for system in (report.router, name, "bm25"))
-    ((over,), (beyond,)) = (report.between(name, other, measure) for other in (report.router, "bm25"))
+        return ""
+    alone, both = (report.systems[system].measures[measure] for system in (report.router, name))
+    (over,) = report.between(name, report.router, measure)
     fusion = spec.search.hybrid
     if fusion.fuse == "rank":
         how = "Hybrid, by ranks"
@@ -77,42 +59,31 @@ def _hybrid(spec: JobSpec, report: Report) -> list[str]:
     else:
         usual = report.weights[0].weight if report.weights else fusion.chosen
         how = f"Hybrid, with BM25's weight {usual:g}"
-    gain, beside = tables.said(over), tables.said(beyond)
-    return [
-        f"{how}: {measure} {alone:.3f} -> {both:.3f}, {gain}.",
-        f"BM25 alone: {measure} {words:.3f}. Hybrid search gains {beside}.",
-    ]
+    return f"{how}: {measure} {alone:.3f} -> {both:.3f}, {tables.said(over)}."
 
 
-def _reranked(spec: JobSpec, report: Report) -> list[str]:
+def _reranked(spec: JobSpec, report: Report) -> str:
     name, measure = f"{report.router}+{spec.search.rerank.type}", spec.evaluate.measures[0]
     rows = [row for row in report.significance if (row.system, row.measure, row.queries) == (name, measure, "all")]
     if not rows:
-        return []
+        return ""
     after, value = report.systems[name], report.systems[name].measures[measure]
     before = report.systems.get(rows[0].baseline)  # none where seeds are searched differently
     instead = "" if before is None or before.ms is None else f" instead of {before.ms:,.0f}"
     worse = ". It makes results worse: search without it" if rows[0].high < 0 and not rows[0].doubt else ""
     gain = f"{measure} {value - rows[0].difference:.3f} -> {value:.3f}, {tables.said(rows[0])}"
     cost = f"for {after.ms or 0:,.0f} ms a query{instead}{worse}{rows[0].doubt}"
-    return [f"Re-ranked, {after.calls or 0:.0f} calls a query: {gain}, {cost}."]
+    return f"Re-ranked, {after.calls or 0:.0f} calls a query: {gain}, {cost}."
 
 
-def _index(spec: JobSpec, report: Report) -> list[str]:
+def _index(spec: JobSpec, report: Report) -> str:
     measure, exact = spec.evaluate.deepest_recall, report.systems.get("exact_same_encoder")
     if exact is None or report.level is not None or report.router not in report.curves:
-        return []
-    goal, used = exact.measures[measure] - EQUAL, report.systems[report.router]
+        return ""
+    used = report.systems[report.router]
     share = used.measures[measure] / max(exact.measures[measure], 1e-9)
     found = f"finds {share:.1%} of exact search's {measure} and visits {used.visited:.1%} of the documents"
-    lines = [f"Index: with the spec's beam ({used.beam:g} leaves) it {found}."]
-    equal = next((point for point in report.points(report.router) if point.measures[measure] >= goal), None)
-    if equal is not None:
-        lines.append(
-            f"Index: from a beam of {equal.beam} on it equals exact search, with {equal.visited_mean:.1%} of the "
-            f"documents visited, at {equal.cost_mean:.0%} of the cost."
-        )
-    return lines
+    return f"Index: with the spec's beam ({used.beam:g} leaves) it {found}."
 
 
 def _instead(spec: JobSpec, report: Report) -> list[str]:

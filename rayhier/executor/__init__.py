@@ -4,11 +4,9 @@ A stage gets an Executor and does not know which one it is. Equal workers and th
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from rayhier.executor.holders import Holders
 from rayhier.spec.cluster import TrainWorkers, Workers
 
 T = TypeVar("T")
@@ -18,7 +16,7 @@ Row = dict[str, Any]
 class Actor(Protocol):
     """An object that does items of a stage's work, one after another. Each process or thread makes its own."""
 
-    def __call__(self, item: Row) -> Iterator[Row]:
+    def __call__(self, item: Row, /) -> Iterator[Row]:
         """Do one item. Yields what is done so far, for a progress bar."""
         ...
 
@@ -55,12 +53,5 @@ class Executor(Protocol):
         """Run `worker(config)` in a group of training workers, again from its checkpoint if a worker dies.
 
         The config gets a function `report`, which passes a row on to this one.
-        """
-        ...
-
-    def holders(self, workers: Workers, limit: Callable[[int], None]) -> AbstractContextManager[Holders]:
-        """Start holders of objects, one for each worker, and one more that may use the CPUs of all.
-
-        `limit(threads)` sets the number of threads of libraries where a holder runs.
         """
         ...

@@ -3,15 +3,14 @@
 Numbers of workers and CPUs in a spec are upper limits here. A thread that no core is left for is not started.
 """
 
-import contextlib
 import os
 import queue
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from rayhier.executor import Actor, Pool, Row
-from rayhier.executor.holders import Call, Holder, Holders
 from rayhier.spec import InputError, no_room
 from rayhier.spec.cluster import TrainWorkers, Workers
 
@@ -40,7 +39,7 @@ class Here:
             finally:
                 free.put(actors)
 
-        with ThreadPoolExecutor(max(1, count), "stage") as threads:
+        with ThreadPoolExecutor(max(1, count), "stage", _limit, (pool.workers.cpus,)) as threads:
             futures, left = [threads.submit(work, item) for item in items], len(items)
             try:
                 while left:
@@ -66,28 +65,13 @@ class Here:
         del workers
         worker({**config, "report": report})
 
-    @contextlib.contextmanager
-    def holders(self, workers: Workers, limit: Callable[[int], None]) -> Iterator[Holders]:
-        """Start a thread for each holder: libraries count their threads by the thread that calls them."""
-        count = _at_once(workers)
-        with contextlib.ExitStack() as stack:
-            held = [
-                _Held(limit, threads, stack.enter_context(ThreadPoolExecutor(1, "holder")))
-                for threads in (*[workers.cpus] * count, min(count * workers.cpus, _cores()))
-            ]
-            yield Holders(held[:-1], held[-1], _run)
 
-
-class _Held:
-    """A holder and its thread."""
-
-    def __init__(self, limit: Callable[[int], None], threads: int, thread: ThreadPoolExecutor) -> None:
-        self.thread, self.holder = thread, thread.submit(Holder, limit, threads).result()
-
-
-def _run(calls: Sequence[Call]) -> list[Any]:
-    running = [held.thread.submit(getattr(held.holder, name), *given) for held, name, given in calls]
-    return [each.result() for each in running]
+def _limit(cpus: int) -> None:
+    """Set the threads of libraries, which count them by the thread that calls."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(min(cpus, _cores()))
+    if (faiss := sys.modules.get("faiss")) is not None:
+        faiss.omp_set_num_threads(min(cpus, _cores()))
 
 
 def _at_once(workers: Workers) -> int:

@@ -20,7 +20,6 @@ from ray.exceptions import RayTaskError
 
 from rayhier.executor import Pool, Row
 from rayhier.executor.cluster import ADDRESS, check_answers, noted
-from rayhier.executor.holders import Holder, Holders
 from rayhier.progress import say
 from rayhier.spec import InputError, JobSpec, no_room
 from rayhier.spec.cluster import TrainWorkers, Workers
@@ -143,16 +142,13 @@ def check_resources(spec: JobSpec) -> None:
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     for stage in ("corpus", "embed", "train", "index", "evaluate", *(["scores"] if spec.scores else [])):
         workers: Workers | TrainWorkers = getattr(spec.cluster, stage)
+        if stage == "evaluate":  # one process has the CPUs of all
+            workers = workers.model_copy(update={"workers": 1, "cpus": workers.workers * workers.cpus})
         least = workers.least_workers if isinstance(workers, TrainWorkers) else None
         for kind, each in (("CPU", workers.cpus), ("GPU", workers.gpus)):
             if each:
                 _check(f"cluster.{stage}", least or workers.workers, each, kind, [node.get(kind, 0) for node in nodes])
     _check_tokenise(spec, [node.get("CPU", 0) for node in nodes])
-
-
-def check_cpus(key: str, workers: int) -> None:
-    """Raise InputError if the cluster has no CPU for each of so many processes. `key` names their number."""
-    _check(key, workers, 1, "CPU", [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]])
 
 
 def _check_tokenise(spec: JobSpec, nodes: Sequence[float]) -> None:
@@ -248,24 +244,6 @@ class RayExecutor:
                 _fit(trainer, rows, report)
             finally:
                 rows.shutdown()
-
-    @contextlib.contextmanager
-    def holders(self, workers: Workers, limit: Callable[[int], None]) -> Iterator[Holders]:
-        """Start actors, and kill them at the block's end.
-
-        The one for objects that are alone reserves no CPU: the others are idle while it works.
-        """
-        kind: Any = ray.remote(Holder)
-        actor = kind.options(num_cpus=workers.cpus, num_gpus=workers.gpus or None)
-        pool = [actor.remote(limit, workers.cpus) for _ in range(workers.workers)]
-        alone = kind.options(num_cpus=0).remote(limit, workers.workers * workers.cpus)
-        try:
-            yield Holders(
-                pool, alone, lambda calls: get([getattr(holder, name).remote(*given) for holder, name, given in calls])
-            )
-        finally:
-            for one in (*pool, alone):
-                ray.kill(one)
 
 
 def _fit(trainer: Any, rows: Any, report: Callable[[Row], None]) -> None:

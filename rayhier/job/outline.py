@@ -1,4 +1,4 @@
-"""Print the plan of a job as text: steps, folders, sizes, hours, the size of serving, the total, and notes."""
+"""Print the plan of a job as text: steps, folders, sizes, hours, the total, and notes."""
 
 import os
 from collections.abc import Collection, Mapping
@@ -7,18 +7,17 @@ from typing import Any
 from rayhier.job import rates
 from rayhier.job.choice import choose
 from rayhier.job.hours import Cost, reranking_seconds, stage_cost
-from rayhier.job.memory import BUSY, RATE, deployments, stage_memory
+from rayhier.job.memory import stage_memory
 from rayhier.job.plan import ASSUMED_DOCUMENTS, Plan, Step, beside_rows, size_of
 from rayhier.job.stages import STAGES
 from rayhier.spec import JobSpec
 from rayhier.spec.corpus import FileCorpus, passages_of
-from rayhier.storage.model_folder import weight_files
 
 NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search the index with rayhier search"
 
 
 def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> str:
-    """Format a plan as text: a line for each step, its amount of work, rate and hours; serving; total; notes.
+    """Format a plan as text: a line for each step, its amount of work, rate and hours; where it runs; total; notes.
 
     Rates are those that runs measured on this machine, or else the table's.
     The state "to do" marks the steps of `stages` that are not published yet; with `fresh`, all steps of `stages`.
@@ -48,7 +47,6 @@ def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = F
         place, room, cost = f"{step.kind}/{step.fingerprint}", f"about {size_of(step.bytes):>6}", costs[step.stage]
         hours = f"{_worked(cost):<48}  estimated {_time(cost.seconds):>7}"
         lines.append(f"  {step.title:<16} {place:<26} {room}  {step.resources:<18}  {state(step):<9}  {hours}")
-    lines += _serving(plan)
     size, seconds = sum(step.bytes for step in to_do), sum(costs[step.stage].seconds for step in to_do)
     lines.append(f"runs {choice}")
     lines.append(f"to do: about {size_of(size)}, estimated {_time(seconds)}")
@@ -136,19 +134,6 @@ def _reading(plan: Plan) -> list[str]:
     if rerank is not None:
         seconds = reranking_seconds(plan.spec, plan.work)
         lines.append(f"search.rerank: a query reads {rerank.budget:,} pairs, about {seconds:.2g} s of a process")
-    return lines
-
-
-def _serving(plan: Plan) -> list[str]:
-    folders = [plan.model.path, *([plan.cross_encoder.path] if plan.cross_encoder else [])]
-    weights = [sum(file.stat().st_size for file in weight_files(folder)) for folder in folders]
-    lines = [f"serving, a core a replica, {RATE:g} queries a second at {BUSY:.0%} of what replicas answer:"]
-    for deployment in deployments(plan.spec, plan.work, weights[0], weights[-1]):
-        count = deployment.replicas()
-        lines.append(
-            f"  {deployment.name:<14} about {size_of(deployment.memory):>6}  {deployment.rate:>6.3g} queries/s  "
-            f"{count:,} replica{'s' if count > 1 else ''}"
-        )
     return lines
 
 

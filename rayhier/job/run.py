@@ -4,33 +4,26 @@ import contextlib
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 from rayhier import track
-from rayhier.corpus import requirements, sources
-from rayhier.corpus.row_checks import Entry
-from rayhier.dataset.documents import document_text, document_texts
+from rayhier.corpus import requirements
 from rayhier.executor import Executor
 from rayhier.executor.here import Here
 from rayhier.job import rates
 from rayhier.job.choice import Choice, choose
-from rayhier.job.hours import stage_cost, tokens
+from rayhier.job.hours import stage_cost
 from rayhier.job.outline import NOT_EVALUATED, is_here, told
 from rayhier.job.plan import HOLDS, Plan, Step
 from rayhier.job.stages import STAGES
 from rayhier.progress import Stage, here, log, say
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.corpus import FileCorpus
 from rayhier.storage import current, files, leaf_map, workdir, writer_lease
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.change_log import ChangeLog
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.writer_lease import refuse_while_written
-
-TOKENS, TEXTS = 1_000, 100
-"""A sample of documents has about TOKENS tokens, and at most TEXTS texts."""
 
 
 def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> dict[str, Any]:
@@ -277,9 +270,9 @@ def _show_report(plan: Plan) -> None:
             print(NOT_EVALUATED)
         return
     from rayhier.evaluate.report import NAME, Report
-    from rayhier.evaluate.verdict import headline
+    from rayhier.evaluate.verdict import verdict
 
-    sentences = headline(plan.spec, Report.read(report.root / NAME))
+    sentences = verdict(plan.spec, Report.read(report.root / NAME))
     print("\n".join(["", *sentences, f"More: {here(plan.workdir / 'report.md')}", ""]))
 
 
@@ -321,39 +314,3 @@ def _goes_on(before: Artifact, index: Artifact) -> bool:
     """Return True if an index was written to after the changes that another has of it."""
     taken = ChangeLog(index.root).last(LeafMap.open(index.root).manifest.log)
     return max(ChangeLog(before.root).last(), LeafMap.open(before.root).manifest.log) > taken
-
-
-def measure(plan: Plan) -> None:
-    """Note the rate at which this process encodes some documents. InputError if they cannot be read yet."""
-    import torch
-
-    from rayhier.embed.encode import TextEncoder
-
-    spec, texts, count = plan.spec, list[str](), 0.0
-    for text in islice(_texts(plan), TEXTS):
-        texts.append(text)
-        count += tokens(spec, len(text.encode()))
-        if count >= TOKENS:
-            break
-    if not texts:
-        raise InputError("--measure: got a corpus without documents")
-    torch.set_num_threads(spec.cluster.embed.cpus)
-    encoder = TextEncoder(plan.model.path, spec.encoder)
-    encoder.encode(texts[:1])  # what loads at first use
-    began = time.monotonic()
-    encoder.encode(texts)
-    cost = stage_cost("embed", spec, plan.work)
-    devices = spec.cluster.embed.cpus if cost.device == "core" else 1
-    rates.note(cost.of, count / (time.monotonic() - began) / devices)
-
-
-def _texts(plan: Plan) -> Iterator[str]:
-    corpus = plan.step("corpus").place.published()
-    if corpus is not None:
-        yield from document_texts(files.read_table(corpus.path(corpus.names("documents/")[0])).slice(0, TEXTS))
-    elif isinstance(plan.spec.corpus, FileCorpus):
-        reader = sources.ranged(plan.spec.corpus)
-        rows = (row for piece in reader.ranges() for row in reader.documents(piece))
-        yield from (document_text(row.title, row.text) for row in rows if isinstance(row, Entry))
-    else:
-        raise InputError("--measure: got a corpus that was not read yet; allowed: after --stage corpus")

@@ -17,12 +17,9 @@ from rayhier.spec import InputError
 from rayhier.storage.paths import locate
 
 if TYPE_CHECKING:
-    from rayhier.search.batch.job import Answers, Job
     from rayhier.search.request.hits import Answer
     from rayhier.search.request.request import Request, Rules
     from rayhier.search.snapshot import Snapshot
-    from rayhier.storage.current import Current
-    from rayhier.storage.paths import Location
 
 LINE_WIDTH, LEAVES, MOST = 100, 10, 10_000
 """Characters of a printed line, number of leaves that are printed, and largest -k and --beam."""
@@ -63,12 +60,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="where all results go: .parquet, .jsonl or .trec")
     parser.add_argument("--plan", action="store_true", help="with --out: print what would be done, and stop")
-    parser.add_argument(
-        "--workers", type=_count, default=1, help="with --out: processes, on Ray where more than one (default 1)"
-    )
-    parser.add_argument(
-        "--address", help="with --out: auto, local, or HOST:PORT of a Ray cluster (default: the spec's cluster.address)"
-    )
     parser.add_argument("--filter", metavar="JSON", help="""only documents like these: '{"year": {"gte": 2019}}'""")
     return parser
 
@@ -114,45 +105,18 @@ def _batch(parsed: argparse.Namespace, request: "Request") -> None:
         queries = IndexDocuments(leaf_map) if parsed.documents else QueryFile(parsed.queries, rules)
         job = Job(queries, leaf_map.manifest, rules, parsed.out, arguments)
         job.check()
-        for line in plan(job, leaf_map, request, _workers(parsed)):
+        for line in plan(job, leaf_map, request):
             say(f"  {line}")
         if parsed.plan:
             return
-        with _answers(parsed, workdir, now, job) as answers:
-            answered, refused = job.run(answers)
+        from rayhier.search.snapshot import Snapshot
+
+        with contextlib.closing(Snapshot.of_version(workdir, now, job.manifest.version)) as searcher:
+            answered, refused = job.run(searcher)
     if refused:
         say(f"  {refused}")
     summary = {"queries": answered, "refused": dict(refused.counts), "out": str(parsed.out)}
     print(json.dumps({**summary, "seconds": round(time.monotonic() - began, 1)}))
-
-
-def _workers(parsed: argparse.Namespace) -> str:
-    if not _on_ray(parsed):
-        return "this process"
-    return f"{parsed.workers} on Ray at {parsed.address or 'cluster.address of the spec'}, a process of one thread each"
-
-
-def _on_ray(parsed: argparse.Namespace) -> bool:
-    return parsed.workers > 1 or parsed.address is not None
-
-
-@contextlib.contextmanager
-def _answers(parsed: argparse.Namespace, workdir: "Location", now: "Current", job: "Job") -> "Iterator[Answers]":
-    if _on_ray(parsed):
-        from rayhier.search.batch.ray import WorkerPool
-
-        place = parsed.workdir if "://" in parsed.workdir else str(Path(parsed.workdir).absolute())
-        with WorkerPool(place, now, job.manifest, parsed.workers, parsed.address) as workers:
-            yield workers.answers(job.arguments)
-        return
-    from rayhier.search.batch.job import in_this_process
-    from rayhier.search.snapshot import Snapshot
-
-    searcher = Snapshot.of_version(workdir, now, job.manifest.version)
-    try:
-        yield in_this_process(searcher, job.arguments)
-    finally:
-        searcher.close()
 
 
 def _checked(parsed: argparse.Namespace) -> "Request":
@@ -167,8 +131,8 @@ def _checked(parsed: argparse.Namespace) -> "Request":
     is_batch = parsed.queries is not None or parsed.documents
     if is_batch and parsed.out is None:
         raise InputError(f"{given[0]}: got no --out; allowed: with --out FILE, where the results go")
-    if not is_batch and (parsed.out is not None or parsed.plan or _on_ray(parsed)):
-        raise InputError("--out, --plan, --workers, --address: allowed: with --queries or --documents")
+    if not is_batch and (parsed.out is not None or parsed.plan):
+        raise InputError("--out, --plan: allowed: with --queries or --documents")
     queries: Any = [] if parsed.query is None else [_text(parsed.query)]
     rules = published_rules(parsed.workdir)
     if parsed.documents:

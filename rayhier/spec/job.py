@@ -14,7 +14,6 @@ from rayhier.spec.errors import InputError
 from rayhier.spec.evaluate import LISTED, UNFILTERED, Baseline, EvaluateSpec
 from rayhier.spec.filter import YAML_WORDS, Filter, parse
 from rayhier.spec.index import SPILLED, IndexSpec
-from rayhier.spec.index_size import IndexSize
 from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting, RouterSpec
 from rayhier.spec.router.tree import TreeSpec
 from rayhier.spec.search import (
@@ -271,11 +270,6 @@ class JobSpec(Section):
     def rows_per_document(self) -> float:
         """Mean rows of a document in the leaf map."""
         return 1 + (self.leaves_per_document - 1) * (SPILLED if self.router.spills else 1)
-
-    def index_size(self, documents: int, dimension: int) -> IndexSize:
-        """Estimate the size of an index over a number of documents, with vectors of size `dimension`."""
-        rows = documents * self.rows_per_document
-        return IndexSize(documents, rows, dimension, self.leaves(documents))
 
     @property
     def encoding(self) -> list[str]:

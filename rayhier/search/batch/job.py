@@ -1,8 +1,8 @@
 """Searches all queries of a file, or all documents of the index, and writes their results to a file.
 
-Queries are searched in chunks, in this process or by several (search/ray.py). A chunk's results are a file of their own
-beside the output, OUT.parts, which appears whole or not at all; a command that was cut off goes on with the chunks that
-are missing. At the end the parts are joined to the output in one step, so that every query is answered exactly once.
+Queries are searched in chunks. A chunk's results are a file in the folder OUT.parts, which appears whole or not at all.
+A command that was cut off goes on with the chunks that are missing. At the end the parts are joined to the output in
+one step, so that every query is answered exactly once.
 """
 
 import json
@@ -49,11 +49,6 @@ SAMPLED = 1_000
 BESIDE = {".parquet": (4, 12), ".jsonl": (26, 60), ".trec": (32, 0)}
 """Bytes for each result beside its id, and for each query beside its own, by the output's ending."""
 
-Numbered = Iterator[tuple[int, Chunk]]
-"""Chunks with their numbers."""
-Answers = Callable[[Numbered], Iterator[tuple[int, pa.Table]]]
-"""Function that searches chunks, and yields the number and the results of each as they are found, in any order."""
-
 
 @dataclass(frozen=True)
 class Job:
@@ -89,8 +84,8 @@ class Job:
     def done(self) -> set[str]:
         return {path.name for path in self.parts.glob("[0-9]*.parquet")}
 
-    def run(self, answers: Answers) -> tuple[int, Refused]:
-        """Search all queries. Returns how many were answered, and the rows that were refused.
+    def run(self, searcher: Snapshot) -> tuple[int, Refused]:
+        """Search all queries in this version of the index. Returns the number of answers, and the refused rows.
 
         InputError as in `check`, and where all rows are refused.
         """
@@ -98,23 +93,39 @@ class Job:
         done = self._begin()
         refused, answered = Refused(), dict[str, int]()
         with Bar("search", len(self.queries), "queries") as bar:
-
-            def missing() -> Numbered:
-                for number, chunk in enumerate(self.queries.chunks(refused)):
-                    answered[_name(number)] = len(chunk.ids)
-                    if _name(number) not in done:
-                        yield number, chunk
-                    else:
-                        bar.advance(len(chunk.ids))
-
-            for number, table in answers(missing()):
-                files.write_parquet(self.parts, _name(number), [table], RESULTS)
-                bar.advance(table.num_rows)
+            for number, chunk in enumerate(self.queries.chunks(refused)):
+                answered[_name(number)] = len(chunk.ids)
+                if _name(number) not in done:
+                    table = self.answered(searcher, chunk)
+                    files.write_parquet(self.parts, _name(number), [table], RESULTS)
+                bar.advance(len(chunk.ids))
         if not sum(answered.values()):
             raise InputError(f"{self.queries}: hold no query; {refused if refused else 'there is no row'}")
         files.write(self.out, lambda place: _join([self.parts / name for name in answered], place, self.out.suffix))
         shutil.rmtree(self.parts)
         return sum(answered.values()), refused
+
+    def answered(self, searcher: Snapshot, chunk: Chunk) -> pa.Table:
+        """Search the queries of a chunk. Returns their results in the chunk's order, as `RESULTS`.
+
+        Of documents only the ids are read. InputError if the index does not allow the arguments with these queries, or
+        the cross-encoder fails.
+        """
+        tables, places = [RESULTS.empty_table()], []
+        for place_A, queries in chunk.parts:
+            request = replace(searcher.rules.request(queries, **self.arguments), needs="ids")
+            k = request.k
+            if chunk.self_ids is not None:
+                request = replace(request, k=k + 1)
+            try:
+                found = searcher.retrieve(request)
+            except ScorerError as error:
+                raise InputError(str(error)) from error
+            self_ids = None if chunk.self_ids is None else [chunk.self_ids[place] for place in place_A.tolist()]
+            tables.append(_results([chunk.ids[place] for place in place_A.tolist()], found, k, self_ids))
+            places.append(place_A)
+        table = pa.concat_tables(tables)
+        return table.take(pa.array(np.argsort(np.concatenate(places)))) if len(places) > 1 else table
 
     @property
     def _ledger(self) -> dict[str, Any]:
@@ -135,37 +146,6 @@ class Job:
         done = self.done()
         say(f"  going on: {len(done):,} chunks of {self.queries.size:,} rows are done")
         return done
-
-
-def in_this_process(searcher: Snapshot, arguments: dict[str, Any]) -> Answers:
-    def answers(chunks: Numbered) -> Iterator[tuple[int, pa.Table]]:
-        for number, chunk in chunks:
-            yield number, answered(searcher.rules, chunk, arguments, searcher.retrieve)
-
-    return answers
-
-
-def answered(rules: Rules, chunk: Chunk, arguments: dict[str, Any], retrieve: Callable[[Request], Found]) -> pa.Table:
-    """Search the queries of a chunk by `retrieve`. Returns their results in the chunk's order, as `RESULTS`.
-
-    Of documents only the ids are read. InputError if the index does not allow the arguments with these queries, or
-    the cross-encoder fails.
-    """
-    tables, places = [RESULTS.empty_table()], []
-    for place_A, queries in chunk.parts:
-        request = replace(rules.request(queries, **arguments), needs="ids")
-        k = request.k
-        if chunk.self_ids is not None:
-            request = replace(request, k=k + 1)
-        try:
-            found = retrieve(request)
-        except ScorerError as error:
-            raise InputError(str(error)) from error
-        self_ids = None if chunk.self_ids is None else [chunk.self_ids[place] for place in place_A.tolist()]
-        tables.append(_results([chunk.ids[place] for place in place_A.tolist()], found, k, self_ids))
-        places.append(place_A)
-    table = pa.concat_tables(tables)
-    return table.take(pa.array(np.argsort(np.concatenate(places)))) if len(places) > 1 else table
 
 
 def _results(names: Sequence[str], found: Found, k: int, self_ids: Sequence[str] | None) -> pa.Table:
@@ -213,8 +193,8 @@ def _unspaced(name: str) -> str:
     return re.sub(r"[\s%]", lambda blank: quote(blank[0]), name)
 
 
-def plan(job: Job, leaf_map: LeafMap, request: Request, workers: str) -> Iterator[str]:
-    """Yield a line for each thing that a job reads, does and writes; `workers` says who does it."""
+def plan(job: Job, leaf_map: LeafMap, request: Request) -> Iterator[str]:
+    """Yield a line for each thing that a job reads, does and writes."""
     rows, done = len(job.queries), len(job.done())
     manifest = job.manifest
     yield f"queries   {rows:,} {job.queries}"
@@ -223,7 +203,6 @@ def plan(job: Job, leaf_map: LeafMap, request: Request, workers: str) -> Iterato
         f"{manifest.leaves:,} leaves"
     )
     yield f"search    {request.k} results of each query, {_how(job, request)}"
-    yield f"workers   {workers}"
     there = f", {done:,} of them done" if done else ""
     size = _size(_bytes(job, leaf_map, request.k))
     yield f"output    {job.out}, at most {size}; in parts of at most {job.queries.size:,} queries{there}"

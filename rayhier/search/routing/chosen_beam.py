@@ -40,14 +40,6 @@ class ChosenBeam(BaseModel):
     of: Queried = "dev queries"
     """What the queries are."""
 
-    @property
-    def sentence(self) -> str:
-        """The choice, as a line for people."""
-        return (
-            f"a beam of {self.beam:,} leaves, with which {self.queries:,} {self.of} find {self.recall:.1%} of the "
-            f"exact best {self.k:,} documents"
-        )
-
 
 @dataclass(frozen=True)
 class Calibration:

@@ -1,6 +1,5 @@
 """Base class of the settings of all routers; its defaults are for a router that is not trained by itself."""
 
-from abc import abstractmethod
 from typing import Literal, Self
 
 from rayhier.spec.base import Section
@@ -42,10 +41,6 @@ class Routing(Section):
     def targets(self, queries: int, documents: int) -> int:  # noqa: ARG002  some routers are taught by both
         """Return the number of texts (judged queries, and documents) that teach the router by itself; 0 by default."""
         return 0
-
-    @abstractmethod
-    def multiply_adds(self, leaves: int, dimension: int) -> float:
-        """Return the multiply-adds that routing a vector of size `dimension` takes in a router with `leaves` leaves."""
 
     def over(self, documents: int) -> Self:  # noqa: ARG002  some routers count them
         """Return a copy in which a branching that fits `documents` documents replaces `auto`; by default unchanged."""

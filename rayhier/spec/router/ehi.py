@@ -33,8 +33,3 @@ class EhiRouting(TreeSpec):
         A leaf has 16 documents on average up to N = 25,600 documents, then √N / 10.
         """
         return documents / max(DOCUMENTS_A_LEAF, math.sqrt(documents) / 10)
-
-    def multiply_adds(self, leaves: int, dimension: int) -> float:
-        """Return the multiply-adds that routing a vector along one path takes, in a tree with `leaves` leaves."""
-        wide = round(leaves ** (1 / self.height)) * self.height
-        return float(dimension * (dimension * self.height + wide))

@@ -9,7 +9,3 @@ class HceRouting(Routing):
     """HCE's router: leaves are the lowest nodes in HCE's loss; a text goes to the nodes with nearest centroids."""
 
     type: Literal["hce"]
-
-    def multiply_adds(self, leaves: int, dimension: int) -> float:
-        """Return the multiply-adds that routing a vector takes where it is compared with all leaves."""
-        return float(dimension * leaves)

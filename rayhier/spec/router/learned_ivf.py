@@ -46,7 +46,3 @@ class LearnedIvfRouting(TreeSpec):
         """
         a_root = LEAVES_A_ROOT if documents <= MOST_SMALL else CODED_LEAVES_A_ROOT
         return min(documents / DOCUMENTS_A_LEAF, a_root * math.sqrt(documents))
-
-    def multiply_adds(self, leaves: int, dimension: int) -> float:
-        """Return the multiply-adds that routing a vector takes where it is compared with all leaves."""
-        return float(dimension * (2 * RANK + leaves))

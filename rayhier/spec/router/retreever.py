@@ -54,7 +54,3 @@ class RetreeverRouting(Routing):
     @property
     def sidecar_bytes(self) -> int:
         return 2 * self.leaves
-
-    def multiply_adds(self, leaves: int, dimension: int) -> float:
-        """Return the multiply-adds that routing a vector of size `dimension` takes, where all splits are computed."""
-        return float(dimension * (leaves - 1)) if self.splits == "linear" else float(128 * (dimension + leaves - 1))
