@@ -7,6 +7,7 @@ from fastapi.testclient import TestClient
 from starlette.routing import Route
 
 from rayhier.serve.http.tokens import Tokens
+from tests.system.fuzz_paths import CONTROL, FORMS
 
 from .sockets import connected, listening, status
 from .stand_ins import Canned, CannedWriter, app_of, error
@@ -19,22 +20,6 @@ BODIES = {
     ("POST", "/v1/versions/rollback"): b'{"version": 1}',
 }
 """A body that each route that writes takes."""
-CHANGED = ("{}%0A", "{}%0a", "{}%0D", "{}%00", "{}%7F", "{}%C2%85", "{}%E2%80%A8", "{}%0A?x=1")
-OTHERS = (
-    "%0A{}",
-    "/{}",
-    "{}/",
-    "{}%2F",
-    "{}//",
-    "/.{}",
-    "/x/..{}",
-    "{}?x=1",
-    "{}#x",
-    "{};x",
-    "http://h{}",
-    "http://h{}%0A",
-    "*{}",
-)
 
 
 @pytest.fixture
@@ -44,17 +29,6 @@ def served(tmp_path):
         (tmp_path / name).write_text(f"{name}-token")
     writer = CannedWriter()
     return app_of(Canned(), tokens=Tokens(str(tmp_path / "read"), str(tmp_path / "write")), writer=writer), writer
-
-
-def forms(path):
-    """A path as it is, with one of its letters encoded, with its last slash encoded, and otherwise changed."""
-    head, _, tail = path.rpartition("/")
-    return [
-        path,
-        f"{head}/%{ord(tail[0]):x}{tail[1:]}",
-        f"{head}%2F{tail}",
-        *(form.format(path) for form in (*CHANGED, *OTHERS)),
-    ]
 
 
 def sent(port, method, target, body, token):
@@ -69,13 +43,16 @@ def test_a_token_that_reads_changes_nothing_by_any_form_of_a_path(served):
     app, writer = served
     with listening(app) as port:
         for (method, path), body in BODIES.items():
-            answers = {form: sent(port, method, form, body, "read-token") for form in forms(path)}
+            head, _, tail = path.rpartition("/")
+            encoded = [f"{head}/%{ord(tail[0]):x}{tail[1:]}", f"{head}%2F{tail}"]
+            forms = [*encoded, *(form.format(path) for form in FORMS)]
+            answers = {form: sent(port, method, form, body, "read-token") for form in forms}
             assert set(answers.values()) <= {400, 403, 404}, answers
             assert writer.told == []
             assert sent(port, method, path, body, "write-token") == 200
             assert len(writer.told) == 1
-            answers = {form: sent(port, method, form.format(path), body, "write-token") for form in CHANGED}
-            assert set(answers.values()) == {404}, answers
+            answers = {form: sent(port, method, form.format(path), body, "write-token") for form in CONTROL}
+            assert set(answers.values()) <= {400, 404}, answers
             writer.told.clear()
 
 
