@@ -16,18 +16,20 @@ from .serve.conftest import TEXTS, N, published, work
 __all__ = ["published", "work"]  # fixtures
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def index(published):
     with rayhier.open(str(published)) as opened:
         yield opened
 
 
 def test_a_query_has_results_that_are_those_of_a_search(index, published):
-    results = index.search(TEXTS[3], k=4)
+    results = index.search(TEXTS[3], k=np.int64(4))
     (expected,) = Snapshot.open(published).search([TEXTS[3]], 4)
     assert [hit.id for hit in results] == [hit.id for hit in expected.hits]
     assert (len(results), results[0], results[1:3]) == (4, expected.hits[0], expected.hits[1:3])
     assert (results.query, results.answer) == (TEXTS[3], expected)
+    few = index.search(TEXTS[0], k=5, filter={"year": {"lt": 1905}})
+    assert {hit.fields["year"] for hit in few} == set(range(1900, 1905))
 
 
 def test_several_queries_and_vectors(index):
@@ -41,48 +43,33 @@ def test_several_queries_and_vectors(index):
     assert [hit.id for hit in alone] == [hit.id for hit in batch[0]]
 
 
-def test_filters_modes_and_mistakes(index):
-    results = index.search(TEXTS[0], k=5, filter={"year": {"lt": 1905}})
-    assert {hit.fields["year"] for hit in results} == set(range(1900, 1905))
-    for options, said in (
-        ({"mode": "sparse"}, "mode: got 'sparse'; allowed: dense, bm25, hybrid"),
-        ({"filter": {"yeer": 1}}, "filter.yeer: got no declared field"),
-        ({"budget": 3}, "budget: this index has no cross-encoder"),
-        ({"k": 0}, "k: got 0; allowed: 1 to 1000000"),
-    ):
-        with pytest.raises(rayhier.InputError, match=said):
-            index.search(TEXTS[0], **options)
-    with pytest.raises(rayhier.InputError, match="query: got no words"):
-        index.search("  ")
-    with pytest.raises(rayhier.InputError, match="got 3 numbers; allowed: 32, the index's dimension"):
-        index.search(np.ones(3))
-
-
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda index: index.search(None), "query: got NoneType; allowed: a text, or a vector"),
-        (lambda index: index.search(b"zip"), "query: got bytes; allowed: a text, or a vector"),
-        (lambda index: index.search(np.ones((2, 32))), "query: got ndarray; allowed: a text, or a vector"),
-        (lambda index: index.search(["a"]), r"query: got \['a'\]; allowed: a text, or a vector"),
-        (lambda index: index.search_batch("zip"), "queries: got text; allowed: a list of texts"),
-        (lambda index: index.search_batch([None]), "query: got None; allowed: a text"),
-        (lambda index: index.search_batch(np.ones((1, 2, 32))), r"got an array of shape \(1, 2, 32\); allowed: finite"),
-        (lambda index: index.search(np.full(32, np.nan)), "allowed: finite numbers"),
-        (lambda index: index.search("oak", k="5"), "k: got '5'; allowed: a whole number"),
-        (lambda index: index.search("oak", k=True), "k: got True; allowed: a whole number"),
-        (lambda index: index.search("oak", beam=1.5), "beam: got 1.5; allowed: a whole number"),
-        (lambda index: index.search("oak", filter=[1]), "filter: got list; allowed: an object"),
+        (lambda index: index.search(None), "query: got NoneType"),
+        (lambda index: index.search(b"zip"), "query: got bytes"),
+        (lambda index: index.search(np.ones((2, 32))), "query: got ndarray"),
+        (lambda index: index.search(["a"]), r"query: got \['a'\]"),
+        (lambda index: index.search("  "), "query: got no words"),
+        (lambda index: index.search(np.ones(3)), "got 3 numbers"),
+        (lambda index: index.search_batch("zip"), "queries: got text"),
+        (lambda index: index.search_batch([None]), "query: got None"),
+        (lambda index: index.search_batch(np.ones((1, 2, 32))), r"got an array of shape \(1, 2, 32\)"),
+        (lambda index: index.search("oak", k="5"), "k: got '5'"),
+        (lambda index: index.search("oak", k=True), "k: got True"),
+        (lambda index: index.search("oak", k=10**9), "k: got 1000000000"),
+        (lambda index: index.search("oak", beam=1.5), "beam: got 1.5"),
+        (lambda index: index.search("oak", filter=[1]), "filter: got list"),
         (lambda index: index.search("oak", rerank=True, budget=0), "budget: got 0 with rerank true"),
+        (lambda index: index.document("none"), "id: got 'none'"),
+        (lambda index: index.documents(limit=0), "limit: got 0"),
+        (lambda index: index.documents(limit="a"), "limit: got 'a'"),
+        (lambda index: index.documents(after=3), "after: got 3"),
     ],
 )
 def test_odd_input_is_refused_in_one_line(index, call, said):
-    with pytest.raises(rayhier.InputError, match=said):
+    with pytest.raises(rayhier.InputError, match=rf"{said}.*; allowed: "):
         call(index)
-
-
-def test_numbers_of_numpy_are_numbers(index):
-    assert len(index.search("oak", k=np.int64(2))) == 2
 
 
 def test_a_closed_index_answers_no_more(published):
@@ -122,23 +109,17 @@ def test_documents_come_and_go(work, tmp_path):
         assert repr(index) == f"Index({str(work)!r}, version=4, documents={N})"
 
 
-def test_an_addition_opens_the_model_no_second_time(work, monkeypatch):
+def test_changes_open_the_model_no_second_time_and_leave_few_files(work, monkeypatch):
     monkeypatch.setattr(pack, "WIDTH", 4)
     with rayhier.open(work) as index:
         before = index._searcher.model
         for n in range(9):
             index.add({"id": f"new{n}", "text": f"zebra {n}"})
-        assert index._searcher.model is before
-        assert len(index._searcher.manifest.shards) < 9, "small files are packed"
-        assert {hit.id for hit in index.search("zebra", 9, mode="bm25")} == {f"new{n}" for n in range(9)}
-
-
-def test_many_deletes_leave_few_files(work):
-    with rayhier.open(work) as index:
-        for n in range(40):
             index.delete(f"d{n}")
-        assert len(index._searcher.manifest.removed) < 20
-        assert len(index) == N - 40
+        manifest = index._searcher.manifest
+        assert index._searcher.model is before
+        assert (len(index), len(manifest.shards) < 9, len(manifest.removed) < 9) == (N, True, True)
+        assert {hit.id for hit in index.search("zebra", 9, mode="bm25")} == {f"new{n}" for n in range(9)}
 
 
 def test_where_no_index_is(tmp_path):
@@ -170,16 +151,6 @@ def test_importing_it_imports_nothing_heavy():
 
 def test_documents_are_read_by_their_ids(index):
     document = index.document("d3")
-    assert (document.text, document.passages) == (TEXTS[3], None)
-    assert document.fields["year"] == 1903
+    assert (document.text, document.passages, document.fields["year"]) == (TEXTS[3], None, 1903)
     assert [document.id for document in index.documents(limit=3)] == ["d0", "d1", "d10"]
     assert index.documents("d0", 1) == [index.document("d1")]
-    for call, said in (
-        (lambda: index.document("none"), "id: got 'none'; allowed: the id of a document"),
-        (lambda: index.documents(limit=0), "limit: got 0; allowed: a whole number, 1 or more"),
-        (lambda: index.documents(limit="a"), "limit: got 'a'; allowed: a whole number, 1 or more"),
-        (lambda: index.documents(after=3), "after: got 3; allowed: an id, text in UTF-8"),
-        (lambda: index.search("oak", k=10**9), "k: got 1000000000; allowed: 1 to 1000000"),
-    ):
-        with pytest.raises(rayhier.InputError, match=said):
-            call()

@@ -77,55 +77,38 @@ def test_every_format_has_every_query_once_in_order(searcher, file, tmp_path):
     assert [line[3] for line in lines[:3]] == ["0", "1", "2"]
 
 
-def test_texts_tabs_vectors_and_parquet_give_the_same(searcher, tmp_path):
-    vectors = searcher.model.encode(TEXTS[:10]).numpy
-    (tmp_path / "q.tsv").write_text("".join(f"q{n}\t{text}\n" for n, text in enumerate(TEXTS[:10])))
+def test_texts_tabs_vectors_and_parquet_give_the_same_as_a_search(searcher, tmp_path):
+    names, vectors = [f"q{n}" for n in range(10)], searcher.model.encode(TEXTS[:10]).numpy
+    (tmp_path / "q.tsv").write_text("".join(f"{name}\t{text}\n" for name, text in zip(names, TEXTS, strict=False)))
     column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-    pq.write_table(pa.table({"query_id": [f"q{n}" for n in range(10)], "vector": column}), tmp_path / "q.parquet")
+    pq.write_table(pa.table({"query_id": names, "vector": column}), tmp_path / "q.parquet")
     mixed = [{"id": f"q{n}", **({"text": TEXTS[n]} if n % 2 else {"vector": vectors[n].tolist()})} for n in range(10)]
-    for path in (tmp_path / "q.tsv", tmp_path / "q.parquet", written(tmp_path / "q.jsonl", mixed)):
-        run(searcher, path, tmp_path / f"{path.name}.parquet")
-        table = pq.read_table(tmp_path / f"{path.name}.parquet")
-        assert table["query_id"].to_pylist() == [f"q{n}" for n in range(10)]
-        assert table["ids"].to_pylist() == wanted(searcher)
-
-
-def test_filters_are_those_of_every_search(searcher, file, tmp_path):
-    run(searcher, file, tmp_path / "out.parquet", filter={"year": {"gte": 1990}})
-    found = pq.read_table(tmp_path / "out.parquet")["ids"].to_pylist()
-    assert found == wanted(searcher, filter={"year": {"gte": 1990}})
-    assert all(int(name[1:]) >= 90 for names in found for name in names)
+    written(tmp_path / "q.jsonl", mixed)
+    for kind in ("tsv", "parquet", "jsonl"):
+        where = {"year": {"gte": 1990}} if kind == "jsonl" else None
+        run(searcher, tmp_path / f"q.{kind}", tmp_path / f"{kind}.parquet", filter=where)
+        table = pq.read_table(tmp_path / f"{kind}.parquet")
+        assert table["query_id"].to_pylist() == names
+        assert table["ids"].to_pylist() == wanted(searcher, filter=where)
 
 
 def test_broken_rows_are_counted_by_reason(searcher, tmp_path):
-    path = tmp_path / "q.jsonl"
-    rows = [
-        b'{"_id": "a", "text": "oak"}',
-        b"not json",
-        b'{"_id": "b"}',
-        b'{"text": "elm"}',
-        b'{"_id": "a", "text": "elm"}',
-    ]
-    rows += [
-        b'{"_id": "c", "text": "  "}',
-        b"\xff",
-        b'{"_id": "d", "vector": [1, 2]}',
-        b"[1]",
-        b'{"_id": 7, "text": "elm"}',
-    ]
-    path.write_bytes(b"\n".join(rows) + b"\n\n")
-    answered, refused = run(searcher, path, tmp_path / "out.jsonl")
-    assert answered == 2
-    assert refused.counts == {
-        "not JSON": 1,
-        "without a text or a vector": 1,
-        "without an id": 1,
-        "id that came before": 1,
-        "without words": 1,
-        "not UTF-8": 1,
-        f"with a vector that is not of {searcher.manifest.dimension} finite numbers": 1,
-        "not a JSON object": 1,
+    rows = {
+        b'{"_id": "a", "text": "oak"}': None,
+        b"not json": "not JSON",
+        b'{"_id": "b"}': "without a text or a vector",
+        b'{"text": "elm"}': "without an id",
+        b'{"_id": "a", "text": "elm"}': "id that came before",
+        b'{"_id": "c", "text": "  "}': "without words",
+        b"\xff": "not UTF-8",
+        b'{"_id": "d", "vector": [1, 2]}': f"with a vector that is not of {searcher.manifest.dimension} finite numbers",
+        b"[1]": "not a JSON object",
+        b'{"_id": 7, "text": "elm"}': None,
     }
+    (tmp_path / "q.jsonl").write_bytes(b"\n".join(rows) + b"\n\n")
+    answered, refused = run(searcher, tmp_path / "q.jsonl", tmp_path / "out.jsonl")
+    assert answered == 2
+    assert refused.counts == dict.fromkeys(filter(None, rows.values()), 1)
     assert "8 refused" in str(refused)
     assert "line 2: not JSON" in str(refused)
 
@@ -154,15 +137,11 @@ def test_a_command_that_was_cut_off_goes_on(searcher, file, tmp_path, monkeypatc
     assert table["ids"].to_pylist() == wanted(searcher)
 
 
-def begun(searcher, file, tmp_path, monkeypatch):
+def test_parts_of_another_search_are_refused(searcher, file, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(batch, "_join", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(searcher, file, tmp_path / "out.parquet")
-
-
-def test_parts_of_another_search_are_refused(searcher, file, tmp_path, monkeypatch):
-    begun(searcher, file, tmp_path, monkeypatch)
     with pytest.raises(InputError, match=r"out\.parquet\.parts: holds parts of another search \(request changed\)"):
         run(searcher, file, tmp_path / "out.parquet", k=5)
     file.write_text(file.read_text() + '{"_id": "new", "text": "oak"}\n')
@@ -172,20 +151,18 @@ def test_parts_of_another_search_are_refused(searcher, file, tmp_path, monkeypat
 
 def test_what_may_not_be_is_refused_before_anything_is_searched(searcher, file, tmp_path):
     (tmp_path / "there.jsonl").write_text("")
-    with pytest.raises(InputError, match=r"there\.jsonl exists"):
-        run(searcher, file, tmp_path / "there.jsonl")
-    with pytest.raises(InputError, match=r"--out: got 'x\.csv'; allowed: a file that ends in \.parquet"):
-        run(searcher, file, tmp_path / "x.csv")
-    with pytest.raises(InputError, match=r"--queries: got 'x\.csv'"):
-        QueryFile(tmp_path / "x.csv", searcher.rules)
-    with pytest.raises(InputError, match="no such file"):
-        QueryFile(tmp_path / "x.tsv", searcher.rules)
-    pq.write_table(pa.table({"name": ["a"]}), tmp_path / "x.parquet")
-    with pytest.raises(InputError, match="got columns name; allowed: _id or id or query_id, and text or vector"):
-        run(searcher, tmp_path / "x.parquet", tmp_path / "out.jsonl")
     (tmp_path / "broken.jsonl").write_text("x\n")
-    with pytest.raises(InputError, match=r": hold no query; 1 refused \(1 not JSON\); line 1: not JSON"):
-        run(searcher, tmp_path / "broken.jsonl", tmp_path / "other.jsonl")
+    pq.write_table(pa.table({"name": ["a"]}), tmp_path / "x.parquet")
+    for queries, out, said in (
+        (file.name, "there.jsonl", r"there\.jsonl exists"),
+        (file.name, "x.csv", r"--out: got 'x\.csv'; allowed: a file that ends in \.parquet"),
+        ("x.csv", "out.jsonl", r"--queries: got 'x\.csv'"),
+        ("x.tsv", "out.jsonl", "no such file"),
+        ("x.parquet", "out.jsonl", "got columns name; allowed: _id or id or query_id, and text or vector"),
+        ("broken.jsonl", "other.jsonl", r": hold no query; 1 refused \(1 not JSON\); line 1: not JSON"),
+    ):
+        with pytest.raises(InputError, match=said):
+            run(searcher, tmp_path / queries, tmp_path / out)
 
 
 def test_the_command(published, file, tmp_path, capsys):
@@ -199,11 +176,10 @@ def test_the_command(published, file, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "wrong"),
     [
-        (["--queries", "FILE"], "--queries: got no --out; allowed: with --out FILE"),
-        (["oak", "--queries", "FILE", "--out", "OUT"], "--queries: got a query too; allowed: one of them"),
-        (["--documents", "--queries", "FILE", "--out", "OUT"], "--documents: got --queries too; allowed: one of them"),
+        (["--queries", "FILE"], "--queries: got no --out"),
+        (["oak", "--queries", "FILE", "--out", "OUT"], "--queries: got a query too"),
+        (["--documents", "--queries", "FILE", "--out", "OUT"], "--documents: got --queries too"),
         (["--out", "OUT"], "--out, --plan, --workers, --address: allowed: with --queries or --documents"),
-        (["--documents", "--out", "OUT", "--budget", "5"], "budget: this index has no cross-encoder"),
         (["--documents", "--out", "OUT", "--mode", "hybrid"], "mode: got 'hybrid' with a vector, which has no words"),
         (["--documents", "--out", "OUT", "--filter", '{"month": 1}'], "month"),
         (["--documents", "--out", "OUT", "--workers", "10"], "--workers: got 10; allowed: 1 to 9, the index's leaves"),

@@ -64,15 +64,6 @@ def test_codes_find_nearly_all_of_the_best_leaves(beam, router, queries):
     torch.testing.assert_close(log_probs[same], wanted[same], atol=1e-4, rtol=0)
 
 
-def test_one_query_is_as_in_a_batch(router, queries):
-    coded = CodedRouter(router)
-    leaves, log_probs = coded.route(queries, 4)
-    for row in range(Q):
-        found, own = coded.route(queries[row : row + 1], 4)
-        assert torch.equal(found[0], leaves[row])
-        torch.testing.assert_close(own[0], log_probs[row], atol=1e-4, rtol=0)
-
-
 def test_a_wide_beam_and_no_queries(router, queries):
     coded = CodedRouter(router)
     (leaves, log_probs), (wanted, wanted_log_probs) = coded.route(queries, L), route_all(router, queries, L)

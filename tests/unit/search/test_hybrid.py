@@ -179,9 +179,7 @@ def test_a_weight_of_other_scores_is_a_share_of_their_spread(world, passages):
         ({"mode": "hybrid"}, 0.0, True, "hybrid", 0.0),
         ({"hybrid": {"weight": 0.4}}, 0.05, True, "hybrid", 0.4),
         ({"hybrid": {"fuse": "rank"}}, 0.0, True, "hybrid", UNTAUGHT_WEIGHT),
-        ({"beam": {"recall": 0.9}}, 0.05, True, "hybrid", 0.05),
-        ({"rerank": {"type": "rnr"}}, 0.05, True, "hybrid", 0.05),
-        ({"rerank": {"type": "rnr"}, "mode": "dense"}, 0.05, True, "dense", 0.05),
+        ({"beam": {"recall": 0.9}, "rerank": {"type": "rnr"}}, 0.05, True, "hybrid", 0.05),
     ],
 )
 def test_mode_and_weight_are_settled(search, weight, words, mode, chosen):

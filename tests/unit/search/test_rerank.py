@@ -55,28 +55,14 @@ def reranked(spec, world, texts=("a", "b", "c"), k=N, **own):
     return ranking, Reranker(spec, own.pop("read", read), **own)(texts, world[2], ranking, k)
 
 
-def test_whole_rows_have_their_own_id_and_stored_vector(world):
-    ranking = found(world)
-    _, vector_NM, query_QM = world
-    names = ranking.documents["doc_id"].to_pylist()
-    stored = columns.matrix(ranking.documents["vector"])
-    np.testing.assert_array_equal(stored, vector_NM[[int(name.removeprefix("d")) for name in names]])
-    for query, (rows, scores) in enumerate(zip(ranking.row_QK, ranking.score_QK, strict=True)):
-        kept = rows[rows >= 0]
-        np.testing.assert_allclose(stored[kept] @ query_QM[query], scores[: len(kept)], atol=1e-5)
-    plain = LeafScan.mapped(world[0]).scan(query_QM, np.zeros((3, 1), np.int64), 5)
-    assert "vector" not in plain.documents.column_names
+SPECS = {
+    "rnr": Rerank(type="rnr", budget=10),
+    "ridge": Rerank(type="axn", budget=10, rounds=2),
+    "lstsq": Rerank(type="axn", budget=10, rounds=2, fit="lstsq", lam=0.3),
+}
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        Rerank(type="rnr", budget=10),
-        Rerank(type="axn", budget=10, rounds=3),
-        Rerank(type="axn", budget=10, rounds=3, fit="lstsq", lam=0.3),
-    ],
-    ids=["rnr", "ridge", "lstsq"],
-)
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_each_pair_is_read_once_and_the_read_come_first(spec, world, passages):
     seen = []
 
@@ -95,20 +81,11 @@ def test_each_pair_is_read_once_and_the_read_come_first(spec, world, passages):
         ids, scores = after.ids[rows].tolist(), after.score_QK[query][: len(rows)]
         assert sorted(ids) == sorted(base)
         assert (np.diff(scores) <= 1e-6).all()
-        texts = [text for asked, text in seen if asked == name]
-        assert len(texts) == 10
-        numbers = [int(text.split()[1].removeprefix("d")) for text in texts]
+        numbers = [int(text.split()[1].removeprefix("d")) for asked, text in seen if asked == name]
         shown = [f"p{n // 3}" if passages else f"d{n}" for n in numbers]
         assert sorted(shown) == sorted(ids[:10])
         expected = sorted((SCORES[n] + 0.5 * base[one] for n, one in zip(numbers, shown, strict=True)), reverse=True)
         np.testing.assert_allclose(scores[:10], expected, atol=1e-5)
-
-
-def test_retrieve_and_rerank_reads_the_best_by_the_search(world):
-    before, after = reranked(Rerank(type="rnr", budget=7), world)
-    for rows, reordered in zip(before.row_QK, after.row_QK, strict=True):
-        assert set(before.ids[rows[:7]]) == set(after.ids[reordered[:7]])
-        np.testing.assert_array_equal(before.ids[rows[7:20]], after.ids[reordered[7:20]])
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
@@ -126,31 +103,22 @@ def test_documents_outside_the_pool_are_not_read_and_follow_as_they_were_found(w
         Rerank(type="rnr", budget=9, pool=8)
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        Rerank(type="rnr", budget=8),
-        Rerank(type="axn", budget=8, rounds=2),
-        Rerank(type="axn", budget=8, rounds=2, fit="lstsq", lam=0.2),
-    ],
-    ids=["rnr", "ridge", "lstsq"],
-)
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 @pytest.mark.parametrize("by_score", [False, True])
 def test_the_base_is_the_vectors_product_or_the_search_s_score(spec, by_score, world, tmp_path):
     """The product where BM25 alone or ranks ordered the documents: their scores are in another range."""
     ranking, factors = found(world), Factors.open(learned(tmp_path), "m")
     stored = columns.matrix(ranking.documents["vector"])
     numbers = [int(name.removeprefix("d")) for name in ranking.documents["doc_id"].to_pylist()]
-    other = replace(
-        ranking, score_QK=np.where(ranking.row_QK >= 0, 100.0 - np.arange(ranking.row_QK.shape[1]), -np.inf)
-    )
+    given_QK = np.where(ranking.row_QK >= 0, 100.0 - np.arange(ranking.row_QK.shape[1]), -np.inf)
+    other = replace(ranking, score_QK=given_QK)
     reranker = Reranker(spec, read, base_weight=2.0, factors=factors)
     after = reranker(("a", "b", "c"), world[2], other, N, by_score=by_score)
-    for query, (rows, scores) in enumerate(zip(after.row_QK, after.score_QK, strict=True)):
+    for query, (rows, scores) in enumerate(zip(after.row_QK[:, :10], after.score_QK[:, :10], strict=True)):
         given = dict(zip(other.row_QK[query], other.score_QK[query], strict=True))
-        base = [given[row] if by_score else float(stored[row] @ world[2][query]) for row in rows[:8]]
-        expected = [SCORES[numbers[row]] + 2 * own for row, own in zip(rows[:8], base, strict=True)]
-        np.testing.assert_allclose(scores[:8], expected, atol=1e-5)
+        base = [given[row] if by_score else float(stored[row] @ world[2][query]) for row in rows]
+        expected = [SCORES[numbers[row]] + 2 * own for row, own in zip(rows, base, strict=True)]
+        np.testing.assert_allclose(scores, expected, atol=1e-5)
 
 
 def test_what_is_added_to_scores_is_not_fitted(world):

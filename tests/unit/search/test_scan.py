@@ -174,7 +174,7 @@ def test_what_was_made_once_is_not_read_from_storage_again(root, asked):
     assert scan(LeafScan.mapped(LeafMap.open(root)), *asked, K) == first
 
 
-@pytest.mark.parametrize("name", ["codes.npy", "scale.npy", "rows.arrow", "vectors.npy", "lower.npy", "about.json"])
+@pytest.mark.parametrize("name", ["codes.npy", "rows.arrow", "vectors.npy", "about.json"])
 def test_a_file_that_was_cut_short_is_made_again(root, asked, tmp_path, name):
     first = scan(LeafScan.mapped(LeafMap.open(root)), *asked, K)
     for path in (tmp_path / "cache").rglob(name):
@@ -193,21 +193,19 @@ def test_another_file_on_storage_is_named_and_nothing_kept(root, asked, tmp_path
     assert not list((tmp_path / "cache" / "lists").glob("*"))
 
 
-def test_a_cache_that_cannot_be_written_is_named(root, tmp_path, monkeypatch):
+def test_a_cache_that_cannot_be_written_and_a_full_disk_are_named(root, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rayhier.search.segment.segment.np.save", full)
+        with pytest.raises(InputError, match="cache: No space left on device; searches cache"):
+            LeafScan.mapped(LeafMap.open(root)).open()
+    assert not list((tmp_path / "cache" / "lists").glob("*"))
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "file"))
     with pytest.raises(InputError, match=r"file.*RAYHIER_CACHE"):
         LeafScan.mapped(LeafMap.open(root)).open()
-
-
-def test_a_full_disk_is_named_and_nothing_kept(root, tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("rayhier.search.segment.segment.np.save", full)
-    with pytest.raises(InputError, match="cache: No space left on device; searches cache"):
-        LeafScan.mapped(LeafMap.open(root)).open()
-    assert not list((tmp_path / "cache" / "lists").glob("*"))
 
 
 def test_what_is_mapped_outlives_a_full_cache(root, asked, tmp_path):
@@ -225,22 +223,6 @@ def test_what_is_mapped_outlives_a_full_cache(root, asked, tmp_path):
     assert len(set(cached.iterdir())) == 2 * len(mapped) == 6
     assert scan(scanned, *asked, K)[0].hits
     assert scan(LeafScan.mapped(closed, cache_bytes=1), *asked, K) == found
-
-
-def test_what_was_removed_is_not_found_and_what_was_added_is(root, assign, asked):
-    query, leaves = asked
-    before = scan(LeafScan.mapped(LeafMap.open(root)), query, leaves, K)
-    gone = sorted({hit.id for part in before for hit in part.hits[:3]})
-    change.delete(root, gone)
-    change.add(root, assign, iter([(documents(["new"]), Encoded(query[:1]))]), 8.0)
-    there = LeafMap.open(root)
-    after = scan(LeafScan.mapped(there), query, leaves, K)
-    assert not {hit.id for part in after for hit in part.hits} & set(gone)
-    assert after[0].hits[0].id == "new"
-    rows = sum(part.scanned for part in after)
-    assert rows < sum(part.scanned for part in before) + Q
-    # The old version still has them.
-    assert scan(LeafScan.mapped(LeafMap.open(root, 1)), query, leaves, K) == before
 
 
 def test_a_scan_that_was_filtered_goes_without_the_collector(root, asked):
