@@ -141,15 +141,3 @@ def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, test
     ]
     assert made.record.counts["documents"]["read"] == 14
     assert test.record.counts["splits"]["test"]["judgements"] == 4
-
-
-def test_fields_of_the_wrong_type_are_rejected_and_missing_ones_null(stage, folder):
-    documents = [{"id": "a", "text": "x", "year": 1}, {"id": "b", "text": "x", "year": "1"}, {"id": "c", "text": "x"}]
-    path = make.write_jsonl(folder / "documents.jsonl", [*documents, {"id": "d", "text": "x", "year": None}])
-    queries = make.write_jsonl(folder / "queries.jsonl", [{"id": 1, "text": "x"}])
-    (folder / "test.tsv").write_text("1\ta\t1\n")
-    section = {"documents": str(path), "queries": str(queries), "judgements": {"test": str(folder / "test.tsv")}}
-    made = stage({"type": "jsonl", **section, "fields": {"year": "int"}})
-    assert pq.read_table(made.path(made.names("documents/")[0]))["year"].to_pylist() == [1, None, None]
-    assert made.record.counts["documents"]["rejected"] == {"field of the wrong type": 1}
-    assert made.record.counts["fields"] == {"year": 1}

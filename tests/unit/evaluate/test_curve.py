@@ -61,15 +61,6 @@ def test_seeds_are_averaged_point_by_point():
     assert found[1].values["R@10"].tolist() == pytest.approx([0.7, 1.4])
 
 
-def test_reach_reads_no_further_than_it_must():
-    def curve():
-        yield point(0.1, 0.4)
-        yield point(0.2, 0.6)
-        raise RuntimeError("read too far")
-
-    assert reach(curve(), "R@10", 0.5) == pytest.approx(0.15)
-
-
 @pytest.mark.parametrize(
     ("target", "axis", "wanted"),
     [

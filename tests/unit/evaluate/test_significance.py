@@ -54,29 +54,15 @@ def test_chance_is_seldom_starred(families):
     assert certain == (families >= FEWEST)
 
 
-def test_the_same_seed_draws_the_same():
-    values = np.random.default_rng(0).normal(size=(50, 3))
-    assert bootstrap(values) == bootstrap(values)
-    assert bootstrap(values) != bootstrap(values, seed=1)
-
-
 def test_pairs(spec, evaluation):
     found = differences(spec, evaluation)
-    assert [(row.system, row.baseline, row.measure, row.visited) for row in found] == [
-        ("ehi", "faiss_ivf", "R@100", 0.4),
-        ("ehi", "faiss_ivf", "R@100", 1.0),
-    ]
-    # Mean curves over seeds: ehi 0.2125 at 100%; faiss_ivf 0.175.
-    assert found[1].model_dump() == {
-        "system": "ehi",
-        "baseline": "faiss_ivf",
-        "measure": "R@100",
-        "visited": 1.0,
-        "queries": "all",
-        "families": 2,
-        "wins": 1.0,
-        **dict.fromkeys(("difference", "low", "high"), pytest.approx(0.0375)),
+    assert {(row.system, row.baseline, row.measure, row.queries, row.families) for row in found} == {
+        ("ehi", "faiss_ivf", "R@100", "all", 2)
     }
+    assert [row.visited for row in found] == [0.4, 1.0]
+    # Mean curves over seeds: ehi 0.2125 at 100%; faiss_ivf 0.175.
+    last = found[1]
+    assert [last.difference, last.low, last.high, last.wins] == pytest.approx([0.0375, 0.0375, 0.0375, 1.0])
 
 
 INTERVALS = {"all": [0.2, 0.1, 0.3, 1.0], "new answers": [0.3, 0.3, 0.3, 1.0]}
