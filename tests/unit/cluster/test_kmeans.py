@@ -6,8 +6,6 @@ import pytest
 from rayhier.cluster import kmeans
 from rayhier.cluster.kmeans import leaf_means, nearest, refined, spherical_kmeans
 
-from ...draws import unit
-
 N, M = 200, 8
 
 
@@ -42,15 +40,6 @@ def test_a_seed_says_it_all(vectors):
     first, again, other = (spherical_kmeans(vectors, 20, seed) for seed in (1, 1, 2))
     assert np.array_equal(first, again)
     assert not np.allclose(first, other)
-
-
-def test_nearest_is_an_argsort(vectors):
-    centroids = unit(np.random.default_rng(1), 9, 8)
-    found, scores = nearest(vectors, centroids, 4)
-    products = vectors @ centroids.T
-    order = np.argsort(-products, axis=1)[:, :4]
-    assert found.tolist() == order.tolist()
-    np.testing.assert_allclose(scores, np.take_along_axis(products, order, axis=1), atol=1e-5)
 
 
 @pytest.mark.parametrize("at_once", [7])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rayhier.job.memory import COUNTED, PROCESS, SCANNED, SCANNING, SCANNING_PROCESS, Deployment, deployments, held
+from rayhier.job.memory import COUNTED, PROCESS, SCANNED, SCANNING, SCANNING_PROCESS, deployments, held
 from rayhier.job.plan import make_plan
 from rayhier.spec import JobSpec, load
 from rayhier.spec.index_size import ROW, SECOND
@@ -48,13 +48,6 @@ def test_a_group_answers_less_the_more_leaves_a_question_visits(spec: Callable[.
     assert few > many > every
     rows = 10_000_000 * spec().rows_per_document
     assert every == pytest.approx(1 / (SCANNING + rows * 384 / 2 / SCANNED))
-
-
-def test_replicas_are_counted_for_a_rate() -> None:
-    one = Deployment("ingress", 1e9, 50.0)
-    assert one.replicas(30) == 1
-    assert one.replicas(31) == 2
-    assert one.replicas() == 4
 
 
 def test_the_plan_says_what_serving_takes(tiny_spec: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:

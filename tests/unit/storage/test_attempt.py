@@ -206,12 +206,3 @@ def test_an_adopter_that_died_before_it_said_who_it_is_is_followed(place, left):
     files.remove(early.root)
     with Attempt.start(place, clock=later(SILENT_SECONDS + 10)) as late:
         assert late.root == attempt.root
-
-
-def test_a_removed_attempt_is_not_published_nor_brought_back(place):
-    with Attempt.start(place) as attempt:
-        write(attempt, "a", "b")
-        place.remove()
-        with pytest.raises(InputError, match="took this attempt over or removed it"):
-            attempt.publish("index", {}, Output({}))
-    assert not attempts(place)

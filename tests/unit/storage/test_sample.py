@@ -81,8 +81,3 @@ def test_where_no_text_is_read_a_document_is_a_passage(tmp_path, content, monkey
     (tmp_path / "a.jsonl").write_text(content)
     found = describe(OwnFiles(type="jsonl", documents=str(tmp_path), passages=PASSAGES))
     assert found.rows == found.documents == max(1, content.count("\n"))
-
-
-def test_a_column_that_is_not_there_is_no_matter_of_an_estimate(tmp_path):
-    pq.write_table(pa.table({"id": ["a", "b"]}), tmp_path / "a.parquet")
-    assert describe(OwnFiles(type="parquet", documents=str(tmp_path), passages=PASSAGES)).rows == 2
