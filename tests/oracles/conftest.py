@@ -1,6 +1,5 @@
 """The package's encoder folder, and one thread for torch and faiss."""
 
-
 import numpy as np
 import pytest
 

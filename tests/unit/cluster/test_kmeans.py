@@ -9,14 +9,6 @@ from rayhier.cluster.kmeans import leaf_means, nearest, refined, spherical_kmean
 N, M = 200, 8
 
 
-@pytest.mark.parametrize("k", [1, 40, 200])
-def test_centroids_have_unit_length(vectors, k):
-    centroids = spherical_kmeans(vectors, k, seed=0)
-    assert centroids.shape == (k, 8)
-    assert centroids.dtype == np.float32
-    np.testing.assert_allclose(np.linalg.norm(centroids, axis=1), 1, atol=1e-5)
-
-
 def test_more_clusters_than_vectors_are_refused(vectors):
     with pytest.raises(ValueError, match="k: got 11 clusters of 10 vectors; allowed: at most one cluster a vector"):
         spherical_kmeans(vectors[:10], 11, seed=0)

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import constants
 
+from rayhier.corpus import ray as corpus
 from rayhier.spec import InputError
 
 from . import conftest as make
@@ -123,13 +124,16 @@ def test_a_hub_that_is_away(stage, monkeypatch):
     assert "http://127.0.0.1:1 did not provide a data set" in message
 
 
-def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, test_stage, folder):
+def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, test_stage, folder, monkeypatch):
     section = make.msmarco(folder)
     with (folder / "collection.tsv").open("a") as opened:
         opened.write("\n10\ttitle\ttext\nalone\n\tno id\nd1\tagain\n11\t\n")
     with (folder / "qrels.dev.small.tsv").open("a") as opened:
         opened.write("q0 0 d3 1\nq0\td3\t1\n")
+    said = []
+    monkeypatch.setattr(corpus, "say", said.append)
     made = stage(section)
+    assert f"  rejected rows: {made.path('rejected.parquet')}" in said
     test = test_stage(made, section)
     assert rows(made, "rejected.parquet") + rows(test, "rejected.parquet") == [
         ("collection.tsv", 11, "wrong number of columns", r"10\ttitle\ttext"),

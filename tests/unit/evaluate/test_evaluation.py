@@ -129,12 +129,6 @@ def test_an_index_is_pinned_as_long_as_it_is_measured(corpus, vectors, trained, 
     assert pins.held(root) == set()
 
 
-def test_as_many_results_are_judged_as_a_search_gives(corpus, vectors, trained):
-    spec = JobSpec.model_validate(only("exact").model_dump(mode="json") | {"search": {"k": 120, "mode": "dense"}})
-    (result,) = evaluate(spec, corpus, vectors, {0: trained[0]}).seeds
-    assert {len(scores) for scores in result.runs["exact"].values()} == {120}
-
-
 def test_lists_over_trained_vectors_are_tuned_with_trained_queries(corpus, vectors, trained, texts, heads, monkeypatch):
     asked = []
     monkeypatch.setattr(module, "tuned_lists", lambda _, dev, *__: asked.append(dev.vector_QM) or 7)

@@ -118,9 +118,7 @@ def test_passages_in_another_order_than_their_vectors_are_refused(published, tmp
     files.write_parquet(
         corpus.root, "documents/1.parquet", [table.take(list(range(table.num_rows))[::-1])], table.schema
     )
-    with pytest.raises(
-        ValueError, match=r"documents/1\.parquet: not the documents of the vectors artifact in the same"
-    ):
+    with pytest.raises(ValueError, match=r"documents/1\.parquet: not the documents of the vectors artifact"):
         load_documents(corpus, published["vectors"])
 
 

@@ -28,14 +28,6 @@ def test_resamples_draw_families_by_enumeration(family, seed):
         assert (found.low, found.high) == pytest.approx((min(means), max(means)))
 
 
-def test_queries_that_are_repeated_tell_no_more_than_once():
-    """Each of 30 questions is asked 40 times: an interval by queries is six times as narrow."""
-    once = np.random.default_rng(0).normal(size=(30, 1))
-    family_Q = np.repeat(np.arange(30), 40)
-    (found,), (wanted,) = bootstrap(once.repeat(40, axis=0), family_Q), bootstrap(once)
-    assert asdict(found) == pytest.approx(asdict(wanted))
-
-
 def starred(intervals, families):
     rows = [
         Difference(system="a", baseline="b", measure="m", visited=1.0, families=families, **asdict(interval))

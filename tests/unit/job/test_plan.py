@@ -83,26 +83,6 @@ def test_every_shipped_spec_is_planned(
     assert not (tmp_path / "work").exists()
 
 
-def test_factors_of_a_seed_depend_on_no_other_seeds(tiny_corpus: Path, tiny_model: Path, tmp_path: Path) -> None:
-    path = next(path for path in SPECS if path.stem == "scifact-axn")
-    overrides = [f"workdir={tmp_path}/work", f"encoder.model={tiny_model}", "encoder.sha256=null"]
-    overrides += [f"cross_encoder.model={tiny_model}", "router.branching=20", f"corpus.path={tiny_corpus}"]
-    alone, both = (
-        {
-            step.seed: step
-            for step in make_plan(load(path, [*overrides, f"evaluate.seeds={seeds}"])).steps
-            if step.kind == "factors"
-        }
-        for seeds in ("[1]", "[0, 1]")
-    )
-    assert both[1].fingerprint == alone[1].fingerprint
-    assert both[0].fingerprint != both[1].fingerprint
-    (evaluation,) = (
-        step for step in make_plan(load(path, [*overrides, "evaluate.seeds=[0, 1]"])).steps if step.stage == "evaluate"
-    )
-    assert {evaluation.inputs["factors.0"], evaluation.inputs["factors.1"]} == {s.fingerprint for s in both.values()}
-
-
 def test_check_looks_at_no_data(tiny_spec: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     spec = tiny_spec(corpus="{type: beir, path: nowhere}", encoder="{model: nowhere}", workdir="/proc/nowhere")
     assert run.main([str(spec), "--check"]) == 0
@@ -354,14 +334,6 @@ def test_what_is_worth_a_line(name: str, tiny_spec: Callable[..., Path]) -> None
     assert notes(make_plan(load(tiny_spec(index=ONE_LEAF)))) == []
     (found,) = notes(make_plan(load(tiny_spec(**{"index": ONE_LEAF, **lines}))))
     assert re.match(said, found)
-
-
-@pytest.mark.parametrize(("router", "times"), [("ehi", 2), ("learned_ivf", 1.5)])
-def test_second_leaves_take_space(router: str, times: float, tiny_spec: Callable[..., Path]) -> None:
-    spec = tiny_spec(router=f"{{type: {router}, branching: 8}}")
-    overrides = (["index.leaves_per_document=1"], ["index.leaves_per_document=2"])
-    one, two = (make_plan(load(spec, ["index.words=false", *given])) for given in overrides)
-    assert two.step("index", 0).bytes == times * one.step("index", 0).bytes
 
 
 @pytest.mark.parametrize("leaves", [1, 2])
