@@ -17,8 +17,7 @@ from ..conftest import M, told
 from ..driver import Driver, ends_as_if_it_had_not_been_cut_off, run, same, weights
 
 ROUTER = EhiRouting(type="ehi", branching=12)
-TALL = EhiRouting(type="ehi", branching=3, height=2)
-COLD_TALL = TALL.model_copy(update={"warm_start": "none"})
+COLD_TALL = EhiRouting(type="ehi", branching=3, height=2, warm_start="none")
 
 
 def spec(epochs=4, **hard):
@@ -43,7 +42,11 @@ def test_noted_cells_are_the_means_of_the_leaves_as_trained(problem):
 
 @pytest.mark.parametrize(
     ("train", "router", "stop"),
-    [(spec(refresh=3), ROUTER, 2), (spec(source="positive_leaf"), COLD_TALL, 2), (spec(epochs=2), TALL, 0)],
+    [
+        (spec(refresh=3), ROUTER, 2),
+        (spec(source="positive_leaf"), COLD_TALL, 2),
+        (spec(source="exact", refresh=3), ROUTER, 0),
+    ],
 )
 def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, train, router, stop):
     made = partial(build, problem, train, router)
