@@ -1,6 +1,5 @@
 """What the benchmarks of a living index share: documents that never run out, and a page that keeps other sections."""
 
-
 import numpy as np
 
 from benchmarks.live.stream import BATCH, K, Stream

@@ -1,7 +1,5 @@
 """How lines of progress name places."""
 
-
-
 from rayhier.progress import here
 
 

@@ -68,12 +68,11 @@ def test_the_attempt_of_a_killed_owner_is_adopted_with_its_work(place, owner, zo
         assert (attempt.scratch / "half").read_text() == "done"
 
 
-def test_a_living_owner_keeps_its_attempt_unless_it_is_silent(place, owner):
+@pytest.mark.parametrize(("silence", "adopted"), [(SILENT_SECONDS - 10, False), (SILENT_SECONDS + 10, True)])
+def test_a_living_owner_keeps_its_attempt_unless_it_is_silent(place, owner, silence, adopted):
     name = owner.stdout.readline().strip()
-    with Attempt.start(place, clock=later(SILENT_SECONDS - 10)) as another:
-        assert another.root.name != name
-        with Attempt.start(place, clock=later(SILENT_SECONDS + 10)) as silent:
-            assert silent.root.name == name
+    with Attempt.start(place, clock=later(silence)) as attempt:
+        assert (attempt.root.name == name) is adopted
 
 
 @pytest.mark.parametrize(("host", "adopted"), [({}, True), ({"host": "another"}, False)])
@@ -177,6 +176,16 @@ def test_the_second_of_two_racing_publishes_returns_the_winners(place, left):
         assert second.publish("index", {}, Output({})) == won
     assert attempts(place) == [first.root.name]
     assert won.path("a").read_text() == "first"
+    won.verify()
+
+
+def test_a_published_attempt_is_nobodys_to_adopt(place):
+    with Attempt.start(place) as first:
+        write(first, "a", "first")
+        won = first.publish("index", {}, Output({}))
+    with Attempt.start(place) as second:
+        assert second.root != first.root
+        assert second.publish("index", {}, Output({})) == won
     won.verify()
 
 

@@ -152,6 +152,17 @@ def test_what_writers_that_died_left_single_is_gathered(folder, log):
         assert [found.number for found in log.after(0)] == list(range(1, 10))
 
 
+def test_a_number_is_given_once_even_after_its_object_was_gathered(log):
+    for number in range(1, 6):
+        log.append(change(number, ["first"]))
+    log.tidy(5)
+    assert not any(log.append(change(number, ["second"])) for number in range(1, 6))
+    log.forget(5)
+    assert log.last() == 5
+    assert [found.ids.to_pylist() for found in log.after(0)] == [["first"]] * 5
+    assert log.append(change(6))
+
+
 def test_a_change_under_a_number_that_was_free_again_is_never_read(folder, log):
     """Its Writer slept for a long time, and was killed before it looked at the log."""
     for number in range(1, 6):
