@@ -129,6 +129,12 @@ def test_judgement_of_a_typed_row(grade):
     assert found == (Reason.WRONG_TYPE if grade in (0.5, None) or grade is True else Judgement("1", "d", 1))
 
 
+def test_counts_that_do_not_add_up_are_an_error():
+    assert row_checks.count(3, 1, {"b": 1, "a": 1})["rejected"] == {"a": 1, "b": 1}
+    with pytest.raises(RuntimeError, match="1 accepted"):
+        row_checks.count(3, 1, {"a": 1})
+
+
 BEGINNINGS = {
     "bytes that are no UTF-8": (b"a\xff\xe9b", r"a\xff\xe9b"),
     "the end of a line": ("für 東京\r\n".encode(), "für 東京"),
