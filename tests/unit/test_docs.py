@@ -13,11 +13,11 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def named(pages: list[Path]) -> object:
+def named(pages):
     return pytest.mark.parametrize("page", pages, ids=lambda page: page.stem)
 
 
-def anchors(page: Path) -> set[str]:
+def anchors(page):
     """Anchors of a page's headings, as GitHub makes them."""
     titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}

@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -20,27 +19,26 @@ ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
 
-def read(name: str) -> Any:
+def read(name):
     return yaml.safe_load((ROOT / "jobs" / name).read_text())
 
 
-def pods(cluster: dict[str, Any]) -> list[dict[str, Any]]:
+def pods(cluster):
     return [group["template"] for group in [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]]
 
 
 @pytest.fixture
-def job() -> dict[str, Any]:
-    found: dict[str, Any] = read("rayjob.yaml")
-    return found
+def job():
+    return read("rayjob.yaml")
 
 
 @pytest.fixture
-def groups(job: dict[str, Any]) -> list[dict[str, Any]]:
+def groups(job):
     cluster = job["spec"]["rayClusterSpec"]
     return [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
 
 
-def test_a_rayjob(job: dict[str, Any], groups: list[dict[str, Any]]) -> None:
+def test_a_rayjob(job, groups):
     assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
     assert set(job["spec"]) <= JOB_FIELDS
     assert set(job["spec"]["rayClusterSpec"]) <= CLUSTER_FIELDS
@@ -67,7 +65,7 @@ CLUSTER_FIELDS = {"rayVersion", "authOptions", "headGroupSpec", "workerGroupSpec
 GROUP_FIELDS = {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"}
 
 
-def test_the_entrypoint_is_the_command_and_its_files_are_in_the_image(job: dict[str, Any]) -> None:
+def test_the_entrypoint_is_the_command_and_its_files_are_in_the_image(job):
     python, dash_m, module, *arguments = shlex.split(job["spec"]["entrypoint"])
     assert (python, dash_m, module) == ("python", "-m", "rayhier.run")
     given = _parser().parse_args(arguments)
@@ -79,12 +77,11 @@ def test_the_entrypoint_is_the_command_and_its_files_are_in_the_image(job: dict[
     assert spec.workdir.startswith("s3://")
 
 
-def _head(job: dict[str, Any]) -> dict[str, Any]:
-    container: dict[str, Any] = job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
-    return container
+def _head(job):
+    return job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
 
 
-def test_the_nodes_have_what_the_spec_asks_for(groups: list[dict[str, Any]]) -> None:
+def test_the_nodes_have_what_the_spec_asks_for(groups):
     asked = load(ROOT / "specs" / "msmarco.yaml").cluster
     gpu, cpu = groups[1:]
     limits = gpu["template"]["spec"]["containers"][0]["resources"]["limits"]
@@ -95,13 +92,12 @@ def test_the_nodes_have_what_the_spec_asks_for(groups: list[dict[str, Any]]) -> 
     assert asked.corpus.workers * asked.corpus.cpus <= cores * cpu["replicas"]
 
 
-def test_python_and_torch_are_the_images() -> None:
-    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+PINNED = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+
+
+def test_the_image_has_this_torch_is_no_roots_and_holds_what_it_copies():
     assert "FROM python:3.11-slim" in DOCKERFILE
-    assert f"torch=={pinned['torch']}" in DOCKERFILE
-
-
-def test_the_image_is_no_roots_and_holds_what_it_copies() -> None:
+    assert f"torch=={PINNED['torch']}" in DOCKERFILE
     lines = [line.split() for line in DOCKERFILE.splitlines()]
     copied = {name for line in lines if line[:1] == ["COPY"] and "--from=native" not in line for name in line[1:-1]}
     assert copied >= {"rayhier", "specs", "jobs"}
@@ -110,7 +106,7 @@ def test_the_image_is_no_roots_and_holds_what_it_copies() -> None:
     assert 'ENTRYPOINT ["python", "-m", "rayhier.run"]' in DOCKERFILE
 
 
-def test_a_runtime_environment_of_variables_alone() -> None:
+def test_a_runtime_environment_of_variables_alone():
     found = read("runtime_env.yaml")
     assert set(found) == {"env_vars"}
     assert all(isinstance(value, str) for value in found["env_vars"].values())
@@ -126,23 +122,18 @@ SERVICE_FIELDS = {
 
 
 @pytest.fixture
-def service() -> dict[str, Any]:
-    found: dict[str, Any] = read("rayservice.yaml")
-    return found
+def service():
+    return read("rayservice.yaml")
 
 
 @pytest.fixture
-def config(service: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(service["spec"]["serveConfigV2"])
-    return found
+def config(service):
+    return yaml.safe_load(service["spec"]["serveConfigV2"])
 
 
-def test_a_rayservice(service: dict[str, Any]) -> None:
+def test_the_serve_config_is_one_that_serve_and_the_application_accept(service, config):
     assert (service["apiVersion"], service["kind"]) == ("ray.io/v1", "RayService")
     assert set(service["spec"]) <= SERVICE_FIELDS
-
-
-def test_the_serve_config_is_one_that_serve_and_the_application_accept(config: dict[str, Any]) -> None:
     schema = ServeDeploySchema.model_validate(config)
     (application,) = schema.applications
     assert application.import_path == "rayhier.serve.app:build"
@@ -153,7 +144,7 @@ def test_the_serve_config_is_one_that_serve_and_the_application_accept(config: d
     assert args.token_file is not None, "what answers other machines asks for a token"
 
 
-def test_the_workers_have_the_cpus_of_all_replicas(service: dict[str, Any], config: dict[str, Any]) -> None:
+def test_the_workers_have_the_cpus_of_all_replicas(service, config):
     asked = sum(
         one["num_replicas"] * one["ray_actor_options"]["num_cpus"] for one in config["applications"][0]["deployments"]
     )
@@ -162,7 +153,7 @@ def test_the_workers_have_the_cpus_of_all_replicas(service: dict[str, Any], conf
     assert asked <= cores * group["minReplicas"]
 
 
-def test_the_network_policy_closes_all_but_what_is_asked(service: dict[str, Any], config: dict[str, Any]) -> None:
+def test_the_network_policy_closes_all_but_what_is_asked(service, config):
     policy = read("networkpolicy.yaml")
     assert (policy["apiVersion"], policy["kind"]) == ("networking.k8s.io/v1", "NetworkPolicy")
     chosen = policy["spec"]["podSelector"]["matchLabels"]
@@ -178,7 +169,7 @@ def test_the_network_policy_closes_all_but_what_is_asked(service: dict[str, Any]
     assert ports == [config["http_options"]["port"], 8080, 8265]
 
 
-def test_the_dashboard_draws_every_metric_and_no_other() -> None:
+def test_the_dashboard_draws_every_metric_and_no_other():
     """Ray puts `ray_` before a name, and `_total`, `_bucket`, `_count`, `_sum` after it."""
     dashboard = json.loads((ROOT / "jobs" / "grafana.json").read_text())
     shown = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
@@ -188,22 +179,16 @@ def test_the_dashboard_draws_every_metric_and_no_other() -> None:
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in dashboard["panels"]]
     assert len(set(places)) == len(places)
     assert all(panel["title"] and panel["description"] for panel in dashboard["panels"])
-
-
-def test_metrics_have_the_names_that_are_listed() -> None:
-    """Through Ray and in this process."""
+    # They have the names that are listed, through Ray and in this process.
     through_ray = [metric.info["name"] for kind in vars(RayInstruments()).values() for metric in kind.values()]
     here = [family.name for family in Prometheus().registry.collect()]
     assert tuple(through_ray) == tuple(here) == NAMES
 
 
-def test_every_pod_has_the_image_the_keys_and_its_volumes(
-    job: dict[str, Any], service: dict[str, Any], config: dict[str, Any]
-) -> None:
+def test_every_pod_has_the_image_the_keys_and_its_volumes(job, service, config):
     token = Path(config["applications"][0]["args"]["token_file"])
-    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
     for cluster, served in ((job["spec"]["rayClusterSpec"], False), (service["spec"]["rayClusterConfig"], True)):
-        assert cluster["rayVersion"] == pinned["ray"]
+        assert cluster["rayVersion"] == PINNED["ray"]
         images = set()
         for template in pods(cluster):
             (container,) = template["spec"]["containers"]

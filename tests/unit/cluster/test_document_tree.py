@@ -58,32 +58,6 @@ def test_every_document_has_one_path_of_fixed_length(documents, branching, disti
         assert (np.bincount(tree.leaf_N, minlength=counts[-1]) == 0).sum() == max(0, counts[-1] - len(np.unique(own)))
 
 
-def test_a_seed_says_it_all(vectors):
-    first, again, other = (grow(vectors, 4, seed) for seed in (1, 1, 2))
-    assert np.array_equal(first.paths(), again.paths())
-    assert all(map(np.array_equal, first.centroids, again.centroids))
-    assert not np.array_equal(first.paths(), other.paths())
-
-
-def test_three_levels_of_separated_documents():
-    """Two directions, around each two, around each of those two documents: the tree is as it was made."""
-    side = np.repeat([[1, 0, 0, 0], [-1, 0, 0, 0]], 4, axis=0)
-    half = np.tile(np.repeat([[0, 1, 0, 0], [0, -1, 0, 0]], 2, axis=0), (2, 1))
-    own = np.tile([[0, 0, 1, 0], [0, 0, -1, 0]], (4, 1))
-    vectors = to_unit(side + 0.4 * half + 0.05 * own).astype(np.float32)
-    wanted = [vectors[i : i + 2].mean(axis=0) for i in range(0, 8, 2)]
-    found = []
-    for seed in range(10):
-        tree = grow(vectors, 2, seed)
-        paths = tree.paths()
-        pairs = [len(set(map(tuple, paths[i : i + 2].tolist()))) == 1 for i in range(0, 8, 2)]
-        sides = [len(set(paths[i : i + 4, 0].tolist())) == 1 for i in (0, 4)]
-        found.append(all(pairs) and all(sides))
-        if found[-1]:
-            np.testing.assert_allclose(tree.centroids[1][tree.leaf_N[::2]], to_unit(np.stack(wanted)), atol=1e-5)
-    assert any(found)
-
-
 @pytest.mark.parametrize("flat", [10**12, 0])
 def test_documents_belong_to_the_nearest_centroid(vectors, monkeypatch, flat):
     """In one step of all; in two steps of those in near cells."""

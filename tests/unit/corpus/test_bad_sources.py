@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import constants
 
+from rayhier.corpus import ray as corpus
 from rayhier.spec import InputError
 
 from . import conftest as make
@@ -123,13 +124,16 @@ def test_a_hub_that_is_away(stage, monkeypatch):
     assert "http://127.0.0.1:1 did not provide a data set" in message
 
 
-def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, test_stage, folder):
+def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, test_stage, folder, monkeypatch):
     section = make.msmarco(folder)
     with (folder / "collection.tsv").open("a") as opened:
         opened.write("\n10\ttitle\ttext\nalone\n\tno id\nd1\tagain\n11\t\n")
     with (folder / "qrels.dev.small.tsv").open("a") as opened:
         opened.write("q0 0 d3 1\nq0\td3\t1\n")
+    said = []
+    monkeypatch.setattr(corpus, "say", said.append)
     made = stage(section)
+    assert f"  rejected rows: {made.path('rejected.parquet')}" in said
     test = test_stage(made, section)
     assert rows(made, "rejected.parquet") + rows(test, "rejected.parquet") == [
         ("collection.tsv", 11, "wrong number of columns", r"10\ttitle\ttext"),
@@ -141,15 +145,3 @@ def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, test
     ]
     assert made.record.counts["documents"]["read"] == 14
     assert test.record.counts["splits"]["test"]["judgements"] == 4
-
-
-def test_fields_of_the_wrong_type_are_rejected_and_missing_ones_null(stage, folder):
-    documents = [{"id": "a", "text": "x", "year": 1}, {"id": "b", "text": "x", "year": "1"}, {"id": "c", "text": "x"}]
-    path = make.write_jsonl(folder / "documents.jsonl", [*documents, {"id": "d", "text": "x", "year": None}])
-    queries = make.write_jsonl(folder / "queries.jsonl", [{"id": 1, "text": "x"}])
-    (folder / "test.tsv").write_text("1\ta\t1\n")
-    section = {"documents": str(path), "queries": str(queries), "judgements": {"test": str(folder / "test.tsv")}}
-    made = stage({"type": "jsonl", **section, "fields": {"year": "int"}})
-    assert pq.read_table(made.path(made.names("documents/")[0]))["year"].to_pylist() == [1, None, None]
-    assert made.record.counts["documents"]["rejected"] == {"field of the wrong type": 1}
-    assert made.record.counts["fields"] == {"year": 1}

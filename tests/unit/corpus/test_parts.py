@@ -8,7 +8,7 @@ import pytest
 
 from rayhier.corpus import lines, parts, sources
 from rayhier.corpus.passages import DocumentLayout
-from rayhier.spec.corpus import Beir, Limits, OwnFiles, Passages
+from rayhier.spec.corpus import Beir, Limits
 
 KEYS = ["a", "b", "a", "c", "b", "d", "c", "a", "e", "e"]
 FIRST = {"a": 0, "b": 1, "c": 3, "d": 5, "e": 8}
@@ -77,17 +77,6 @@ def test_a_cut_text_counts_only_where_it_stays(source, tmp_path, monkeypatch):
     assert counts == {"read": 3, "accepted": 2, "rejected": {"duplicate id": 1}, "cut": 1}
 
 
-@pytest.mark.parametrize("step", [20, 10_000])
-def test_passages_of_a_repeated_document_go_with_it(source, tmp_path, monkeypatch, step):
-    monkeypatch.setattr(lines, "SMALLEST_RANGE", step)
-    source.write_text("".join(json.dumps({"_id": key, "text": f"{n} x y"}) + "\n" for n, key in enumerate(KEYS)))
-    settled = settle(source, tmp_path, passages=Passages(words=2, stride=1))
-    found = pa.concat_tables([pq.read_table(tmp_path / file.name) for file in settled.documents])
-    wanted = [(f"{key}#{n:04d}", text, key) for key, at in FIRST.items() for n, text in ((1, f"{at} x"), (2, "x y"))]
-    assert list(zip(*(found[name].to_pylist() for name in ("doc_id", "text", "parent")), strict=True)) == wanted
-    assert settled.counts() == {"read": 10, "accepted": 5, "rejected": {"duplicate id": 5}, "cut": 0}
-
-
 def test_a_large_part_is_written_in_row_groups(source, tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "CHUNK_DOCUMENTS", 10)
     monkeypatch.setattr(parts, "GROUP_ROWS", 30)
@@ -96,19 +85,3 @@ def test_a_large_part_is_written_in_row_groups(source, tmp_path, monkeypatch):
     held = pq.read_metadata(tmp_path / file.name)
     assert [held.row_group(n).num_rows for n in range(held.num_row_groups)] == [30, 30, 15]
     assert pq.read_table(tmp_path / file.name)["text"].to_pylist() == [f"{n}" for n in range(75)]
-
-
-@pytest.mark.parametrize("step", [25, 10_000])
-def test_lines_are_counted_file_by_file(tmp_path, monkeypatch, step):
-    monkeypatch.setattr(lines, "SMALLEST_RANGE", step)
-    folder = tmp_path / "files"
-    folder.mkdir()
-    for name in "ab":
-        (folder / f"{name}.jsonl").write_text(f'{{"id": "{name}", "text": "x"}}\n\n{{\n{{"id": "a", "text": "x"}}\n')
-    settled = settled_of(OwnFiles(type="jsonl", documents=str(folder)), tmp_path)
-    assert [tuple(row.values()) for row in pa.concat_tables(settled.rejected).to_pylist()] == [
-        ("documents/a.jsonl", 3, "not JSON", "{"),
-        ("documents/a.jsonl", 4, "duplicate id", "a"),
-        ("documents/b.jsonl", 3, "not JSON", "{"),
-        ("documents/b.jsonl", 4, "duplicate id", "a"),
-    ]

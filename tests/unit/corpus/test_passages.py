@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rayhier.corpus.passages import DocumentLayout, cut, windows
 from rayhier.corpus.row_checks import Entry
 from rayhier.spec import InputError
-from rayhier.spec.corpus import Beir, Passages
+from rayhier.spec.corpus import Passages
 
 TEXTS = st.lists(st.text(min_size=1, max_size=3), max_size=40).map(" ".join)
 SIZES = st.integers(1, 12).flatmap(lambda words: st.tuples(st.just(words), st.integers(1, words)))
@@ -42,15 +42,6 @@ def test_no_two_passages_have_the_same_id(keys):
     rows = [row for key in keys for row in cut(Entry(key, "t", "x y", cut=False), passages)]
     assert len({row[0] for row in rows}) == len(rows) == 2 * len(keys)
     assert all(row[0].rpartition("#")[0] == row[3] for row in rows)
-
-
-@pytest.mark.parametrize("passages", [None, {"words": 2, "stride": 1}])
-def test_a_layout_without_documents_has_its_columns(passages):
-    layout = DocumentLayout.of(Beir(type="beir", path="p", passages=passages, fields={"year": "int"}))
-    table = layout.table([])
-    assert (table.num_rows, table.schema) == (0, layout.schema)
-    assert table.schema.names == ["doc_id", "title", "text", *(["parent"] if passages else []), "year"]
-    assert layout.key == ("parent" if passages else "doc_id")
 
 
 def test_rows_of_another_layout_are_fitted():

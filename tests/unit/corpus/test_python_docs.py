@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rayhier.corpus import python_docs
-from rayhier.corpus.row_checks import Reason, RowError
+from rayhier.corpus.row_checks import Reason
 from rayhier.spec.corpus import Limits
 
 LIMITS = Limits()
@@ -92,12 +92,6 @@ def test_a_small_library(library):
 )
 def test_divide(docstring, summary, rest):
     assert python_docs.divide(docstring) == (summary, rest)
-
-
-def test_a_query_in_the_title_is_no_question():
-    docstring = python_docs.Docstring("m.py", 1, "m.Choose", f"choose.\n\n{REST}")
-    with pytest.raises(RowError, match="document contains its query"):
-        python_docs.pair(docstring, 1, LIMITS)
 
 
 def test_a_part_of_the_running_python():

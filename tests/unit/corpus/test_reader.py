@@ -28,25 +28,6 @@ def refused(parsed):
     return [(line, one.reason, one.value) for line, one in parsed.rejected]
 
 
-def test_six_lines():
-    raw = [
-        b'{"id": "a", "text": "x"}\n',
-        b" \n",
-        b'{"id": "a", "text": "y"}\n',
-        b"{\n",
-        b'{"id": "", "text": "x"}\n',
-        b'{"id": "b", "text": "z"}',
-    ]
-    parsed = entries(raw)
-    assert (parsed.lines, parsed.read) == (6, 5)
-    assert [(line, one.key, one.text) for line, one in parsed.accepted] == [(1, "a", "x"), (6, "b", "z")]
-    assert refused(parsed) == [
-        (3, Reason.DUPLICATE_ID, "a"),
-        (4, Reason.NOT_JSON, "{"),
-        (5, Reason.MISSING_ID, '{"id": "", "text": "x"}'),
-    ]
-
-
 def test_judgements_of_seven_lines():
     one, wrong = Judgement("q", "d", 1), Rejection(Reason.WRONG_TYPE, "q d one")
     raw = [None, one, None, Judgement("q", "d", 2), Judgement("q", "e", 0), Judgement("x", "d", 1), wrong]

@@ -70,9 +70,8 @@ def test_passages_of_every_source_that_cuts(name, stage, test_stage, folder):
 @pytest.mark.parametrize("name", WITH_FIELDS)
 def test_fields_of_every_source_that_has_them(name, stage, folder):
     made = stage(SOURCES[name](folder) | {"fields": {"year": "int"}, "passages": {"words": 50, "stride": 50}})
-    found = documents(made)
-    assert found.schema.names == ["doc_id", "title", "text", "parent", "year"]
-    assert found["year"].to_pylist() == [year for *_, year in make.DOCUMENTS]
+    assert documents(made).schema.names == ["doc_id", "title", "text", "parent", "year"]
+    assert documents(made)["year"].to_pylist() == [year for *_, year in make.DOCUMENTS]
     assert made.record.counts["fields"] == {"year": 9}
 
 

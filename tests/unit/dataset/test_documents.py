@@ -80,18 +80,6 @@ def test_a_tenth_is_held_out_whatever_the_order():
     assert {ids[row] for row in rows} != set(ids[:50])
 
 
-def test_a_document_asks_for_its_ten_nearest_others(vectors):
-    ids = [f"d{row}" for row in range(N)]
-    held = holdout_rows(ids)
-    found = documents_as_queries(ids, ids, vectors)
-    assert found.ids == [ids[row] for row in held]
-    assert np.array_equal(found.vector_QM, vectors[held])
-    products = vectors @ vectors.T
-    np.fill_diagonal(products, -np.inf)
-    for row in held:
-        assert found.grades[f"d{row}"] == {f"d{other}": 1 for other in np.argsort(-products[row])[:10]}
-
-
 def test_a_passage_asks_for_the_ten_nearest_other_documents(vectors):
     ids = [f"d{row}" for row in range(N)]
     parents = [f"p{row % 14}" for row in range(N)]

@@ -53,10 +53,6 @@ def test_tokens_made_elsewhere_and_sent_give_the_same_vectors(tiny_model, texts,
     assert encoder.encode_tokens(unpacked(packed([]))).shape == (0, encoder.dimension)
 
 
-def test_texts_end_where_the_transformer_does(tiny_model):
-    assert Tokeniser.open(tiny_model, 10_000).max_length == tiny(tiny_model, max_length=8192).max_length
-
-
 @pytest.mark.parametrize(("most_texts", "tokens", "most"), [(4, 10_000, 4), (64, 40, 20), (64, 1, 1)])
 def test_batches_keep_both_limits(tiny_model, texts, monkeypatch, most_texts, tokens, most):
     encoder = tiny(tiny_model)

@@ -67,11 +67,6 @@ def test_a_draw_follows_from_key_and_id_alone(drawer):
     assert one.draw(["other"], [""], texts[2:])[1] != apart[1]
 
 
-def test_rows_say_whose_each_is(drawer):
-    rows, drawn = drawer(spans=1, length=5).draw(["a", "b", "c"], ["", "oak", ""], [words(9), words(2), words(9)])
-    assert (rows, drawn[1]) == ([0, 1, 2], "oak")
-
-
 def test_spans_are_drawn_evenly(drawer):
     text = words(14)
     drawn = [

@@ -8,7 +8,7 @@ import pytest
 from rayhier.cluster.kmeans import spherical_kmeans
 from rayhier.dataset.queries import Queries
 from rayhier.evaluate.baselines.documents import BaselineDocuments
-from rayhier.evaluate.baselines.ivf import KmeansIvf, list_choices, tuned_lists
+from rayhier.evaluate.baselines.ivf import list_choices, tuned_lists
 from rayhier.evaluate.curve import beams
 
 M, Q = 8, 60
@@ -67,15 +67,3 @@ def test_tuned_lists_are_the_cheapest_for_95_percent_of_exact(groups, documents,
     costs = {lists: cost(queries, vectors, ids, lists, seed) for lists in list_choices(documents)}
     own = pa.array(ids)
     assert tuned_lists(BaselineDocuments(own, own, vectors), queries, seed) == min(costs, key=costs.get)
-
-
-def test_a_timed_query_makes_no_index_of_the_centroids(monkeypatch):
-    """The time of routing would be mostly that of copying them, which no real index does for a query."""
-    queries, vectors, ids = case(20, 600, 0.2, 0)
-    own = pa.array(ids)
-    documents = BaselineDocuments(own, own, vectors)
-    documents.build(KmeansIvf, 32, 0)
-    made, flat = [], faiss.IndexFlatIP
-    monkeypatch.setattr(faiss, "IndexFlatIP", lambda size: made.append(size) or flat(size))
-    assert len(documents.seconds(queries.vector_QM[:20], 4, 10)) == 20
-    assert made == []

@@ -38,14 +38,11 @@ def leaf_map(tmp_path, write_map, vectors, placed):
     for document in range(N):
         leaves = list(dict.fromkeys(placed[document].tolist()))
         rows += [(document, leaf, rank, leaves) for rank, leaf in enumerate(leaves)]
-    rows.sort(key=lambda row: row[1])
-    document_X, leaf_X, rank_X, leaves_X = zip(*rows, strict=True)
-    schema = schemas.leaf_map(M, "float32")
+    document_X, leaf_X, rank_X, leaves_X = zip(*sorted(rows, key=lambda row: row[1]), strict=True)
     names = [f"d{document:02d}" for document in document_X]
     vector_XM = columns.vector_column(vectors[list(document_X)], pa.float32())
-    table = pa.table(
-        [names, leaf_X, rank_X, leaves_X, np.zeros(len(rows), np.float32), vector_XM, names, names], schema=schema
-    )
+    filled = [names, leaf_X, rank_X, leaves_X, np.zeros(len(rows), np.float32), vector_XM, names, names]
+    table = pa.table(filled, schema=schemas.leaf_map(M, "float32"))
     write_map(tmp_path, table, L, 3, leaves_per_document=2)
     return LeafMap.open(tmp_path)
 
@@ -70,6 +67,7 @@ def test_positions_are_those_of_the_first_leaf_of_each_of_the_exact_best(leaf_ma
         for q in range(Q)
     ]
     assert positions(model(router), Encoded(query_QM), leaf_QKR).tolist() == wanted
+    assert leaves_of(exact_best(leaf_map, query_QM, 3 * N)).shape == (Q, N, 2), "fewer documents than results"
 
 
 def test_what_codes_of_leaves_miss_comes_later():
@@ -86,10 +84,6 @@ def test_what_codes_of_leaves_miss_comes_later():
         np.put_along_axis(routed_QL, coded.route(queries, beam), values=True, axis=1)
         assert not (~routed_QL & (position_QL <= beam)).any()
         assert (routed_QL & (position_QL > beam)).sum() <= 0.1 * routed_QL.sum()
-
-
-def test_fewer_documents_than_results(leaf_map, vectors):
-    assert leaves_of(exact_best(leaf_map, vectors[:Q], 3 * N)).shape == (Q, N, 2)
 
 
 def test_documents_are_queries_that_do_not_find_themselves(leaf_map, vectors, placed):

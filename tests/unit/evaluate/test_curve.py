@@ -54,22 +54,6 @@ def test_a_curve_is_read_between_points_in_the_order_of_visits(share, value):
         assert values_Q.tolist() == pytest.approx([value, 2 * value])
 
 
-def test_seeds_are_averaged_point_by_point():
-    found = mean_curve([[point(0.1, 0.4), point(0.2, 0.6)], [point(0.3, 0.5), point(0.4, 0.8)]])
-    assert [row.visited_mean for row in found] == pytest.approx([0.2, 0.3])
-    assert [row.measures["R@10"] for row in found] == pytest.approx([0.45, 0.7])
-    assert found[1].values["R@10"].tolist() == pytest.approx([0.7, 1.4])
-
-
-def test_reach_reads_no_further_than_it_must():
-    def curve():
-        yield point(0.1, 0.4)
-        yield point(0.2, 0.6)
-        raise RuntimeError("read too far")
-
-    assert reach(curve(), "R@10", 0.5) == pytest.approx(0.15)
-
-
 @pytest.mark.parametrize(
     ("target", "axis", "wanted"),
     [

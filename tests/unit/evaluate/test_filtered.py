@@ -23,7 +23,6 @@ from . import judged
 from .judged import IDS, MEASURES, SPEC, B, N, corpus_of, recall, under
 
 texts, heads, vectors, trained_without = (getattr(judged, name) for name in ("texts", "heads", "vectors", "trained"))
-corpus_without = judged.corpus
 FIELDS = {"year": "int"}
 YEARS = [None if n % 10 == 9 else 2000 + n % 10 for n in range(N)]
 WANTED = {"year": {"gte": 2000, "lt": 2004}}

@@ -28,14 +28,6 @@ def test_resamples_draw_families_by_enumeration(family, seed):
         assert (found.low, found.high) == pytest.approx((min(means), max(means)))
 
 
-def test_queries_that_are_repeated_tell_no_more_than_once():
-    """Each of 30 questions is asked 40 times: an interval by queries is six times as narrow."""
-    once = np.random.default_rng(0).normal(size=(30, 1))
-    family_Q = np.repeat(np.arange(30), 40)
-    (found,), (wanted,) = bootstrap(once.repeat(40, axis=0), family_Q), bootstrap(once)
-    assert asdict(found) == pytest.approx(asdict(wanted))
-
-
 def starred(intervals, families):
     rows = [
         Difference(system="a", baseline="b", measure="m", visited=1.0, families=families, **asdict(interval))
@@ -54,29 +46,15 @@ def test_chance_is_seldom_starred(families):
     assert certain == (families >= FEWEST)
 
 
-def test_the_same_seed_draws_the_same():
-    values = np.random.default_rng(0).normal(size=(50, 3))
-    assert bootstrap(values) == bootstrap(values)
-    assert bootstrap(values) != bootstrap(values, seed=1)
-
-
 def test_pairs(spec, evaluation):
     found = differences(spec, evaluation)
-    assert [(row.system, row.baseline, row.measure, row.visited) for row in found] == [
-        ("ehi", "faiss_ivf", "R@100", 0.4),
-        ("ehi", "faiss_ivf", "R@100", 1.0),
-    ]
-    # Mean curves over seeds: ehi 0.2125 at 100%; faiss_ivf 0.175.
-    assert found[1].model_dump() == {
-        "system": "ehi",
-        "baseline": "faiss_ivf",
-        "measure": "R@100",
-        "visited": 1.0,
-        "queries": "all",
-        "families": 2,
-        "wins": 1.0,
-        **dict.fromkeys(("difference", "low", "high"), pytest.approx(0.0375)),
+    assert {(row.system, row.baseline, row.measure, row.queries, row.families) for row in found} == {
+        ("ehi", "faiss_ivf", "R@100", "all", 2)
     }
+    assert [row.visited for row in found] == [0.4, 1.0]
+    # Mean curves over seeds: ehi 0.2125 at 100%; faiss_ivf 0.175.
+    last = found[1]
+    assert [last.difference, last.low, last.high, last.wins] == pytest.approx([0.0375, 0.0375, 0.0375, 1.0])
 
 
 INTERVALS = {"all": [0.2, 0.1, 0.3, 1.0], "new answers": [0.3, 0.3, 0.3, 1.0]}

@@ -17,8 +17,7 @@ from rayhier.spec import InputError
 from rayhier.storage.leaf_map import LeafMap
 
 from .changes import FACTOR, batch
-from .conftest import L, M, N, documents, unit
-from .test_sidecars import beside, scores
+from .conftest import L, M, unit
 
 K = 10
 
@@ -63,20 +62,6 @@ def test_our_probes_find_the_same_rows_which_say_where_they_lie(made, exported):
         size = index.invlists.list_size(leaf)
         own = faiss.rev_swig_ptr(index.invlists.get_ids(leaf), size).tolist() if size else []
         assert {rows["leaf"][n].as_py() for n in own} <= {leaf}
-
-
-def test_sidecars_are_columns_of_the_rows(assign, write_map, tmp_path):
-    """After an addition and a removal: each document's value stands in its first row."""
-    own = beside(assign)
-    rows = own(documents([f"d{n:03d}" for n in range(N)]), Encoded(unit(0, N, M)))
-    write_map(tmp_path, rows, L, 3, leaves_per_document=2)
-    change.add(tmp_path, own, batch(["new"]), FACTOR)
-    there = change.delete(tmp_path, ["d004"])
-    export(there, tmp_path / "index.faiss", 4)
-    rows = pq.read_table(tmp_path / "index.faiss.rows.parquet").to_pylist()
-    assert [row["row"] for row in rows] == list(range(there.manifest.rows))
-    assert {row["id"]: row["scores"] for row in rows if row["rank"] == 0} == scores(there)
-    assert [row["scores"] for row in rows if row["rank"]] == [None] * (there.manifest.rows - N)
 
 
 def test_too_little_memory_is_said_before(made, tmp_path, monkeypatch):

@@ -212,15 +212,6 @@ def test_two_means_is_kmeans_of_each_part():
         }
 
 
-def test_no_half_is_left_with_almost_nothing():
-    """One stray document does not make a leaf."""
-    rows = np.concatenate([unit(1, 1, M) + 0.001 * np.random.default_rng(0).normal(size=(39, M)), -unit(1, 1, M)])
-    rows = torch.from_numpy(rows / np.linalg.norm(rows, axis=1, keepdims=True)).float()
-    first, second = two_means(rows, torch.zeros(40, dtype=torch.long), 1)[0]
-    nearer = (rows @ (first - second) < 0).sum()
-    assert 4 <= int(nearer) <= 36
-
-
 def test_an_index_that_grew_past_small_leaves_keeps_its_leaves(made):
     """More than 200,000 documents are given fewer leaves by a run: not by maintenance."""
     update = {"documents": 201_000, "counts": [27] * SPEC.leaves(200_000)}

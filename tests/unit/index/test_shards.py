@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayhier.index import shards
 from rayhier.index.shards import GROUP_ROWS, row_groups, write_shard
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import ranges
@@ -58,10 +57,3 @@ def test_no_row_group_ends_inside_a_leaf(counts):
     assert set(np.cumsum(sizes).tolist()) <= set(offsets)
     assert all(size >= GROUP_ROWS for size in sizes[:-1])
     assert all(0 < size < GROUP_ROWS + max(counts) for size in sizes)
-
-
-def test_row_groups_reach_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(shards, "GROUP_ROWS", 10)
-    write_shard(tmp_path, "shard.parquet", [rows([6, 6, 30, 2, 1])], range(5), [6, 6, 30, 2, 1])
-    metadata = pq.read_metadata(tmp_path / "shard.parquet")
-    assert [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)] == [12, 30, 3]

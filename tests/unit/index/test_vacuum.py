@@ -293,11 +293,3 @@ def test_a_rollback_at_a_step_of_a_vacuum(grown, monkeypatch, module, step):
     if done == [6]:
         assert content(LeafMap.open(grown.root)) == before
     verify(grown.root)
-
-
-def test_a_vacuum_right_before_a_rollback_publishes(grown, monkeypatch):
-    before = content(LeafMap.open(grown.root, 1))
-    done = meanwhile(monkeypatch, leaf_map, "publish", lambda: vacuum(grown.root).held)
-    assert content(change.rollback(grown.root, 1)) == before
-    assert done == [[1]]
-    verify(grown.root)

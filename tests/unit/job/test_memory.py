@@ -1,15 +1,13 @@
 """What serving takes, against numbers worked out by hand, and what grows with what."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from rayhier.job.memory import COUNTED, PROCESS, SCANNED, SCANNING, SCANNING_PROCESS, Deployment, deployments, held
+from rayhier.job.memory import COUNTED, PROCESS, SCANNED, SCANNING, SCANNING_PROCESS, deployments, held
 from rayhier.job.plan import make_plan
-from rayhier.spec import JobSpec, load
+from rayhier.spec import load
 from rayhier.spec.index_size import ROW, SECOND
 
 from .test_hours import SCIFACT
@@ -19,12 +17,12 @@ WEIGHTS, READER = 90e6, 120e6
 
 
 @pytest.fixture
-def spec(tiny_spec: Callable[..., Path]) -> Callable[..., JobSpec]:
+def spec(tiny_spec):
     """`spec("KEY=VALUE", …)` over the tiny one."""
     return lambda *overrides: load(tiny_spec(cluster="{}", train="{}"), overrides)
 
 
-def test_a_groups_memory_is_its_share_of_codes(spec: Callable[..., JobSpec]) -> None:
+def test_a_groups_memory_is_its_share_of_codes(spec):
     spec = partial(spec, "index.words=false")
     one = spec("index.leaves_per_document=1")
     assert held(one, MILLIONS) == 10_000_000 * (384 / 4 + ROW)
@@ -33,7 +31,7 @@ def test_a_groups_memory_is_its_share_of_codes(spec: Callable[..., JobSpec]) -> 
     assert ingress.memory >= PROCESS + WEIGHTS
 
 
-def test_words_and_second_leaves_take_memory_too(spec: Callable[..., JobSpec]) -> None:
+def test_words_and_second_leaves_take_memory_too(spec):
     one = held(spec("index.leaves_per_document=1", "index.words=false"), MILLIONS)
     second = spec("index.leaves_per_document=2", "index.words=false")
     rows = MILLIONS.documents * second.rows_per_document
@@ -43,21 +41,14 @@ def test_words_and_second_leaves_take_memory_too(spec: Callable[..., JobSpec]) -
     assert worded == one + MILLIONS.documents * COUNTED
 
 
-def test_a_group_answers_less_the_more_leaves_a_question_visits(spec: Callable[..., JobSpec]) -> None:
+def test_a_group_answers_less_the_more_leaves_a_question_visits(spec):
     few, many, every = (deployments(spec(f"search.beam={beam}"), MILLIONS, 0, 0)[1].rate for beam in (1, 2, 100_000))
     assert few > many > every
     rows = 10_000_000 * spec().rows_per_document
     assert every == pytest.approx(1 / (SCANNING + rows * 384 / 2 / SCANNED))
 
 
-def test_replicas_are_counted_for_a_rate() -> None:
-    one = Deployment("ingress", 1e9, 50.0)
-    assert one.replicas(30) == 1
-    assert one.replicas(31) == 2
-    assert one.replicas() == 4
-
-
-def test_the_plan_says_what_serving_takes(tiny_spec: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_says_what_serving_takes(tiny_spec, capsys):
     from rayhier import run
 
     path = tiny_spec(search="{k: 10}")

@@ -7,7 +7,7 @@ import torch
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.revise import give_up, in_use, resized, split, weight_scale
-from rayhier.model.router import load_router, place_all, route_all, save_router
+from rayhier.model.router import place_all, route_all
 from rayhier.search.routing.coded_router import CodedRouter
 
 from ...draws import unit
@@ -90,12 +90,3 @@ def test_a_split_takes_the_numbers_of_leaves_given_up():
     assert numbers == [2, 5, 12]
     assert after.n_leaves == 13
     assert in_use(after).all()
-
-
-def test_a_revised_router_is_saved_and_loaded(tmp_path):
-    router, _ = split(made(), [1], torch.from_numpy(unit(5, 2, M))[None])
-    give_up(router, [3])
-    save_router(router, tmp_path)
-    again, encoded = load_router(tmp_path), Encoded(unit(6, 9, M))
-    for before, after in zip(route_all(router, encoded, 5), route_all(again, encoded, 5), strict=True):
-        torch.testing.assert_close(before, after)

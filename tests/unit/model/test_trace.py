@@ -1,7 +1,5 @@
 """Traces of encoders compute what the encoders do, bit by bit, or are not used."""
 
-import dataclasses
-
 import pytest
 import torch
 
@@ -25,12 +23,6 @@ def test_a_trace_gives_the_encoders_bits(name, dtype, architecture):
         for n, t in ((1, 1), (1, 5), (2, 30), (9, 17)):
             for got, expected in zip(layers(*batch(n, t)), BothOutputs(encoder)(*batch(n, t)), strict=True):
                 assert torch.equal(got, expected)
-
-
-def test_an_encoder_of_first_tokens_is_traced(tiny_model, monkeypatch):
-    encoder = Encoder(tiny_model, torch.float32).eval()
-    monkeypatch.setattr(encoder, "layout", dataclasses.replace(encoder.layout, pooling="cls"))
-    assert isinstance(traced(encoder, 24), torch.jit.ScriptModule)
 
 
 def test_an_encoder_whose_code_depends_on_the_batch_is_not_traced(tiny_model, monkeypatch):

@@ -53,18 +53,6 @@ def test_an_inductive_map_starts_near_the_identity_and_maps_what_is_added(world)
     np.testing.assert_array_equal(mapped_NM, mapped(again[1], item_NM))
 
 
-def test_a_bias_is_the_shrunk_mean_residual(world):
-    matrix, query_QM, item_NM = world
-    own_N = np.random.default_rng(1).normal(size=60)
-    base_X = base_scores(matrix, query_QM, item_NM)
-    level_Q = np.random.default_rng(2).normal(size=20)
-    score_X = level_Q[matrix.query_X] + 3 * base_X + own_N[matrix.item_X]
-    bias_N, slope = residual_bias(Matrix(matrix.query_X, matrix.item_X, score_X), base_X, 60)
-    assert abs(slope - 3) < 0.7
-    assert (bias_N[50:] == 0).all()
-    assert np.corrcoef(bias_N[:50], own_N[:50])[0, 1] > 0.98
-
-
 def test_a_bias_by_hand():
     """Queries of one or two scores share a line: score = 1 + 2 base, but for document 2, which scores 1.5 more."""
     matrix = Matrix(np.array([0, 1, 2, 0, 1]), np.array([0, 1, 0, 1, 2]), np.array([1.0, 2.0, 3.0, 4.0, 5.0]))

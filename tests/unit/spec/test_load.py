@@ -29,7 +29,7 @@ def file(tmp_path, monkeypatch):
     """`file(TEXT)` writes ./spec.yaml and returns its name."""
     monkeypatch.chdir(tmp_path)
 
-    def write(text: str | bytes) -> str:
+    def write(text):
         Path("spec.yaml").write_bytes(text.encode() if isinstance(text, str) else text)
         return "spec.yaml"
 

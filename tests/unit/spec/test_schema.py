@@ -16,7 +16,7 @@ SPECS = sorted((Path(__file__).parents[3] / "specs").glob("*.yaml"))
 
 
 @pytest.fixture
-def schema(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def schema(capsys):
     assert run.main(["--schema"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     jsonschema.Draft202012Validator.check_schema(found)
@@ -24,14 +24,14 @@ def schema(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
-def test_a_shipped_spec_is_valid(path: Path, schema: dict[str, Any]) -> None:
+def test_a_shipped_spec_is_valid(path, schema):
     """As written; and it begins with how to run it."""
     jsonschema.validate(tree(path), schema)
     assert load(path).name
     assert f"rayhier run specs/{path.name}" in path.read_text().partition("\nname:")[0]
 
 
-def tree(path: Path) -> dict[str, Any]:
+def tree(path):
     """YAML is read as a spec is: 2.5e-8 is a number."""
     found: dict[str, Any] = yaml.load(path.read_text(), _Loader)
     return found
@@ -40,19 +40,19 @@ def tree(path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("key", "value"), [("trian", {}), ("train", {"epoch": 3}), ("train", {"epochs": 0}), ("corpus", {"type": "bier"})]
 )
-def test_a_mistake_is_not(key: str, value: object, schema: dict[str, Any]) -> None:
+def test_a_mistake_is_not(key, value, schema):
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**tree(SPECS[0]), key: value}, schema)
 
 
-def test_every_field_is_described(schema: dict[str, Any]) -> None:
+def test_every_field_is_described(schema):
     """Or it is a section, which describes itself, or has one value."""
     described = {"description", "const", "$ref", "oneOf"}
     for model, found in [*schema["$defs"].items(), ("JobSpec", schema)]:
         assert not [name for name, field in found.get("properties", {}).items() if not described & set(field)], model
 
 
-def test_scifact_has_every_section_a_line_and_no_value_but_the_shipped() -> None:
+def test_scifact_has_every_section_a_line_and_no_value_but_the_shipped():
     path = next(path for path in SPECS if path.stem == "scifact")
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     assert [line.partition(":")[0] for line in lines] == list(JobSpec.model_fields)
@@ -76,7 +76,7 @@ TABLE_8 = {
 
 
 @pytest.mark.parametrize("name", TABLE_8)
-def test_the_papers_values(name: str) -> None:
+def test_the_papers_values(name):
     """EHI's Table 8, copied here by hand."""
     spec = load(SPECS[0].with_name(f"{name}.yaml"))
     train, loss = spec.train, spec.train.loss
@@ -86,6 +86,6 @@ def test_the_papers_values(name: str) -> None:
     assert (train.epochs, train.hard_negatives.refresh, spec.encoder.train) == (100, 5, "last_layer")
 
 
-def test_without_a_spec(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_spec(capsys):
     assert run.main(["--plan"]) == 2
     assert capsys.readouterr().err == "error: SPEC: missing; allowed: a YAML file, for instance specs/quickstart.yaml\n"

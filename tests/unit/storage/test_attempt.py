@@ -68,12 +68,11 @@ def test_the_attempt_of_a_killed_owner_is_adopted_with_its_work(place, owner, zo
         assert (attempt.scratch / "half").read_text() == "done"
 
 
-def test_a_living_owner_keeps_its_attempt_unless_it_is_silent(place, owner):
+@pytest.mark.parametrize(("silence", "adopted"), [(SILENT_SECONDS - 10, False), (SILENT_SECONDS + 10, True)])
+def test_a_living_owner_keeps_its_attempt_unless_it_is_silent(place, owner, silence, adopted):
     name = owner.stdout.readline().strip()
-    with Attempt.start(place, clock=later(SILENT_SECONDS - 10)) as another:
-        assert another.root.name != name
-        with Attempt.start(place, clock=later(SILENT_SECONDS + 10)) as silent:
-            assert silent.root.name == name
+    with Attempt.start(place, clock=later(silence)) as attempt:
+        assert (attempt.root.name == name) is adopted
 
 
 @pytest.mark.parametrize(("host", "adopted"), [({}, True), ({"host": "another"}, False)])
@@ -180,6 +179,16 @@ def test_the_second_of_two_racing_publishes_returns_the_winners(place, left):
     won.verify()
 
 
+def test_a_published_attempt_is_nobodys_to_adopt(place):
+    with Attempt.start(place) as first:
+        write(first, "a", "first")
+        won = first.publish("index", {}, Output({}))
+    with Attempt.start(place) as second:
+        assert second.root != first.root
+        assert second.publish("index", {}, Output({})) == won
+    won.verify()
+
+
 @pytest.mark.parametrize("lives", [False, True])
 def test_publishing_sweeps_attempts_of_the_dead(place, owner, lives):
     name = owner.stdout.readline().strip()
@@ -206,12 +215,3 @@ def test_an_adopter_that_died_before_it_said_who_it_is_is_followed(place, left):
     files.remove(early.root)
     with Attempt.start(place, clock=later(SILENT_SECONDS + 10)) as late:
         assert late.root == attempt.root
-
-
-def test_a_removed_attempt_is_not_published_nor_brought_back(place):
-    with Attempt.start(place) as attempt:
-        write(attempt, "a", "b")
-        place.remove()
-        with pytest.raises(InputError, match="took this attempt over or removed it"):
-            attempt.publish("index", {}, Output({}))
-    assert not attempts(place)

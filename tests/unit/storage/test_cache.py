@@ -127,14 +127,6 @@ def test_what_was_touched_is_read_once(monkeypatch):
     assert read == ["data"]
 
 
-def test_what_is_replaced_is_not_what_was_leased():
-    lease = make("a")
-    data = lease.folder / "data"
-    data.with_name("new").write_bytes(data.read_bytes())
-    data.with_name("new").rename(data)
-    assert not lease.intact()
-
-
 @pytest.mark.parametrize("order", ["abcd", "dcba", "cadb"])
 def test_the_least_recently_used_go_until_the_limit_is_kept(home, order):
     for when, name in enumerate(order):
@@ -186,16 +178,6 @@ def test_what_has_a_lease_stays_whatever_the_limit(home):
     held.release()
     make("d", 1)
     assert names(home) == set("d"), "c was forgotten"
-
-
-def test_a_lease_holds_until_it_is_forgotten(home):
-    held, again = make("a"), make("a")
-    del held
-    make("b", 1)
-    assert names(home) == set("ab")
-    del again
-    make("c", 1)
-    assert names(home) == set("c")
 
 
 def test_folders_of_older_versions_and_of_the_dead_count_and_go(home):

@@ -119,26 +119,6 @@ def test_gathered_changes_are_one_object(folder, log):
     assert [found.number for found in log.after(6)] == [7, 8]
 
 
-def test_a_range_is_read_without_what_comes_after(folder, log):
-    for number in range(1, 7):
-        log.append(change(number))
-    (folder / LOG / "000000000006.change").unlink()
-    (folder / LOG / "000000000006.change").write_bytes(b"damaged")
-    assert [found.number for found in log.after(2, 5)] == [3, 4, 5]
-    assert list(log.after(5, 5)) == []
-    log.gather(1, 4)
-    assert [found.number for found in log.after(2, 5)] == [3, 4, 5]
-
-
-def test_changes_that_are_gathered_while_they_are_read(folder, log):
-    for number in range(1, 7):
-        log.append(change(number))
-    read = log.after(0)
-    assert [next(read).number, next(read).number] == [1, 2]
-    log.gather(1, 5)
-    assert [found.number for found in read] == [3, 4, 5, 6]
-
-
 def test_a_log_with_a_gap_goes_on_behind_it(folder, log):
     """Another index was served in between: its log has the changes of the gap."""
     for number in (1, 2, 3):

@@ -29,7 +29,7 @@ def test_one_of_many_writers_creates(folder):
 def test_failed_write_leaves_what_was_there(folder):
     files.replace(folder / "a", b"old")
 
-    def fail(temporary: Path) -> None:
+    def fail(temporary):
         temporary.write_bytes(b"half")
         raise OSError("disk full")
 

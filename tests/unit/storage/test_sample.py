@@ -73,16 +73,3 @@ def test_the_sample_is_bounded(tmp_path, kind, limit, monkeypatch):
         folder = tmp_path / str(number)
         folder.mkdir()
         assert describe(write(folder, kind, short + [long] * 40)).rows == pytest.approx(120, abs=10)
-
-
-@pytest.mark.parametrize("content", ["{\n[]\n", '{"id": 1, "text": "' + "x " * 4000])
-def test_where_no_text_is_read_a_document_is_a_passage(tmp_path, content, monkeypatch):
-    monkeypatch.setattr(source, "SAMPLE_BYTES", 1_000)
-    (tmp_path / "a.jsonl").write_text(content)
-    found = describe(OwnFiles(type="jsonl", documents=str(tmp_path), passages=PASSAGES))
-    assert found.rows == found.documents == max(1, content.count("\n"))
-
-
-def test_a_column_that_is_not_there_is_no_matter_of_an_estimate(tmp_path):
-    pq.write_table(pa.table({"id": ["a", "b"]}), tmp_path / "a.parquet")
-    assert describe(OwnFiles(type="parquet", documents=str(tmp_path), passages=PASSAGES)).rows == 2

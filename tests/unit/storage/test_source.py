@@ -4,8 +4,6 @@ import hashlib
 import platform
 from importlib import metadata
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from rayhier.spec import InputError
@@ -98,14 +96,6 @@ def test_first_rows_without_a_key_are_refused_before_anything_is_read(tmp_path):
     other = OwnFiles.model_validate({"type": "jsonl", "documents": documents, "columns": {"id": "key"}})
     with pytest.raises(InputError, match=r"corpus.documents: .*key 'key' is missing .* corpus.columns that name"):
         describe(other)
-
-
-def test_parquet_knows_its_rows(tmp_path):
-    for name, rows in {"a": 3, "b": 4}.items():
-        pq.write_table(pa.table({"id": list(range(rows))}), tmp_path / f"{name}.parquet")
-    found = describe(OwnFiles(type="parquet", documents=str(tmp_path)))
-    assert found.documents == 7
-    assert found.identity["documents/a.parquet"] == hashlib.sha256((tmp_path / "a.parquet").read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ before each operation on storage. Hypothesis chooses whose turn it is.
 
 import itertools
 import threading
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -41,22 +40,22 @@ KEPT = 2
 class Writer:
     """What a server does to a log, without the server."""
 
-    def __init__(self, name: str, root, answered: dict[int, tuple[str, str]]) -> None:
+    def __init__(self, name, root, answered):
         self.name, self.root, self.log, self.answered = name, root, ChangeLog(root), answered
         self.closing, self.held, self.seen, self.made = ExitStack(), None, 0, 0
         self.keys: dict[str, int] = {}
 
-    def begin(self) -> None:
+    def begin(self):
         self.closing.close()
         self.held = self.closing.enter_context(writer_lease.leased(self.root, 1e6))
         self.catch_up()
 
-    def catch_up(self) -> None:
+    def catch_up(self):
         for change in self.log.there(self.seen):
             self.seen = change.number
             self.keys[change.key] = change.number
 
-    def write(self, request: int) -> None:
+    def write(self, request):
         """Make a change once, however often and at whichever Writer its key comes."""
         key, sent = f"k{request}", f"{self.name}{self.made}"
         self.made += 1
@@ -78,13 +77,13 @@ class Writer:
             except FencedError:
                 self.held.lost.set()
 
-    def fold(self) -> None:
+    def fold(self):
         self.log.tidy(self.seen)
 
-    def forget(self) -> None:
+    def forget(self):
         self.log.forget(self.seen - KEPT)
 
-    def read(self) -> None:
+    def read(self):
         """Read as a search does, that knows up to which change it reads."""
         numbers = [change.number for change in self.log.there(max(0, self.seen - KEPT), self.seen)]
         assert numbers == list(range(max(0, self.seen - KEPT) + 1, self.seen + 1))
@@ -95,7 +94,7 @@ class Writer:
 class Turns:
     """Threads of which one at a time runs, from one operation on storage to the next."""
 
-    def __init__(self, works: list[Callable[[], None]]) -> None:
+    def __init__(self, works):
         self._goes = [threading.Semaphore(0) for _ in works]
         self._stops, self._here, self.error = threading.Semaphore(0), threading.local(), None
         self.left = set(range(len(works)))
@@ -103,7 +102,7 @@ class Turns:
         for thread in self._threads:
             thread.start()
 
-    def _run(self, number: int, work: Callable[[], None]) -> None:
+    def _run(self, number, work):
         self._here.number = number
         self._goes[number].acquire()
         try:
@@ -113,19 +112,19 @@ class Turns:
         self.left.discard(number)
         self._stops.release()
 
-    def pause(self) -> None:
+    def pause(self):
         """Wait for the next turn, in a thread of these; other threads go on."""
         number = getattr(self._here, "number", None)
         if number is not None:
             self._stops.release()
             self._goes[number].acquire()
 
-    def give(self, number: int) -> None:
+    def give(self, number):
         """Let a thread run up to its next operation on storage."""
         self._goes[number].release()
         self._stops.acquire()
 
-    def end(self) -> None:
+    def end(self):
         """Let all threads run to their ends, one after another; raises what went wrong in one."""
         while self.left:
             self.give(min(self.left))
@@ -133,7 +132,7 @@ class Turns:
             raise self.error
 
 
-def interleaved(root, scripts, draw) -> tuple[dict[int, tuple[str, str]], list[Change]]:
+def interleaved(root, scripts, draw):
     """Run the scripts of Writers in an order that is drawn; returns what was answered, and the log at the end."""
     answered: dict[int, tuple[str, str]] = {}
     twice = []
@@ -146,7 +145,7 @@ def interleaved(root, scripts, draw) -> tuple[dict[int, tuple[str, str]], list[C
     answered = Answers()
     writers = [Writer(name, root, answered) for name in "ABC"[: len(scripts)]]
 
-    def work(writer, script) -> None:
+    def work(writer, script):
         try:
             for name, *rest in [("begin",), *script]:
                 try:

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayhier.dataset.documents import Documents
-from rayhier.dataset.families import normal
 from rayhier.model import adoption as model_adoption
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoder import ResidualHead
@@ -114,15 +113,6 @@ def test_enough_queries_need_few_folds(named, problem, monkeypatch):
     assert sum(len(fold.query_F) for fold in made[:-1]) < 30 <= sum(len(fold.query_F) for fold in made)
 
 
-def test_folds_share_no_text(named, problem):
-    again = joined(named, replace(named, query_texts=[f"{text.upper()}?" for text in named.query_texts]))
-    again = replace(again, judged=None)
-    made = list(folds(again, documents(problem)))
-    texts = [{normal(text) for text in fold.queries.texts} for fold in made]
-    assert sum(map(len, texts)) == len(set.union(*texts))
-    assert sum(len(fold.query_F) for fold in made) == 2 * len(named.query_texts)
-
-
 def test_generated_queries_are_not_asked(named, problem):
     made = list(folds(replace(named, judged=20), documents(problem)))
     assert sorted(np.concatenate([fold.query_F for fold in made]).tolist()) == list(range(20))
@@ -145,16 +135,6 @@ def test_generated_queries_are_not_asked(named, problem):
 )
 def test_few_dev_queries_and_enough_train_queries_need_folds(named, changed, families, needs):
     assert needs_folds(replace(named, **changed), families) == needs
-
-
-def test_a_training_that_gains_is_kept(phase, make, named, problem):
-    """The encoder's own weights are as its training left them, though other heads were trained on folds."""
-    trained = phase.tower.module.weight.detach().clone()
-    dev, searches = problem.dev_queries(), Searches(documents(problem))
-    adoption = decide(phase, untrained(problem), dev, searches, "dev queries", make, carried_out)
-    assert adoption.adopted
-    assert (adoption.source, adoption.queries) == ("train queries in folds", len(named.query_texts))
-    assert torch.equal(phase.tower.module.weight, trained)
 
 
 def test_folds_are_asked_of_heads_that_did_not_read_them(phase, make, named, problem):

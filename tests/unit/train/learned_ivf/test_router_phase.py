@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from rayhier.cluster.kmeans import spherical_kmeans
-from rayhier.dataset.balance import balance
 from rayhier.dataset.documents import Documents
 from rayhier.model import placing
 from rayhier.model.encoded import Encoded
@@ -76,10 +75,6 @@ def test_a_router_begins_as_kmeans(problem, length):
     assert place_all(made, Encoded(problem.documents), 1)[0][:, 0].tolist() == nearest.argmax(dim=1).tolist()
 
 
-def sizes(leaf_NR):
-    return np.bincount([leaf for own in leaf_NR.tolist() for leaf in set(own)], minlength=LEAVES)
-
-
 @pytest.mark.parametrize("leaves", [1, 2])
 def test_batches_and_halves_settle_alike(problem, monkeypatch, leaves):
     half = problem.documents.astype(np.float16)
@@ -107,19 +102,6 @@ def test_a_sample_spills_as_many_of_those_it_left_out():
         share[sampled] = (leaf_NR[:, 0] != leaf_NR[:, 1]).mean()
     assert share[False] > 0.65
     assert share[True] == pytest.approx(0.5, abs=0.15)
-
-
-@pytest.mark.parametrize("leaves", [1, 2])
-def test_prices_even_out_a_crowd(problem, leaves):
-    """Half of the documents in one corner: k-means leaves differ in size, settled ones less."""
-    rng = np.random.default_rng(0)
-    crowd = problem.documents[0] + 0.3 * rng.normal(size=problem.documents.shape).astype(np.float32)
-    documents = np.concatenate([problem.documents, crowd / np.linalg.norm(crowd, axis=1, keepdims=True)])
-    made = make_router(FLAT, documents, 0)
-    before = balance(sizes(place(made, Encoded(documents), 1)[0]))["imbalance"]
-    after = balance(sizes(settle(made, documents, spec_of(leaves_per_document=leaves), 0)))["imbalance"]
-    assert before > 1.25
-    assert after < 1 + 0.8 * (before - 1)
 
 
 def test_the_most_even_round_counts():
@@ -207,16 +189,6 @@ def test_a_step_is_the_weighted_mean_over_its_answers(problem):
 
 def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path):
     ends_as_if_it_had_not_been_cut_off(partial(build, problem), 2, tmp_path / "router.safetensors")
-
-
-def test_where_documents_lie_is_not_taught(problem):
-    router_phase = build(problem)
-    fixed = [name for name, _ in router_phase.router.named_buffers()]
-    before, leaves = state(router_phase), place(router_phase.router, Encoded(problem.documents), 2)[0]
-    run(router_phase).restore_best()
-    after = state(router_phase)
-    assert all(torch.equal(before[name], after[name]) for name in fixed)
-    assert np.array_equal(place(router_phase.router, Encoded(problem.documents), 2)[0], leaves)
 
 
 # After a contrast

@@ -7,7 +7,7 @@ import pytest
 
 from rayhier.train.examples import Examples
 from rayhier.train.learned_ivf import router_phase
-from rayhier.train.learned_ivf.router_phase import DOCUMENTS_A_QUERY, Targets
+from rayhier.train.learned_ivf.router_phase import Targets
 
 from ....draws import unit
 
@@ -82,15 +82,6 @@ def test_a_copy_asks_for_itself_though_its_copies_are_as_near(vectors, teaching)
     asked = {tuple(pair) for pair in targets.pair_P2.tolist()}
     rows = np.random.default_rng([0, 2]).permutation(40)
     assert {(Q + place, row) for place, row in enumerate(rows.tolist())} <= asked
-
-
-def test_most_bounds_the_documents_and_a_seed_draws_them(vectors, teaching):
-    def drawn(seed, most=20):
-        teaching(MOST_ASKING=most)
-        return Targets.of(examples(vectors, PAIRS), *vectors, seed).vector_TM[Q:].tolist()
-
-    assert drawn(0) == drawn(0) != drawn(1)
-    assert len(drawn(0, most=1000)) == DOCUMENTS_A_QUERY * Q < N
 
 
 def test_a_query_with_a_hundred_answers_weighs_as_ten(vectors, teaching):

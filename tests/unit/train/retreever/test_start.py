@@ -46,13 +46,3 @@ def test_the_first_directions_lead_and_bases_keep_inner_products(vectors):
     torch.testing.assert_close((plane[:4] * leading[:4]).sum(dim=1).abs(), torch.ones(4), atol=1e-4, rtol=0)
     basis = plane[4 : 4 + M]
     torch.testing.assert_close(basis @ basis.T, torch.eye(M), atol=1e-4, rtol=0)
-
-
-def test_halves_part_the_documents(vectors):
-    splits = Splits(M, D)
-    start_between_halves(splits, vectors, 0)
-    left = scores(splits, vectors)[:, 0] > 0
-    centroids = [vectors[own].mean(axis=0) for own in (left.numpy(), ~left.numpy())]
-    nearer = vectors @ (centroids[0] - centroids[1]) > 0
-    assert (nearer == left.numpy()).mean() > 0.8
-    assert 0.2 < left.float().mean() < 0.8
