@@ -1,6 +1,5 @@
 """Models and leaf maps made in moments, for tests of whatever reads them."""
 
-import contextlib
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -12,16 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
-def held(count: int = 1) -> Any:
-    """Start holders in threads of this process, which live as long as it does."""
-    from rayhier.evaluate.stage import limit
-    from rayhier.executor.here import Here
-    from rayhier.spec.cluster import Workers
+def evaluated(*arguments: Any, **named: Any) -> Any:
+    """Return the Evaluation of `evaluate`, whose systems are not told."""
+    from rayhier.evaluate.evaluation import evaluate
 
-    return HELD.enter_context(Here().holders(Workers(workers=count), limit))
-
-
-HELD = contextlib.ExitStack()
+    systems = evaluate(*arguments, **named)
+    while True:
+        try:
+            next(systems)
+        except StopIteration as ended:
+            return ended.value
 
 
 def job(**sections: object) -> object:

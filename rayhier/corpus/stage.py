@@ -65,6 +65,8 @@ def build(executor: Executor, spec: JobSpec, attempt: Attempt) -> Output:
     requirements.check_split(spec, counts)
     for line in tables.lines(counts):
         log(line)
+    for note in tables.notes(counts):
+        say(f"  {note}")
     training = contents.questions.of_training()
     rejected = [*contents.rejected, *training.rejected()]
     if count := sum(table.num_rows for table in rejected):

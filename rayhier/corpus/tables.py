@@ -89,7 +89,7 @@ def lines(counts: Mapping[str, Any]) -> list[str]:
         shown.insert(1, f"  documents with fields: {', '.join(f'{k} {n:,}' for k, n in counts['fields'].items())}")
     written = [f"{split} {row['queries']:,} ({row['judgements']:,})" for split, row in counts["splits"].items()]
     shown.append(f"  queries (judgements) by split: {', '.join(written)}")
-    return [*shown, *(f"  {note}" for note in notes(counts))]
+    return shown
 
 
 def notes(counts: Mapping[str, Any]) -> list[str]:

@@ -121,6 +121,8 @@ def write_test(root: Location, queries: pa.Table, vector_QM: Floats, rows: Quest
     counts = rows.counts() | {"judged": len(queries)}
     for line in tables.lines(counts):
         log(line)
+    for note in tables.notes(counts):
+        say(f"  {note}")
     if counts["queries"]["rejected"] or counts["judgements"]["test"]["rejected"]:
         say(f"  rejected rows: {here(root / tables.REJECTED)}")
     with_vectors = queries.append_column("vector", columns.vector_column(vector_QM, pa.float32()))

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 
-from rayhier.executor import Executor, cluster
+from rayhier.executor import cluster
 from rayhier.job import rates
 from rayhier.job.hours import stage_cost
 from rayhier.job.memory import stage_memory
@@ -24,19 +24,6 @@ class Choice:
 
     def __str__(self) -> str:
         return f"{'on Ray' if self.on_ray else 'in this process'}: {self.why}"
-
-    def executor(self, spec: JobSpec) -> Executor:
-        """Return the executor. InputError if no cluster answers, or it is too small for the spec."""
-        if not self.on_ray:
-            from rayhier.executor.here import Here
-
-            return Here()
-        from rayhier.executor.ray import RayExecutor, check_resources, join, watch
-
-        join(spec)
-        check_resources(spec)
-        watch()
-        return RayExecutor()
 
 
 def choose(plan: Plan) -> Choice:

@@ -71,14 +71,27 @@ def _prepare(plan: Plan, stages: Collection[str], *, fresh: bool) -> Executor:
         import rayhier.cluster.library  # noqa: F401  InputError at once where faiss is missing
 
         track.check(plan.spec)
+    executor = open_executor(choice, plan.spec)
+    if to_make:
         say(f"{plan.spec.name} runs {choice}")
-    executor = choice.executor(plan.spec)
     if fresh:
         for step in gone:
             say(f"{step.title}: removed: depends on the model being rebuilt")
         for step in [*to_make, *gone]:
             step.place.remove()
     return executor
+
+
+def open_executor(choice: Choice, spec: JobSpec) -> Executor:
+    """Return the executor. InputError if no cluster answers, or it is too small for the spec."""
+    if not choice.on_ray:
+        return Here()
+    from rayhier.executor.ray import RayExecutor, check_resources, join, watch
+
+    join(spec)
+    check_resources(spec)
+    watch()
+    return RayExecutor()
 
 
 def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:

@@ -46,7 +46,8 @@ CASES = {
         prepare=unknown_judgements,
     ),
     "cluster too small": Case(
-        ["cluster.embed", "got 9 workers x 1 CPUs", "8 CPUs"], overrides=("cluster.embed.workers=9",)
+        ["cluster.embed", "got 9 workers x 1 CPUs", "8 CPUs"],
+        overrides=("cluster.embed.workers=9", "cluster.address=local"),
     ),
     "a bucket that is closed": Case(
         ["workdir: s3://closed/work cannot be opened", "AccessDenied", "credentials, region and endpoint"],
@@ -139,7 +140,7 @@ def test_bad_surroundings(name: str, tiny_spec: Callable[..., Path]) -> None:
 
 
 REFUSED = {
-    "a cluster too small": ["--set", "cluster.embed.workers=99"],
+    "a cluster too small": ["--set", "cluster.embed.workers=99", "--set", "cluster.address=local"],
     "an input that is gone": ["--stage", "index"],
 }
 

@@ -46,7 +46,7 @@ def test_a_beam_is_chosen_told_and_served(
     assert (chosen["k"], chosen["queries"]) == (10, 40)
     assert 0.9 <= chosen["recall"] <= 1
     assert report["systems"]["learned_ivf"]["beam"] == chosen["beam"]
-    assert f"Beam: dev chose a beam of {chosen['beam']} leaves, with which 40 dev queries find" in said
+    assert f"with the spec's beam ({chosen['beam']} leaves)" in said
 
     now, searcher = current.read(work), Snapshot.open(work)
     calibration = Calibration.open(current.artifact(work, now, "calibration"))

@@ -43,6 +43,7 @@ def test_a_file_of_pairs_trains_an_encoder_without_judged_ones(
     assert not list(work.glob("generated/*/record.json"))
     told: list[str] = []
     monkeypatch.setattr(stage, "say", told.append)
+    monkeypatch.setattr(stage, "log", told.append)
     pairs = [{"query": f"pine {n}", "doc_id": f"d{n}"} for n in range(100, 130)]
     path.write_text("".join(json.dumps(pair) + "\n" for pair in [*pairs, pairs[0], {"query": "oak"}]))
     assert run.main([spec, "--stage", "corpus", "--stage", "generate"]) == 0

@@ -13,7 +13,6 @@ import pytest
 
 import rayhier
 from rayhier import run
-from rayhier.evaluate.evaluation import evaluate
 from rayhier.search import __main__ as search_command
 from rayhier.search.snapshot import Snapshot
 from rayhier.storage import current
@@ -21,7 +20,7 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.writer_lease import leased
 
-from ..toys import held
+from ..toys import evaluated
 
 BASELINES = (
     "exact",
@@ -189,7 +188,7 @@ def _one_process_measures_the_same(work: Path) -> None:
     corpus, vectors, test, model, index = (
         artifact(work, kind) for kind in ("corpus", "vectors", "test", "model", "index")
     )
-    alone = evaluate(current.read(work).spec, corpus, vectors, {0: (model, index)}, held(), test=test)
+    alone = evaluated(current.read(work).spec, corpus, vectors, {0: (model, index)}, test=test)
     curves = json.loads((work / "report.json").read_text())["curves"]
     assert set(curves) == set(alone.seeds[0].curves)
     for name, curve in alone.seeds[0].curves.items():

@@ -174,7 +174,7 @@ def test_tokens_may_be_made_by_others(
     It is said how much work that was.
     """
     said: list[str] = []
-    monkeypatch.setattr(embedding, "say", said.append)
+    monkeypatch.setattr(embedding, "log", said.append)
     vectors = []
     for name in ("own", "ahead"):
         work = tmp_path / name

@@ -16,7 +16,7 @@ def test_a_stopped_command_says_how_to_go_on(tmp_path, tiny_model, monkeypatch, 
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "run", stopped)
+    monkeypatch.setattr("rayhier.job.run.run", stopped)
     (tmp_path / "spec.yaml").write_text(SPEC.format(tmp_path / "work", tiny_model))
     assert run.main([str(tmp_path / "spec.yaml")]) == 130
     assert capsys.readouterr().err == "stopped; the same command goes on where this one was\n"

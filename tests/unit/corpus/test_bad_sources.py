@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import constants
 
-from rayhier.corpus import ray as corpus
+from rayhier.corpus import stage as corpus
 from rayhier.spec import InputError
 
 from . import conftest as make
@@ -133,7 +133,7 @@ def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, test
     said = []
     monkeypatch.setattr(corpus, "say", said.append)
     made = stage(section)
-    assert f"  rejected rows: {made.path('rejected.parquet')}" in said
+    assert f"  5 rows are rejected, with their reasons: {made.path('rejected.parquet')}" in said
     test = test_stage(made, section)
     assert rows(made, "rejected.parquet") + rows(test, "rejected.parquet") == [
         ("collection.tsv", 11, "wrong number of columns", r"10\ttitle\ttext"),

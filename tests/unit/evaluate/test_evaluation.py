@@ -6,14 +6,14 @@ import pytest
 from rayhier.dataset.queries import load_queries
 from rayhier.evaluate import evaluation as module
 from rayhier.evaluate.baselines.documents import BaselineDocuments
-from rayhier.evaluate.evaluation import baselines, evaluate
+from rayhier.evaluate.evaluation import baselines
 from rayhier.evaluate.index_search import IndexSearch
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router, route_all
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import columns, pins, schemas
 
-from ...toys import artifact, held
+from ...toys import artifact, evaluated
 from . import judged
 from .conftest import row
 from .judged import IDS, MEASURES, SPEC, B, M, N, recall, under
@@ -25,7 +25,7 @@ texts, heads, vectors, corpus, trained = (
 
 @pytest.fixture(scope="module")
 def evaluation(corpus, vectors, trained):
-    return evaluate(JobSpec.model_validate(SPEC), corpus, vectors, trained, held())
+    return evaluated(JobSpec.model_validate(SPEC), corpus, vectors, trained)
 
 
 def test_curves_pay_for_routing_and_end_at_an_exact_scan(evaluation, texts):
@@ -72,7 +72,7 @@ EVERY = ("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder", "
 @pytest.mark.parametrize("workers", [1, 5])
 def test_the_routers_curve_by_hand(corpus, vectors, trained, texts, heads, workers):
     """Documents of the leaves that a query visits, and which of the ten best of them are relevant."""
-    (result,) = evaluate(only("exact"), corpus, vectors, {0: trained[0]}, held(workers)).seeds
+    (result,) = evaluated(only("exact"), corpus, vectors, {0: trained[0]}).seeds
     model, index = trained[0]
     queries = under(heads[0], texts[1][:16])
     table = columns.read(sorted(index.root.glob("data/*.parquet")), ["doc_id", "leaf", "vector"])
@@ -92,7 +92,7 @@ def test_the_routers_curve_by_hand(corpus, vectors, trained, texts, heads, worke
 
 def test_every_baseline(corpus, vectors, trained):
     spec = JobSpec.model_validate({**SPEC, "evaluate": {**SPEC["evaluate"], "baselines": EVERY}})
-    for result in evaluate(spec, corpus, vectors, trained, held()).seeds:
+    for result in evaluated(spec, corpus, vectors, trained).seeds:
         assert set(result.curves) == {"ehi", *EVERY[2:6]}
         assert set(result.rows) - set(result.curves) == {"exact", "exact_same_encoder", "bm25"}
         assert set(result.seconds) == {"ehi", *EVERY}
@@ -122,27 +122,16 @@ def test_an_index_is_pinned_as_long_as_it_is_measured(corpus, vectors, trained, 
             return method(*given)
 
         monkeypatch.setattr(kind, name, watched)
-    evaluate(only("exact_same_encoder"), corpus, vectors, {0: trained[0]}, held())
+    evaluated(only("exact_same_encoder"), corpus, vectors, {0: trained[0]})
     assert len(pinned) >= 19
     assert pinned == [{1}] * len(pinned)
     assert pins.held(root) == set()
 
 
-<<<<<<< HEAD
-def test_as_many_results_are_judged_as_a_search_gives(corpus, vectors, trained):
-    spec = only("exact").model_copy(
-        update={"search": JobSpec.model_validate(SPEC).search.model_copy(update={"k": 120})}
-    )
-    (result,) = evaluate(spec, corpus, vectors, {0: trained[0]}, held()).seeds
-    assert {len(scores) for scores in result.runs["exact"].values()} == {120}
-
-
-=======
->>>>>>> c77da79c23e16ed848e6a970bde0f85ea5caa2c3
 def test_lists_over_trained_vectors_are_tuned_with_trained_queries(corpus, vectors, trained, texts, heads, monkeypatch):
     asked = []
     monkeypatch.setattr(module, "tuned_lists", lambda _, dev, *__: asked.append(dev.vector_QM) or 7)
-    evaluate(only("faiss_ivf", "faiss_ivf_same_encoder"), corpus, vectors, {0: trained[0]}, held())
+    evaluated(only("faiss_ivf", "faiss_ivf_same_encoder"), corpus, vectors, {0: trained[0]})
     dev = texts[1][16:]
     np.testing.assert_allclose(asked, [dev, under(heads[0], dev)], atol=1e-6)
 
@@ -150,7 +139,7 @@ def test_lists_over_trained_vectors_are_tuned_with_trained_queries(corpus, vecto
 def test_new_answers_are_told_from_those_of_train_queries(corpus, vectors, trained, texts, monkeypatch):
     known = {IDS[row] for row in texts[2][3]}
     monkeypatch.setattr(module, "load_answers", lambda _, split: known if split == "train" else set())
-    found = evaluate(only("exact"), corpus, vectors, {0: trained[0]}, held()).new_Q
+    found = evaluated(only("exact"), corpus, vectors, {0: trained[0]}).new_Q
     assert found.tolist() == [not known & {IDS[row] for row in texts[2][query]} for query in range(16)]
     assert not found[3]
 
@@ -161,7 +150,7 @@ def test_queries_that_also_train_are_left_out_of_a_second_measurement(corpus, ve
     read = load_queries(corpus, vectors, "test")
     earlier = {read.ids[0]: "another text", "x": read.texts[3].upper(), "y": f" {read.texts[5]}?"}
     monkeypatch.setattr(module, "load_texts", lambda _, splits: earlier if splits == ["train", "dev"] else {})
-    found = evaluate(JobSpec.model_validate(SPEC), corpus, vectors, trained, held())
+    found = evaluated(JobSpec.model_validate(SPEC), corpus, vectors, trained)
     assert found.asked_before == {"queries": 16, "by_id": 1, "by_text": 2}
     place = [int(name.removeprefix("q")) for name in read.ids]
     others = [row for number, row in enumerate(place) if number not in (0, 3, 5)]
@@ -177,7 +166,7 @@ def test_lists_that_few_dev_queries_chose_are_said(corpus, vectors, trained, tex
     monkeypatch.setattr(module, "say", said.append)
     monkeypatch.setattr(module, "FEW_DEV", dev + few)
     monkeypatch.setattr(module, "tuned_lists", lambda *_: 7)
-    evaluate(only("faiss_ivf"), corpus, vectors, {0: trained[0]}, held())
+    evaluated(only("faiss_ivf"), corpus, vectors, {0: trained[0]})
     line = f"  faiss_ivf: 7 lists were chosen by only {dev} dev queries"
     assert [one.startswith(line) for one in said] == [True] * few
 
@@ -196,4 +185,4 @@ def test_a_split_without_judgements_is_refused(corpus, vectors, trained, tmp_pat
     judged = {f"judgements/{split}.parquet": schemas.JUDGEMENTS.empty_table() for split in ("test", "dev")}
     bare = artifact(tmp_path, "corpus", {"queries.parquet": schemas.QUERIES.empty_table(), **judged})
     with pytest.raises(InputError, match=r"evaluate\.split: got 'test', which has no judgements"):
-        evaluate(JobSpec.model_validate(SPEC), bare, vectors, trained, held())
+        evaluated(JobSpec.model_validate(SPEC), bare, vectors, trained)

@@ -8,7 +8,6 @@ import pytest
 
 from rayhier.evaluate import evaluation as module
 from rayhier.evaluate.baselines.bm25 import Bm25
-from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.output import as_markdown
 from rayhier.evaluate.report import Report
 from rayhier.index.assign import Assigner
@@ -18,7 +17,7 @@ from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import Bound
 from rayhier.storage import columns, schemas
 
-from ...toys import artifact, held
+from ...toys import artifact, evaluated
 from . import judged
 from .judged import IDS, MEASURES, SPEC, B, N, corpus_of, recall, under
 
@@ -64,7 +63,7 @@ def answers(texts):
 @pytest.mark.parametrize("workers", [1, 3])
 def test_every_system_sees_only_what_matches(corpus, vectors, trained, texts, heads, answers, workers):
     spec = filtered("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder", "faiss_ivf_spill")
-    found = evaluate(spec, corpus, vectors, {0: trained[0]}, held(workers))
+    found = evaluated(spec, corpus, vectors, {0: trained[0]})
     asked, rows = answers
     assert (found.documents, found.corpus, found.queries) == (len(KEPT), N, len(asked))
     assert found.left_out == 16 - len(asked) > 0
@@ -88,7 +87,7 @@ def test_every_system_sees_only_what_matches(corpus, vectors, trained, texts, he
 
 
 def test_the_routers_curve_and_point_by_hand(corpus, vectors, trained, texts, heads, answers):
-    (result,) = evaluate(filtered("exact"), corpus, vectors, {0: trained[0]}, held()).seeds
+    (result,) = evaluated(filtered("exact"), corpus, vectors, {0: trained[0]}).seeds
     model, index = trained[0]
     queries = under(heads[0], texts[1][answers[0]])
     table = columns.read(sorted(index.root.glob("data/*.parquet")), ["doc_id", "leaf"])
@@ -116,7 +115,7 @@ def test_bm25_finds_only_what_matches(corpus):
 
 def test_the_report_says_what_was_left_out(corpus, vectors, trained, answers, tmp_path):
     spec = filtered("exact")
-    report = Report.of(spec, evaluate(spec, corpus, vectors, {0: trained[0]}, held()))
+    report = Report.of(spec, evaluated(spec, corpus, vectors, {0: trained[0]}))
     report.write(tmp_path / "report.json")
     assert Report.read(tmp_path / "report.json") == report
     shown = {"and": [{"year": {"gte": 2000}}, {"year": {"lt": 2004}}]}
@@ -128,10 +127,10 @@ def test_the_report_says_what_was_left_out(corpus, vectors, trained, answers, tm
 
 def test_a_filter_that_no_answer_matches(corpus, vectors, trained):
     with pytest.raises(InputError, match=r"evaluate\.filter: no answer of the 16 test queries matches; allowed"):
-        evaluate(filtered("exact", where={"year": 1}), corpus, vectors, {0: trained[0]}, held())
+        evaluated(filtered("exact", where={"year": 1}), corpus, vectors, {0: trained[0]})
 
 
 def test_lists_are_not_chosen_without_dev_answers(corpus, vectors, trained, monkeypatch):
     monkeypatch.setattr(module, "about_matching", lambda some, _: some.about(set() if "q16" in some.ids else set(IDS)))
     with pytest.raises(InputError, match=r"evaluate\.lists: got 'auto', but no dev query has an answer"):
-        evaluate(filtered("faiss_ivf", lists="auto"), corpus, vectors, {0: trained[0]}, held())
+        evaluated(filtered("faiss_ivf", lists="auto"), corpus, vectors, {0: trained[0]})

@@ -11,7 +11,6 @@ import torch
 
 from rayhier.dataset.documents import load_documents
 from rayhier.dataset.holdout import Holdout
-from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.output import as_markdown
 from rayhier.evaluate.report import Report
 from rayhier.index.assign import Assigner
@@ -22,7 +21,7 @@ from rayhier.spec import JobSpec
 from rayhier.storage import files, schemas
 
 from ...draws import unit
-from ...toys import artifact, embedded, held, judgements
+from ...toys import artifact, embedded, evaluated, judgements
 from .judged import write_model
 
 PARENTS, EACH, Q, M, L = 100, 3, 20, 8, 12
@@ -81,7 +80,7 @@ def _write_index(folder, router, spec, texts, leaves, write_map):
 @pytest.fixture(scope="module", params=[1, 3])
 def evaluation(published, request):
     one = {0: (published["model"], published["index"])}
-    return evaluate(JobSpec.model_validate(SPEC), published["corpus"], published["vectors"], one, held(request.param))
+    return evaluated(JobSpec.model_validate(SPEC), published["corpus"], published["vectors"], one)
 
 
 def test_whole_documents_are_found_and_ranked_by_their_best_passage(evaluation):
@@ -152,7 +151,7 @@ def by_level():
 @pytest.mark.parametrize("workers", [1, 5])
 def test_a_level_finds_and_costs_the_same_with_any_number_of_workers(published, tree, workers):
     model, index, router = tree
-    found = evaluate(by_level(), published["corpus"], published["vectors"], {0: (model, index)}, held(workers))
+    found = evaluated(by_level(), published["corpus"], published["vectors"], {0: (model, index)})
     (result,), scored = found.seeds, []
     query_QL, document_NL = (router.leaves(Encoded(x)) for x in (QUERIES, VECTORS))
     coarse = -0.5 * np.abs(at_level(query_QL, LEVEL)[:, None] - at_level(document_NL, LEVEL)).sum(axis=2)
@@ -175,7 +174,7 @@ def test_a_level_finds_and_costs_the_same_with_any_number_of_workers(published, 
 
 def test_the_report_says_level_and_shortlist(published, tree):
     spec = by_level()
-    found = evaluate(spec, published["corpus"], published["vectors"], {0: tree[:2]}, held())
+    found = evaluated(spec, published["corpus"], published["vectors"], {0: tree[:2]})
     report = Report.of(spec, found)
     assert report.level == LEVEL
     assert "## All measures at level 2, shortlist 20\n" in as_markdown(spec, report)

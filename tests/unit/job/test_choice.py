@@ -8,6 +8,7 @@ from rayhier.job import choice
 from rayhier.job.choice import choose
 from rayhier.job.outline import show
 from rayhier.job.plan import make_plan
+from rayhier.job.run import open_executor
 from rayhier.spec import InputError, load
 
 
@@ -21,7 +22,7 @@ def chosen(tiny_spec, monkeypatch):
 
 
 def test_a_small_job_is_done_in_this_process(chosen, tiny_spec):
-    assert isinstance(chosen().executor(load(tiny_spec())), Here)
+    assert isinstance(open_executor(chosen(), load(tiny_spec())), Here)
     assert f"runs {chosen()}" in show(make_plan(load(tiny_spec()))).splitlines()
 
 
@@ -66,4 +67,4 @@ def test_hours_and_memory_speak_for_ray(chosen, monkeypatch):
 def test_an_address_that_does_not_answer_is_named(chosen, tiny_spec, monkeypatch):
     monkeypatch.setenv(cluster.ADDRESS, "127.0.0.1:1")
     with pytest.raises(InputError, match=r"^RAY_ADDRESS: got '127.0.0.1:1'; nothing answers there"):
-        chosen().executor(load(tiny_spec()))
+        open_executor(chosen(), load(tiny_spec()))

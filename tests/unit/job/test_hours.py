@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from rayhier.executor.here import Here
 from rayhier.job import hours, rates
 from rayhier.job import run as running
 from rayhier.job.hours import RATES, START, Work, stage_cost
@@ -194,29 +195,18 @@ def test_a_run_notes_the_rate_of_a_stage_that_it_made_alone(tiny_spec, no_rates,
         attempt.publish("corpus", {}, Output({"rows": 480_000}))
     noted: list[float] = []
     monkeypatch.setattr(running, "_build", lambda *_: Output({}))
-    monkeypatch.setattr(running, "_note_rate", lambda plan, step, seconds: noted.append(seconds))
+    monkeypatch.setattr(running, "_note_rate", lambda plan, step, seconds, on_ray: noted.append(seconds))
     with Attempt.start(step.place):
         pass  # a run that was killed
-    running._make(plan, step)
+    running._make(Here(), plan, step)
     assert not noted
     step.place.remove()
-    running._make(plan, step)
+    running._make(Here(), plan, step)
     assert len(noted) == 1
     monkeypatch.undo()
     monkeypatch.setenv("RAYHIER_CACHE", str(no_rates.parent))
-    running._note_rate(plan, corpus, START)
+    running._note_rate(plan, corpus, START, on_ray=True)
     assert rates.load() == {}
-    running._note_rate(plan, corpus, START + 12)
+    running._note_rate(plan, corpus, START + 12, on_ray=True)
     (rate,) = rates.load().values()
     assert rate == pytest.approx(480_000 / 12 / (plan.spec.cluster.corpus.workers * plan.spec.cluster.corpus.cpus))
-
-
-def test_a_sample_is_timed_first(tiny_spec, no_rates):
-    from rayhier import run
-
-    plan = make_plan(load(tiny_spec()))
-    running.measure(plan)
-    cost = stage_cost("embed", plan.spec, plan.work, rates.load())
-    assert cost.is_measured
-    assert list(rates.load()) == [cost.of]
-    assert run.main([str(tiny_spec()), "--measure"]) == 2

@@ -13,7 +13,7 @@ from rayhier.index.vacuum import vacuum
 from rayhier.search.__main__ import main
 from rayhier.search.batch import job as batch
 from rayhier.search.batch import query_files
-from rayhier.search.batch.job import Job, in_this_process
+from rayhier.search.batch.job import Job
 from rayhier.search.batch.query_files import QueryFile
 from rayhier.search.retrieve import Found
 from rayhier.search.snapshot import Snapshot
@@ -50,7 +50,7 @@ def job(searcher, path, out, **asked):
 
 def run(searcher, path, out, **asked):
     work = job(searcher, path, out, **asked)
-    return work.run(in_this_process(searcher, work.arguments))
+    return work.run(searcher)
 
 
 @pytest.fixture
@@ -127,10 +127,10 @@ def test_a_command_that_was_cut_off_goes_on(searcher, file, tmp_path, monkeypatc
 
     monkeypatch.setattr(Snapshot, "retrieve", failing)
     with pytest.raises(KeyboardInterrupt):
-        work.run(in_this_process(searcher, work.arguments))
+        work.run(searcher)
     assert not work.out.exists()
     cut = 99
-    assert work.run(in_this_process(searcher, work.arguments))[0] == 10
+    assert work.run(searcher)[0] == 10
     assert sum(chunks) == 10
     table = pq.read_table(work.out)
     assert table["query_id"].to_pylist() == [f"q{n}" for n in range(10)]
@@ -179,10 +179,9 @@ def test_the_command(published, file, tmp_path, capsys):
         (["--queries", "FILE"], "--queries: got no --out"),
         (["oak", "--queries", "FILE", "--out", "OUT"], "--queries: got a query too"),
         (["--documents", "--queries", "FILE", "--out", "OUT"], "--documents: got --queries too"),
-        (["--out", "OUT"], "--out, --plan, --workers, --address: allowed: with --queries or --documents"),
+        (["--out", "OUT"], "--out, --plan: allowed: with --queries or --documents"),
         (["--documents", "--out", "OUT", "--mode", "hybrid"], "mode: got 'hybrid' with a vector, which has no words"),
         (["--documents", "--out", "OUT", "--filter", '{"month": 1}'], "month"),
-        (["--documents", "--out", "OUT", "--workers", "10"], "--workers: got 10; allowed: 1 to 9, the index's leaves"),
     ],
 )
 def test_options_that_do_not_go_together(published, file, tmp_path, capsys, options, wrong):
