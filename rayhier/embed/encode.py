@@ -71,19 +71,13 @@ class TextEncoder:
         return self._filled(len(texts), self.tokenised(texts))
 
     def encode_for(self, reader: Reader | None, texts: Sequence[str]) -> Encoded:
-        return Encoded(self.encode(texts)) if reader is None else self._read(self.tokenise(texts), reader)
-
-    def tokens_for(self, reader: Reader | None, tokens: Tokens) -> Encoded:
-        return Encoded(self.encode_tokens(tokens)) if reader is None else self._read(tokens, reader)
-
-    def encode_tokens(self, tokens: Tokens) -> Floats:
-        return self._filled(len(tokens), in_chunks(tokens))
+        return Encoded(self.encode(texts)) if reader is None else self.read(self.tokenise(texts), reader)
 
     def _filled(self, n: int, chunks: Iterable[Tokens]) -> Floats:
         vectors = np.empty((n, self.dimension), dtype=np.float32)
         done = 0
         for tokens in chunks:
-            vectors[done : done + len(tokens)] = self._read(tokens).numpy
+            vectors[done : done + len(tokens)] = self.read(tokens).numpy
             done += len(tokens)
         return vectors
 
@@ -99,7 +93,7 @@ class TextEncoder:
                 yield tokens
             yield ahead.result()
 
-    def _read(self, tokens: Tokens, reader: Reader | None = None) -> Encoded:
+    def read(self, tokens: Tokens, reader: Reader | None = None) -> Encoded:
         """Encode one chunk. On a GPU all batches are launched before any result is waited for."""
         rows, *parts = zip(*self.batches(tokens, reader), strict=True)
         back = torch.from_numpy(np.argsort(np.concatenate(rows), kind="stable"))

@@ -37,6 +37,8 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap
 from rayhier.storage.pins import reading
 
+Named = dict[str, str]
+"""The name of a system that is measured, as `system`."""
 FEW_DEV = 200
 """Number of dev queries below which a warning says that a tuned number of lists is uncertain."""
 LEAVES = {"faiss_ivf_spill": 2}
@@ -107,8 +109,8 @@ def evaluate(
     models: Mapping[int, tuple[Artifact, Artifact]],
     read: Mapping[tuple[str, int | None], Artifact] | None = None,
     test: Artifact | None = None,
-) -> Generator[str, None, Evaluation]:
-    """Measure the index of every seed (seed -> model, index) and the spec's baselines. Yields each system's name.
+) -> Generator[Named, None, Evaluation]:
+    """Measure the index of every seed (seed -> model, index) and the spec's baselines. Yields a row for each system.
 
     `read` are further artifacts that searches read, by kind and seed (None: all seeds). `test` has the test split.
     If it is None, `corpus` has it. InputError if the split has no judgements, or the filter leaves no query.
@@ -188,7 +190,9 @@ class _Work:
         self._tuned: dict[str, int] = {}
         self.results: list[SeedResult] = []
 
-    def add(self, seed: int, artifact: Artifact, index: Artifact, read: Mapping[str, Artifact]) -> Iterator[str]:
+    def add(
+        self, seed: int, artifact: Artifact, index: Artifact, read: Mapping[str, Artifact]
+    ) -> Iterator[dict[str, str]]:
         """Measure one seed: the router first, because a baseline is reported where it visits as much as the router."""
         spec, calibration, router = self.spec, read.get("calibration"), str(self.spec.router.type)
         calibrated = Calibration.open(calibration) if spec.chooses_beam and calibration is not None else None
@@ -217,7 +221,7 @@ class _Work:
             system = index_system(router, searches, model, *size)
             point = system if spec.measured is None else as_searched(system, searches)
             self._curve(result, router, lambda: system, point)
-        yield router
+        yield {"system": router}
         trained = BaselineDocuments.of_index(index, spec.measured)
         for name in baselines(spec):
             match name:
@@ -229,14 +233,14 @@ class _Work:
                     self._whole(result, name, lambda: trained.exact(encoded.numpy, self.k))
                 case _:
                     self._built(result, name, encoded, trained, model)
-            yield name
+            yield {"system": name}
         self.results.append(result)
         if spec.measures_words:
             self._served(result, f"{router}+bm25", searches, "hybrid", 0)
-            yield f"{router}+bm25"
+            yield {"system": f"{router}+bm25"}
         if reranks:
             self._served(result, f"{router}+{spec.search.rerank.type}", searches, None, None)
-            yield f"{router}+{spec.search.rerank.type}"
+            yield {"system": f"{router}+{spec.search.rerank.type}"}
 
     def _encoded(self, model: Model, queries: Queries) -> Encoded:
         return model.encode_stored(queries.vector_QM, lambda: queries.texts)

@@ -1,7 +1,7 @@
 """The stages test, calibrate and evaluate."""
 
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from rayhier.corpus.questions import Questions
 from rayhier.embed.encode import TextEncoder
 from rayhier.embed.precision import as_embedded
 from rayhier.evaluate.calibrate import calibrate
-from rayhier.evaluate.evaluation import Evaluation, baselines, evaluate
+from rayhier.evaluate.evaluation import baselines, evaluate
 from rayhier.evaluate.output import REPORT, write
 from rayhier.evaluate.report import NAME, Report
 from rayhier.evaluate.samples import samples
@@ -41,20 +41,11 @@ class Measure:
 
     def __call__(self, _: Row) -> Iterator[Row]:
         limit(self.cpus)
-        evaluation = yield from _named(evaluate(self.spec, **self.measured))
+        evaluation = yield from evaluate(self.spec, **self.measured)
         write(self.spec, evaluation, self.root)
         judged = self.measured["corpus"] if self.measured["test"] is None else self.measured["test"]
         written = [(self.root / REPORT).read_text(), *samples(self.spec, self.measured["corpus"], judged, self.root)]
         files.replace(self.root / REPORT, "\n".join(written).encode())
-
-
-def _named(systems: Generator[str, None, Evaluation]) -> Generator[Row, None, Evaluation]:
-    while True:
-        try:
-            yield {"system": next(systems)}
-        except StopIteration as ended:
-            evaluation: Evaluation = ended.value
-            return evaluation
 
 
 def build(
@@ -77,7 +68,7 @@ def build(
     systems = 1 + len(baselines(spec)) + spec.measures_words + (spec.search.reranking is not None)
     with Bar("evaluate", len(models) * systems, "systems") as bar:
         for row in executor.stream([{"evaluate": ""}], pool):
-            bar.advance(bool(row["system"]), row["system"])
+            bar.advance(note=row["system"])
     report = Report.read(attempt.root / NAME)
     with (
         files.filling(attempt.root / "tensorboard") as board,

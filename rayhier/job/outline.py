@@ -53,25 +53,9 @@ def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = F
     return "\n".join([*lines, *notes(plan)])
 
 
-def told(step: Step, counts: Mapping[str, Any]) -> str:
+def told(counts: Mapping[str, Any]) -> str:
     """Say in a few words what a step made, by the counts of its artifact."""
-    match step.stage:
-        case "corpus":
-            return f"{counts['rows']:,} documents, {counts['queries']['accepted']:,} queries"
-        case "embed":
-            return f"{counts['vectors']:,} vectors of {counts['dimension']} numbers"
-        case "test":
-            return f"{counts['judged']:,} test queries"
-        case "train":
-            return f"{sum(counts['epochs'].values()):,} epochs"
-        case "index":
-            return f"{counts['rows']:,} rows in {counts['leaves']:,} leaves"
-        case "calibrate":
-            return f"{counts.get('queries', 0):,} dev queries"
-        case "evaluate":
-            return f"{counts['queries']:,} queries"
-        case _:
-            return ", ".join(f"{value:,} {name}" for name, value in counts.items() if isinstance(value, int))
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if isinstance(count, int) and count)
 
 
 def is_here(spec: JobSpec) -> bool:

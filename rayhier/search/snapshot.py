@@ -28,7 +28,7 @@ from rayhier.search.request.hits import Answer, answers
 from rayhier.search.request.request import Queries, Request, Rules, rules_of
 from rayhier.search.rerank import KINDS, open_reranker
 from rayhier.search.retrieve import Exact, Flat, Found, Reading, Reply, Retriever, Scan, Score, Words, Work
-from rayhier.search.routing.routes import Model, Routes, find_routes
+from rayhier.search.routing.routes import Model, find_routes
 from rayhier.search.segment.flat_scan import FlatScan
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.stored import Listing, Lookup, Stored, StoredDocuments, documents
@@ -204,18 +204,14 @@ class Snapshot:
         """Search as a request says: ranking and leaves visited. `encoded` are its queries, if encoded already."""
         queries: Queries | Encoded = request.queries if encoded is None else encoded
         routes = find_routes(self.model, queries, request.beam, encodes=request.encodes)
-        return self.drive(request, routes, self.reply)
-
-    def drive(self, request: Request, routes: Routes, reply: Callable[[Work], Reply]) -> Found:
-        """Search for queries that were encoded and routed; `reply` does each piece of work, here or elsewhere."""
         retriever, parts = Retriever(self.rules, self.model.route, self.reranker), list[Found]()
         size = len(routes.encoded) if request.pool is None else AT_ONCE
         if len(routes.encoded) <= size:
-            return run_sync(retriever(request, routes), lambda work: [reply(piece) for piece in work])
+            return run_sync(retriever(request, routes), lambda work: [self.reply(piece) for piece in work])
         for start in range(0, len(routes.encoded), size):
             rows = slice(start, start + size)
             retrieval = retriever(request.part(rows), routes.part(rows))
-            parts.append(run_sync(retrieval, lambda work: [reply(piece) for piece in work]))
+            parts.append(run_sync(retrieval, lambda work: [self.reply(piece) for piece in work]))
         widest = max(part.leaves_QB.shape[1] for part in parts)
         leaves_QB = np.concatenate([padded(part.leaves_QB, widest, -1) for part in parts])
         lost = [names for part in parts for names in part.lost]

@@ -156,8 +156,9 @@ class Model:
         """
         if self.reads_stored:
             return Encoded(base_NM if self._head is None else map_vectors(self._head, base_NM))
-        encoder = self.text_encoder
-        return encoder.tokens_for(self.router.reader, encoder.tokenise(texts()) if tokens is None else tokens)
+        if tokens is not None:
+            return self.text_encoder.read(tokens, self.router.reader)
+        return self.text_encoder.encode_for(self.router.reader, texts())
 
     def route(self, encoded: Encoded, beam: int) -> Ints:
         """Choose `beam` leaves [q, beam] for every query, in the order of visit.

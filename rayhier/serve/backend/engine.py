@@ -344,7 +344,7 @@ class Engine:
         def encode() -> tuple[Floats, list[int]]:
             encoder = model.text_encoder
             tokens = encoder.tokenise([text for part in parts for text in part])
-            return encoder.encode_tokens(tokens), [len(ids) for ids in tokens]
+            return encoder.read(tokens).numpy, [len(ids) for ids in tokens]
 
         vector_NM, sizes = await run_in(self._thread, encode)
         return [(vector_NM[span], sum(sizes[span])) for span in _spans(parts)]
