@@ -76,7 +76,8 @@ def main() -> None:
 
 def waited(command: list[str], place: Path) -> float:
     """Run a command and return its seconds."""
-    environment = {**os.environ, "RAYHIER_CACHE": str(place / "cache")}
+    kept = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "RAY_ADDRESS")}
+    environment = {**kept, "RAYHIER_CACHE": str(place / "cache")}
     began = time.monotonic()
     ended = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False)
     if ended.returncode:
