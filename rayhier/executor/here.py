@@ -6,6 +6,7 @@ Numbers of workers and CPUs in a spec are upper limits here. A thread that no co
 import os
 import queue
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -20,7 +21,7 @@ T = TypeVar("T")
 class Here:
     def stream(self, items: Sequence[Row], pool: Pool, ahead: Pool | None = None) -> Iterator[Row]:
         done = queue.SimpleQueue[Row | BaseException | None]()
-        free = queue.SimpleQueue[list[Actor]]()
+        free, stops = queue.SimpleQueue[list[Actor]](), threading.Event()
         count = min(_at_once(pool.workers), len(items))
         for _ in range(count):  # before any works: transformers changes torch's default type while it loads a model
             free.put([each.actor(**each.arguments) for each in (ahead, pool) if each is not None])
@@ -31,6 +32,8 @@ class Here:
                 for actor in actors[:-1]:
                     (item,) = actor(item)
                 for row in actors[-1](item):
+                    if stops.is_set():
+                        return
                     done.put(row)
             except BaseException as error:  # noqa: BLE001  raised again in the thread that iterates
                 done.put(error)
@@ -52,7 +55,8 @@ class Here:
                         left -= 1
                     else:
                         yield row
-            finally:
+            finally:  # after an error or Ctrl-C, threads end at their next row
+                stops.set()
                 for future in futures:
                     future.cancel()
 

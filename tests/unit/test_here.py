@@ -69,3 +69,21 @@ def test_two_training_workers_are_one_here():
         lambda config: config["report"](config["of"]), {"of": {"epoch": 1}}, TrainWorkers(workers=2), seen.append
     )
     assert seen == [{"epoch": 1}]
+
+
+def test_a_stopped_stage_ends_at_the_next_row_of_each_thread():
+    begun, let_go = threading.Event(), threading.Event()
+
+    class Endless:
+        def __call__(self, _):
+            while True:
+                begun.set()
+                yield {}
+                let_go.wait()
+
+    rows = Here().stream([{}], Pool(Endless, {}, Workers()))
+    next(rows)
+    begun.wait()
+    let_go.set()
+    rows.close()  # as Ctrl-C does
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("stage")]
