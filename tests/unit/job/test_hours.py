@@ -1,6 +1,7 @@
 """Hours and memory before a run: amounts worked out by hand, rates of the table, and rates that runs measured."""
 
 import dataclasses
+import json
 
 import pytest
 
