@@ -127,6 +127,8 @@ def test_judgement(line, expected):
 def test_judgement_of_a_typed_row(grade):
     found = outcome(row_checks.judgement_row, dict(zip(row_checks.HEADER, (1, "d", grade), strict=True)))
     assert found == (Reason.WRONG_TYPE if grade in (0.5, None) or grade is True else Judgement("1", "d", 1))
+    row = dict(zip(row_checks.HEADER, ("q", 1.0, 1), strict=True))
+    assert outcome(row_checks.judgement_row, row) == Reason.WRONG_TYPE
 
 
 def test_counts_that_do_not_add_up_are_an_error():

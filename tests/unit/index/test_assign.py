@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from rayhier.index.assign import Assigner, read_part
-from rayhier.index.shards import write_rows
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError
@@ -61,22 +60,6 @@ def test_a_document_gets_its_most_probable_leaf(router, vectors, documents, prec
         assert row["log_prob"] == pytest.approx(logp[own, row["leaf"]], abs=1e-5)
         np.testing.assert_allclose(row["vector"], vectors[own], atol=tolerance)
         assert (row["title"], row["text"]) == (f"title {name}", f"text {name}")
-
-
-def test_what_documents_carry_goes_along(router, vectors, documents, tmp_path):
-    ids = documents["doc_id"].to_pylist()
-    carried = {"parent": [name[:2] for name in ids], "year": [None, *range(1, N)], "open": [True] * N}
-    schema = schemas.documents({"year": "int", "open": "bool"}, passages=True)
-    documents = pa.table([*documents.columns, *carried.values()], schema=schema)
-    table = Assigner(router, spec(leaves_per_document=2))(documents, Encoded(vectors))
-    assert table.schema == schemas.leaf_map(M, "float16", schema)
-    assert table.schema.names[-3:] == ["parent", "year", "open"]
-    assert table.num_rows == 2 * N
-    wanted = {name: row for name, *row in zip(ids, *carried.values(), strict=True)}
-    shard = write_rows(tmp_path, "shard.parquet", table)
-    stored = files.read_table(tmp_path / shard.file.name)
-    for rows in (table, stored):
-        assert all([row[name] for name in carried] == wanted[row["doc_id"]] for row in rows.to_pylist())
 
 
 @pytest.mark.parametrize(

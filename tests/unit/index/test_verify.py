@@ -14,7 +14,7 @@ from rayhier.storage import columns, files, leaf_map, schemas
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.change_log import LOG, Change, ChangeLog
-from rayhier.storage.leaf_map import LeafMap, Manifest, publish
+from rayhier.storage.leaf_map import LeafMap, publish
 
 from .changes import FACTOR, batch, compacted
 from .conftest import L, M, N, documents, unit
@@ -147,21 +147,11 @@ def test_a_damaged_change_is_told(index):
         verify(index.root)
 
 
-def test_a_document_that_lies_twice_is_told(index):
-    newest: Manifest = LeafMap.open(index.root).manifest
-    late = newest.shards[0].model_copy(update={"since": 3})
-    counts = np.array(newest.counts)
-    counts[late.leaves] += np.diff(late.offsets)
-    more = newest.documents + late.documents
-    forged(index, shards=[*newest.shards, late], counts=counts.tolist(), documents=more)
-    with pytest.raises(InputError, match="version 4: a document has two rows of rank 0"):
-        verify(index.root)
-
-
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
         ([("a", 0, 0), ("a", 1, 1), ("a", 1, 2), ("b", 0, 0)], "a document has two rows of rank 1"),
+        ([("a", 0, 0), ("a", 0, 1), ("b", 0, 0)], "a document has two rows of rank 0"),
         ([("a", 0, 0), ("b", 1, 1)], "a document has a second row and no first"),
     ],
 )

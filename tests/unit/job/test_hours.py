@@ -1,6 +1,7 @@
 """Hours and memory before a run: amounts worked out by hand, rates of the table, and rates that runs measured."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -179,6 +180,16 @@ def test_a_damaged_file_of_rates_is_ignored_with_a_warning(text, no_rates, monke
     assert said[0].startswith(f"warning: {no_rates}: holds no rates that rayhier wrote")
     rates.note("a", 2.0)
     assert rates.load() == {"a": 2.0}
+
+
+def test_the_newest_rates_are_kept(no_rates):
+    no_rates.write_text(json.dumps({str(number): 1.0 for number in range(rates.MOST)}))
+    rates.note("0", 2.0)
+    rates.note("new", 3.0)
+    kept = rates.load()
+    assert len(kept) == rates.MOST
+    assert list(kept)[-2:] == ["0", "new"]
+    assert "1" not in kept
 
 
 def test_a_cache_that_cannot_be_written_loses_only_rates(monkeypatch, tmp_path):

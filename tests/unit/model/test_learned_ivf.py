@@ -133,18 +133,6 @@ def test_documents_that_look_at_near_groups_alone_are_placed_as_by_all(count):
     assert over.mean() < 0.2
 
 
-def test_near_groups_by_hand(monkeypatch):
-    """All groups looked at: the very leaves of the exact way."""
-    router, texts = grouped(groups=20), unit(50, M, seed=4)
-    exact = place_by_all(router, texts, 8)[0]
-    monkeypatch.setattr("rayhier.model.cells.PROBES", 19)
-    near = place_all(router, Encoded(texts), 8)[0]
-    for text, own, wanted in zip(texts, near, exact, strict=True):
-        left_out = (text @ router.cells.group_GM.T).argmin()
-        allowed = [leaf for leaf in wanted.tolist() if router.cells.group_L[leaf] != left_out]
-        assert own.tolist()[: len(allowed)] == allowed
-
-
 def test_near_groups_with_too_few_leaves_are_not_all_that_is_looked_at():
     router, texts = grouped(leaves=60, groups=40), unit(50, M, seed=4)
     leaves, log_probs = place_all(router, Encoded(texts), 55)

@@ -27,21 +27,6 @@ def made(seed=0, leaves=L):
     return router.eval().requires_grad_(requires_grad=False)
 
 
-def scores(router, query_QM):
-    return router.bend(query_QM) @ router.W.T + router.b
-
-
-def test_halves_at_the_leafs_centroid_are_the_leaf():
-    router, query_QM = made(), torch.from_numpy(unit(3, 5, M))
-    centroid = router.cells.centroid_LM[[4, 7]]
-    after, numbers = split(router, [4, 7], torch.stack([centroid, centroid], dim=1))
-    assert numbers == [12, 13]
-    assert after.n_leaves == 14
-    before_QL, after_QL = scores(router, query_QM), scores(after, query_QM)
-    torch.testing.assert_close(after_QL[:, :12], before_QL)
-    torch.testing.assert_close(after_QL[:, 12:], before_QL[:, [4, 7]])
-
-
 def test_a_halfs_weights_move_as_its_centroid_does():
     router = made()
     halves = torch.from_numpy(unit(5, 2, M))[None]

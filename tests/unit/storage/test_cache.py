@@ -88,12 +88,6 @@ def used(lease, when):
     os.utime(lease.folder / cache.LOCK, (when, when))
 
 
-def test_a_folder_is_made_once(monkeypatch):
-    folder = make("a").folder
-    assert cache.get_or_build("kind", "a", pytest.fail).folder == folder
-    assert make("b").folder != folder
-
-
 @pytest.mark.parametrize("held", [False, True])
 def test_a_file_that_was_overwritten_is_made_again(held):
     lease = make("a")

@@ -28,13 +28,6 @@ def build(folder, config=None, pooling=None, modules=MODULES, weights="model.saf
     return str(folder)
 
 
-def test_open(tmp_path):
-    found = open_model(EncoderSpec(model=build(tmp_path / "m")))
-    assert found.path == tmp_path / "m"
-    assert found.sha256 == hashlib.sha256(WEIGHTS).hexdigest()
-    assert found.dimension == 8
-
-
 def module(path, kind):
     return {"path": path, "type": f"{BUILT_IN}.{kind}"}
 

@@ -5,7 +5,6 @@ import pyarrow as pa
 import pytest
 
 from rayhier.dataset.documents import Documents
-from rayhier.dataset.generated import load_generated, split_generated
 from rayhier.dataset.holdout import holdout_rows
 from rayhier.dataset.queries import Queries
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
@@ -116,15 +115,6 @@ def test_generated_pairs_come_after_the_judged_ones(tmp_path, documents, objecti
     known = found.known()(np.arange(3)[:, None], np.arange(N)[None, :])
     assert [np.flatnonzero(row).tolist() for row in known] == [[3] * grade, [7, 9], [5]]
     assert found.answers(documents.results) == {"d5", "d7", "d9", *["d3"] * grade}
-
-
-def test_generated_pairs_that_stand_for_dev_are_not_learned(tmp_path, documents):
-    corpus, vectors = published(tmp_path, documents, 1, dev=0, generated=True)
-    generated = generated_pairs(tmp_path)
-    found = load_examples(HceTraining(type="hce"), corpus, vectors, documents, generated)
-    dev, learned = split_generated(load_generated(generated, vectors))
-    assert (len(dev), len(learned)) == (1, 1)
-    assert sorted(found.query_texts) == sorted(["text of a", *learned.texts])
 
 
 def test_other_passages_of_a_generated_answer_are_no_negatives(tmp_path, documents):

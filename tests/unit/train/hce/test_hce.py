@@ -13,13 +13,11 @@ from rayhier.embed.encode import TextEncoder
 from rayhier.embed.spans import SpanDrawer
 from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import ResidualHead
-from rayhier.model.hce import Hierarchy
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.train import HceTraining, PseudoQueries
 from rayhier.train.examples import Examples
-from rayhier.train.hce.hce import Hce, TrainingTree, node_router
-from rayhier.train.hce.pseudo import RedrawnPairs, SamePairs, StoredPairs, own_answers
-from rayhier.train.loop import Learner
+from rayhier.train.hce.hce import Hce, node_router
+from rayhier.train.hce.pseudo import RedrawnPairs, SamePairs, StoredPairs
 from rayhier.train.tower import HeadTower, TextTower
 
 from ....conftest import WORDS
@@ -77,14 +75,6 @@ def test_a_pass_over_documents_uses_every_one_that_has_a_pseudo_query_once(probl
     assert seen[: N // 3] != seen[N // 3 :]
 
 
-def test_a_stored_pseudo_query_is_one_of_the_document_s_own(problem):
-    pairs, drawn = StoredPairs(spans(problem)), spans(problem)
-    rows = np.array([9, 0, 237])
-    found = np.stack([pairs.chosen(rows, np.random.default_rng(seed)) for seed in range(30)])
-    assert (drawn.row_P[found] == rows).all()
-    assert all(len(set(column)) == 2 for column in found.T.tolist())
-
-
 @pytest.mark.parametrize(
     ("recluster", "versions"), [("never", [1] * 6), ("improved", [1, 2, 2, 3, 3, 3]), ("every", [1, 2, 3, 4, 5, 6])]
 )
@@ -137,14 +127,6 @@ def test_nodes_are_leaves_visited_by_nearness(problem, monkeypatch):
     torch.testing.assert_close(router.log_size_L, torch.log(sizes + 0.5))
 
 
-def test_passages_of_one_document_answer_for_each_other():
-    known = own_answers(5, np.array([0, 1, 0, 2, 0]))
-    found = {(query, row) for query in range(5) for row in range(5) if known(np.array([query]), np.array([row]))[0]}
-    assert found == {(q, d) for q in (0, 2, 4) for d in (0, 2, 4)} | {(1, 1), (3, 3)}
-    plain = own_answers(3, None)
-    assert [[bool(plain(np.array([q]), np.array([d]))[0]) for d in range(3)] for q in range(3)] == np.eye(3).tolist()
-
-
 @pytest.fixture
 def transformer(tiny_model):
     encoder = TextEncoder(
@@ -191,19 +173,3 @@ def test_simcse_draws_a_mask_that_a_cached_gradient_draws_again(transformer):
     assert not tower.module.training
     pairs.chosen(rows, generator)
     assert not torch.allclose(tower.encode("pseudo", rows), first)
-
-
-def test_siblings_are_the_nodes_with_documents_below_one_node():
-    """Two nodes below the root; three below the first of them, the last without documents; one below the second."""
-    hierarchy = Hierarchy([2, 4], 3)
-    torch.manual_seed(0)
-    for centroid in hierarchy.centroids:
-        torch.nn.init.normal_(centroid)
-    made = TrainingTree(Learner({"hierarchy": hierarchy}, (0.1,)), hierarchy, [2, 4], 5)
-    made.learner.kept["parent.1"].copy_(torch.tensor([0, 0, 0, 1]))
-    made.learner.kept["leaf"].copy_(torch.tensor([0, 3, 1, 0, 3]))
-    made.arrange()
-    assert made.path_NT.tolist() == [[0, 0], [1, 3], [0, 1], [0, 0], [1, 3]]
-    hierarchy.loss(torch.randn(5, 3), made.path_NT, 0.3).backward()
-    learning = [centroid.grad.any(dim=1).tolist() for centroid in hierarchy.centroids]
-    assert learning == [[True, True], [True, True, False, False]]
