@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rayhier.command import run_command
+from rayhier.command import Parser, run_command
 from rayhier.progress import say
 from rayhier.spec import InputError
 from rayhier.storage.paths import locate
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rayhier search", description="Search a built index.")
+    parser = Parser(prog="rayhier search", description="Search a built index.")
     parser.add_argument("workdir", help="folder, or s3:// or gs:// prefix, where a run built an index")
     parser.add_argument(
         "query", nargs="?", help="the query, as text; without it, queries are read from standard input, one a line"

@@ -152,7 +152,7 @@ def served(work, **files):
 # Python
 
 
-REPORT = "report: runs/quickstart/report.md"
+REPORT = "More: runs/quickstart/report.md"
 """Line that a run prints; pages leave out what it prints."""
 
 

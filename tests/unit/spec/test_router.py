@@ -32,12 +32,6 @@ def test_auto(kind, documents, height, leaves):
     assert router(kind, branching=5).leaves(documents) == 5
 
 
-def test_the_multiply_adds_of_a_vector_or_of_a_path():
-    """Of EHI: U and W of both levels, 3 children each."""
-    assert router("learned_ivf", branching=10).multiply_adds(10, 8) == 8 * (2 * 16 + 10)
-    assert router("ehi", branching=3, height=2).multiply_adds(9, 8) == 2 * 8 * 8 + 8 * 6
-
-
 @pytest.mark.parametrize(
     ("kind", "spills", "splits", "phases", "unsupervised"),
     [

@@ -5,8 +5,6 @@ import pytest
 from rayhier.spec.index_size import MOST_SMALL
 from rayhier.spec.search import SearchSpec
 
-from ...toys import job
-
 
 @pytest.mark.parametrize(
     ("section", "k", "small", "large"),
@@ -21,10 +19,3 @@ from ...toys import job
 def test_rows_that_vectors_score_after_codes(section, k, small, large):
     search = SearchSpec.model_validate(section)
     assert [search.shortlisted(k, documents) for documents in (MOST_SMALL, MOST_SMALL + 1)] == [small, large]
-
-
-def test_what_a_plan_estimates_is_near_what_an_index_has():
-    spec = job()
-    size = spec.index_size(1_000_000, 384)
-    assert size.rows == 1_000_000 * spec.rows_per_document
-    assert size.leaves == spec.leaves(1_000_000)
