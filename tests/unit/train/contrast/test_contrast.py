@@ -29,6 +29,13 @@ def build(problem, train=None, seed=0, measure=None):
     return Driver(Contrast(tower, problem.examples(), train or spec(), seed, measure or problem.exact()))
 
 
+def test_it_learns(problem):
+    contrast = run(build(problem, spec(epochs=8)))
+    losses = [row["loss_total"] for row in contrast.history[1:]]
+    assert losses[-1] < 0.7 * losses[0]
+    assert contrast.history[-1]["dev"] > contrast.history[0]["dev"] + 0.1
+
+
 def test_dev_is_an_exact_search(problem):
     contrast = build(problem)
     row = contrast.start()
