@@ -8,7 +8,7 @@ from rayhier.spec.base import Section
 
 
 class Workers(Section):
-    """Number of processes of a stage, with the CPUs and GPUs of each."""
+    """Number of workers of a stage, with the CPUs and GPUs of each. They are processes on Ray, else threads."""
 
     workers: Annotated[int, Field(ge=1, le=10_000)] = 2
     """Number of processes."""
@@ -70,7 +70,7 @@ class ClusterSpec(Section):
     index: Workers = Workers()
     """Processes that route documents to leaves and write the leaf map."""
     evaluate: Workers = Workers()
-    """Processes that measure the index, each with a share of the queries. Baselines run in one more process."""
+    """CPUs of the stages that search: one process has those of all workers."""
 
     @model_validator(mode="after")
     def _tokens_need_no_gpu(self) -> Self:
