@@ -34,9 +34,6 @@ class Shards:
         rows_Q1 = np.arange(len(numbers))[:, None]
         return Ranking(rows_Q1.astype(np.float32), rows_Q1, documents, numbers, numbers, numbers)
 
-    async def answers(self):
-        return self.there
-
 
 def scan_of(*numbers, k=5, leaves=2, where=None, needs="texts"):
     """A scan for queries whose vectors begin with these numbers, each in as many leaves."""

@@ -42,24 +42,12 @@ def ids(group):
     return [[found.documents["id"][row].as_py() for row in rows] for rows in found.row_QK.tolist()]
 
 
-def fail(group, times):
-    """Let so many pieces of work of a group's newest version fail."""
-    opened, left = group._newest, [times]
-    plain = opened.read
-
-    def read(*given):
-        left[0] -= 1
-        if left[0] >= 0:
-            raise RuntimeError("a damaged file")
-        return plain(*given)
-
-    opened.read = read
-    return left
-
-
 def test_what_fails_twice_in_a_row_loads_anew(group):
+    def fails(*_):
+        raise RuntimeError("a damaged file")
+
     whole, broken = ids(group), group._newest
-    fail(group, 99)
+    broken.read = fails
     for _ in range(2):
         assert group._newest is broken
         with pytest.raises(RuntimeError, match="a damaged file"):
@@ -68,14 +56,9 @@ def test_what_fails_twice_in_a_row_loads_anew(group):
     assert group._newest is not broken
 
 
-def mapped(home):
-    """The codes that a group has open."""
-    return sorted((home / "lists").glob("*/codes.npy"))
-
-
 def test_a_mapped_file_that_is_overwritten(group, home):
     whole = ids(group)
-    path = mapped(home)[0]
+    path = min((home / "lists").glob("*/codes.npy"))
     good = path.read_bytes()
     overwrite(path, b"\xff" * 64)
     for _ in range(2):
