@@ -193,7 +193,7 @@ class ChangeLog:
         return found, None
 
     def gather(self, first: int, last: int) -> bool:
-        """Gather single objects into one. Returns False if one of them is not single, or is the newest change."""
+        """Gather single objects into one. Returns False if one is damaged, not single, or the newest change."""
         singles, gathered = self._listed()
         numbers = range(first, last + 1)
         if _end(gathered) >= first or singles[-1:] <= [last] or not set(numbers) <= set(singles):
@@ -201,7 +201,9 @@ class ChangeLog:
         paths = [self._folder / _name(number) for number in numbers]
         try:
             parts = [path.read_bytes() for path in paths]
-        except FileNotFoundError:  # another process gathers them
+            for path, part, number in zip(paths, parts, numbers, strict=True):
+                Change.unpacked(part, str(path), number, with_table=False)
+        except (FileNotFoundError, InputError):  # another process gathers them; or a damaged one would hide later ones
             return False
         if _end(self._listed()[1]) >= first:  # another process gathered them, so what was read may not count
             return False

@@ -380,12 +380,16 @@ class Writer:
 
 
 def _folded(there: ChangeLog, last: int) -> list[Change]:
-    changes = list[Change]()
-    try:
-        for made in there.there(max(0, last - KEPT), last, with_table=False):
-            changes.append(made)
-    except InputError as error:  # leaf files hold these changes
-        log.warning("%s; later changes in leaf files run again if they are sent again", error)
+    changes, number = list[Change](), max(0, last - KEPT)
+    while number < last:
+        try:
+            for made in there.there(number, last, with_table=False):
+                changes.append(made)
+                number = made.number
+            break
+        except InputError as error:  # leaf files hold this change, or a rollback left it behind
+            log.warning("%s; it runs again if it is sent again", error)
+            number += 1
     return changes
 
 

@@ -476,3 +476,18 @@ def test_a_rollback_past_a_damaged_change_lets_writing_go_on(server, work):
     assert server.roll_back(1)["log"] == 2
     assert server.put(doc("b"))["log"] == 3
     assert {"a", "b"} & set(server.ids(OPEN, 50)) == {"b"}
+
+
+def test_keys_after_a_damaged_change_that_a_rollback_left_behind_are_known_after_a_fold(server, open_server, work):
+    server.put(doc("a"))
+    (root_of(work) / LOG / "000000000002.change").write_bytes(b"torn")
+    assert server.put(doc("b"), status=503)["error"]["code"] == "log_damaged"
+    assert server.roll_back(1)["log"] == 2
+    key = {"Idempotency-Key": "k"}
+    first = server.put(doc("b"), **key)
+    server.put(doc("b", "another text"))
+    server.fold()
+    server.close()
+    again = open_server()
+    assert again.put(doc("b"), **key)["log"] == first["log"]
+    assert again.document("b")["text"] == "another text"
