@@ -28,6 +28,7 @@ from rayhier.storage import columns, current, files
 from rayhier.train.cross_encoder import phase
 
 from ..conftest import one_worker_each
+from .in_process import make
 
 pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600)]
 
@@ -112,7 +113,21 @@ def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(
     assert shown.count("~") == 4  # three estimated scores, and what the mark means
     assert shell.main([str(work), question, "--budget", "3"]) == 0
     assert "read 3 documents" in capsys.readouterr().out
+    _one_process_makes_the_same(reranked, work, tmp_path / "here")
     _served(work, tmp_path, port)
+
+
+def _one_process_makes_the_same(reranked: Callable[..., Path], work: Path, other: Path) -> None:
+    """To the last bit, in the stages of re-ranking."""
+    for kind in ("corpus", "vectors"):
+        shutil.copytree(work / kind, other / kind)
+    make(reranked(workdir=str(other)))
+    for kind in ("cross_encoder", "scores", "factors", "calibration"):
+        ours, theirs = artifact(work, kind).record.files, artifact(other, kind).record.files
+        same = [
+            [(file.name, file.sha256) for file in each if not file.name.endswith(".json")] for each in (ours, theirs)
+        ]
+        assert same[0] == same[1], kind
 
 
 @pytest.mark.parametrize("head", ["cls", "emb"])
