@@ -29,11 +29,10 @@ def _run(given: argparse.Namespace) -> None:
     if given.check:
         print(f"{given.spec}: ok")
         return
-    # What checks a spec alone imports only pydantic and yaml.
+    # Each option imports what it needs: --check pydantic and yaml, --plan no stage.
     from rayhier import track
     from rayhier.job.outline import NOT_EVALUATED, show
     from rayhier.job.plan import make_plan
-    from rayhier.job.run import run
 
     spec = track.located(spec)
     plan = make_plan(spec, (given.stage or STAGES) if given.fresh else ())
@@ -45,6 +44,8 @@ def _run(given: argparse.Namespace) -> None:
     for stage, missing in plan.left_out.items():
         if stage in (given.stage or ()):
             raise InputError(f"--stage: got {stage} without {missing}; allowed: stages of the spec (see --plan)")
+    from rayhier.job.run import run
+
     print(json.dumps(run(plan, given.stage or STAGES, fresh=given.fresh)))
 
 
