@@ -1,6 +1,6 @@
 """How long a person waits: for help and a plan, for the first answer over 1,000 documents, and for the quickstart.
 
-Each command runs in a process of its own, with an empty cache. The commands of a round follow each other.
+Each command runs in a new process. The cache is empty at the start of a round, and the commands of the round share it.
 """
 
 import os

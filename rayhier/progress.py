@@ -45,7 +45,7 @@ def here(place: object) -> str:
 
 
 class Stage:
-    """The bar of one stage; use as a context manager. Until a Bar begins in its block, it says that libraries load."""
+    """The bar of one stage; use as a context manager. Before the first Bar begins, it shows `loading`."""
 
     current: "Stage | None" = None
 

@@ -1,11 +1,11 @@
-"""The verdict on an evaluation in at most five sentences."""
+"""The verdict on an evaluation in at most five lines."""
 
 from rayhier.evaluate import tables
 from rayhier.evaluate.report import ENCODERS, Report
 from rayhier.spec import JobSpec
 
 MOST = 5
-"""Most sentences."""
+"""Most lines."""
 SMALL = 5_000
 """Number of documents that exact search compares within a millisecond on one core (faiss, 384 numbers a vector)."""
 MIDDLING = 100_000
@@ -18,7 +18,7 @@ SHARE = 0.95
 
 
 def verdict(spec: JobSpec, report: Report) -> list[str]:
-    """Return at most five sentences: training, hybrid search, re-ranking, the index, and what is better than it."""
+    """Return at most five lines: training, hybrid search, re-ranking, the index, and better alternatives to the index."""
     parts = _training(spec, report), _hybrid(spec, report), _reranked(spec, report), _index(spec, report)
     return [*(sentence for sentence in parts if sentence), *_instead(spec, report)][:MOST]
 

@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 
 class Actor(Protocol):
-    """An object that does items of a stage's work, one after another. Each process or thread makes its own."""
+    """An object that does items of a stage's work, one after another. Two threads never use one actor at a time."""
 
     def __call__(self, item: Row, /) -> Iterator[Row]:
         """Do one item. Yields what is done so far, for a progress bar."""

@@ -1,6 +1,6 @@
 """Do the work of stages in this process, by threads: most of the work releases Python's lock.
 
-Numbers of workers and CPUs in a spec are upper limits here. A thread that no core is left for is not started.
+Numbers of workers and CPUs in a spec are upper limits here. If no core is left, no further thread is started.
 """
 
 import os
@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from rayhier.executor import Actor, Pool, Row
-from rayhier.spec import InputError, no_room
+from rayhier.spec import InputError, JobSpec, no_room
 from rayhier.spec.cluster import TrainWorkers, Workers
 
 T = TypeVar("T")
@@ -23,7 +23,9 @@ class Here:
         done = queue.SimpleQueue[Row | BaseException | None]()
         free, stops = queue.SimpleQueue[list[Actor]](), threading.Event()
         count = min(_at_once(pool.workers), len(items))
-        for _ in range(count):  # before any works: transformers changes torch's default type while it loads a model
+        for _ in range(
+            count
+        ):  # all before the first thread starts: transformers changes torch's default type meanwhile
             free.put([each.actor(**each.arguments) for each in (ahead, pool) if each is not None])
 
         def work(item: Row) -> None:
@@ -70,8 +72,16 @@ class Here:
         worker({**config, "report": report})
 
 
+def within_cores(spec: JobSpec) -> JobSpec:
+    """Return a spec none of whose workers has more CPUs than this machine has cores."""
+    cluster, most = spec.cluster, _cores()
+    workers = {name: value for name in type(cluster).model_fields if hasattr(value := getattr(cluster, name), "cpus")}
+    capped = {name: each.model_copy(update={"cpus": min(each.cpus, most)}) for name, each in workers.items()}
+    return spec.model_copy(update={"cluster": cluster.model_copy(update=capped)})
+
+
 def _limit(cpus: int) -> None:
-    """Set the threads of libraries, which count them by the thread that calls."""
+    """Limit the threads of torch and faiss for the calling thread."""
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(min(cpus, _cores()))
     if (faiss := sys.modules.get("faiss")) is not None:

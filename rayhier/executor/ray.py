@@ -68,9 +68,12 @@ def join(spec: JobSpec) -> None:
         raise InputError(f"{key}: got {address!r}; no cluster answers there: {reason}") from None
 
 
-def watch() -> None:
-    """End this process with a sentence where its cluster goes away. Ray would end it after a minute without a word."""
-    address, key = ray.get_runtime_context().gcs_address, ADDRESS if os.environ.get(ADDRESS) else "cluster.address"
+def watch(spec: JobSpec) -> None:
+    """End this process with a message when its cluster goes away. Ray would end it after a minute, without a message."""
+    address, key = (
+        ray.get_runtime_context().gcs_address,
+        "cluster.address" if spec.cluster.address != "auto" else ADDRESS,
+    )
 
     def look() -> None:
         silent = 0

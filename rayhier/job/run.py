@@ -9,7 +9,7 @@ from typing import Any
 from rayhier import track
 from rayhier.corpus import requirements
 from rayhier.executor import Executor
-from rayhier.executor.here import Here
+from rayhier.executor.here import Here, within_cores
 from rayhier.job import rates
 from rayhier.job.choice import Choice, choose
 from rayhier.job.hours import stage_cost
@@ -90,7 +90,7 @@ def open_executor(choice: Choice, spec: JobSpec) -> Executor:
 
     join(spec)
     check_resources(spec)
-    watch()
+    watch(spec)
     return RayExecutor()
 
 
@@ -160,7 +160,7 @@ def _note_rate(plan: Plan, step: Step, seconds: float, *, on_ray: bool) -> None:
 
 def _build(executor: Executor, plan: Plan, step: Step, attempt: Attempt) -> Output:
     """Write a step's files; only here do stages import each other's code."""
-    spec = plan.spec
+    spec = within_cores(plan.spec) if isinstance(executor, Here) else plan.spec
     opened = {other.kind: Artifact.open(other.place.folder) for other in plan.steps if _feeds(other, step)}
     match step.stage:
         case "corpus":

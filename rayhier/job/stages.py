@@ -1,4 +1,4 @@
-"""The stages of a run, in their order. Imports nothing, so that the command line knows their names at once."""
+"""The stages of a run, in their order. Imports no other module, so the command line gets the names quickly."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stage:
-    """Declaration of a stage of a run. Its inputs are in `_Steps`, its code in run.py, its hours in hours.py."""
+    """Declaration of a stage of a run. Its inputs are in `_Steps`, its code in a stage.py, its hours in hours.py."""
 
     kind: "Kind"
     """Kind of the artifact that the stage makes."""
     code: int
     """Version of the stage's code, a part of fingerprints: raised when the same input gives another result."""
     workers: str
-    """Field of `cluster` with the stage's processes."""
+    """Field of `cluster` with the stage's workers."""
 
 
 STAGES = {

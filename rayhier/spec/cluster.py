@@ -70,7 +70,8 @@ class ClusterSpec(Section):
     index: Workers = Workers()
     """Processes that route documents to leaves and write the leaf map."""
     evaluate: Workers = Workers()
-    """CPUs of the stages that search: one process has those of all workers."""
+    """Workers of stages test, calibrate and evaluate. Stage evaluate is one process with the CPUs of all workers. The
+    other two have the CPUs of one worker."""
 
     @model_validator(mode="after")
     def _tokens_need_no_gpu(self) -> Self:

@@ -32,7 +32,7 @@ class EvaluateSpec(Section):
     split: Literal["dev", "test"] = "test"
     """Split whose queries and judgements are used; `dev` or `test`."""
     measures: Annotated[tuple[MeasureName, ...], Field(min_length=1)] = ("nDCG@10", "RR@10", "R@10", "R@100")
-    """Measures to compute, with their cut-offs, named as in the package ir-measures."""
+    """Measures to compute, with their cut-offs, named as in the package ir-measures: nDCG, RR, AP, P, R or Success."""
     baselines: tuple[Baseline, ...] = ("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder")
     """Other systems measured for comparison. `exact`, `exact_same_encoder`: exact search by the base encoder and by the
     trained one. `faiss_ivf`, `faiss_ivf_same_encoder`: k-means IVF of base vectors and of trained ones.

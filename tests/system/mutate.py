@@ -146,13 +146,13 @@ def again(found: list[Site], was: Site) -> Site | None:
 
 
 def recorded(file: Path | None) -> dict[Site, str]:
-    """Sites of a record and what noticed them."""
+    """Read the sites of a record, with the test that noticed each change."""
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file and file.exists() else []
     return {Site(**{name: row[name] for name in Site.__dataclass_fields__}): row["noticed"] for row in rows}
 
 
 def covering(data: Path, site: Site) -> list[str]:
-    """Tests that ran a line, or any line of its file if it runs at import. A fixture's line has a whole test file."""
+    """Tests that ran a line, or any line of its file if it runs at import. If a fixture ran the line, all tests of its file are returned."""
     tests: set[str] = set()
     query = """SELECT context, numbits FROM line_bits JOIN file ON file.id = file_id
                JOIN context ON context.id = context_id WHERE context != '' AND path LIKE ?"""

@@ -7,7 +7,7 @@ import pytest
 
 from rayhier.executor import Pool, here
 from rayhier.executor.here import Here
-from rayhier.spec import InputError
+from rayhier.spec import InputError, load
 from rayhier.spec.cluster import TrainWorkers, Workers
 
 
@@ -87,3 +87,10 @@ def test_a_stopped_stage_ends_at_the_next_row_of_each_thread():
     let_go.set()
     rows.close()  # as Ctrl-C does
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("stage")]
+
+
+def test_no_worker_has_more_cpus_than_there_are_cores(tiny_spec, monkeypatch):
+    monkeypatch.setattr(here, "_cores", lambda: 2)
+    spec = load(tiny_spec(), ["cluster.train.cpus=64", "cluster.tokenise={workers: 1, cpus: 9}"])
+    cluster = here.within_cores(spec).cluster
+    assert [cluster.train.cpus, cluster.tokenise.cpus, cluster.embed.cpus] == [2, 2, 1]
