@@ -113,7 +113,7 @@ MEASURES: dict[str, Callable[[Values, Values, int], Values]] = {
     "R": lambda gain_QK, ideal_QK, _: _share((gain_QK > 0).sum(axis=1), (ideal_QK > 0).sum(axis=1)),
     "Success": lambda gain_QK, *_: np.asarray((gain_QK > 0).any(axis=1), dtype=np.float64),
 }
-"""Function of each measure. Its arguments are gains [q, k] up to the cut-off, grades in descending order, the cut-off."""
+"""Function of each measure. Its arguments are gains [q, k] up to the cut-off, grades descending, and the cut-off."""
 
 
 def means(values: dict[str, Values]) -> dict[str, float]:

@@ -18,7 +18,7 @@ SHARE = 0.95
 
 
 def verdict(spec: JobSpec, report: Report) -> list[str]:
-    """Return at most five lines: training, hybrid search, re-ranking, the index, and better alternatives to the index."""
+    """Return at most five lines: training, hybrid search, re-ranking, the index, and alternatives to the index."""
     parts = _training(spec, report), _hybrid(spec, report), _reranked(spec, report), _index(spec, report)
     return [*(sentence for sentence in parts if sentence), *_instead(spec, report)][:MOST]
 

@@ -69,7 +69,7 @@ def join(spec: JobSpec) -> None:
 
 
 def watch(spec: JobSpec) -> None:
-    """End this process with a message when its cluster goes away. Ray would end it after a minute, without a message."""
+    """End this process with a message when its cluster goes away. Ray would end it after a minute, without one."""
     address, key = (
         ray.get_runtime_context().gcs_address,
         "cluster.address" if spec.cluster.address != "auto" else ADDRESS,

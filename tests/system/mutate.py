@@ -152,7 +152,7 @@ def recorded(file: Path | None) -> dict[Site, str]:
 
 
 def covering(data: Path, site: Site) -> list[str]:
-    """Tests that ran a line, or any line of its file if it runs at import. If a fixture ran the line, all tests of its file are returned."""
+    """Tests that ran a line, or any line of its file if it runs at import. A fixture means all tests of its file."""
     tests: set[str] = set()
     query = """SELECT context, numbits FROM line_bits JOIN file ON file.id = file_id
                JOIN context ON context.id = context_id WHERE context != '' AND path LIKE ?"""
