@@ -23,7 +23,7 @@ from rayhier.storage.files import File
 from rayhier.storage.paths import Location, locate
 
 PART_DOCUMENTS = 250
-PART_ROWS = 1_000
+PART_ROWS = 10_000
 """Number of rows in a part of a source that can only be iterated (ir_datasets, huggingface)."""
 PART_FILES = 250
 """Number of files in a part of a corpus of type text, so that every process encodes some."""

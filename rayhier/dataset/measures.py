@@ -68,6 +68,8 @@ class Judge:
         return means(self.values_of(run))
 
     def _measured(self, code_QK: Ints) -> dict[str, Values]:
+        if not code_QK.shape[1]:
+            code_QK = np.full((len(code_QK), 1), -1)
         gain_QK = np.zeros(code_QK.shape)
         if len(self._key_J):
             key_QK = np.arange(len(code_QK))[:, None] * len(self._code) + code_QK

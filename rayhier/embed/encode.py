@@ -95,6 +95,8 @@ class TextEncoder:
 
     def read(self, tokens: Tokens, reader: Reader | None = None) -> Encoded:
         """Encode one chunk. On a GPU all batches are launched before any result is waited for."""
+        if not len(tokens):
+            return Encoded(np.zeros((0, self.dimension), np.float32))
         rows, *parts = zip(*self.batches(tokens, reader), strict=True)
         back = torch.from_numpy(np.argsort(np.concatenate(rows), kind="stable"))
         return Encoded(*(torch.cat(part).cpu()[back] for part in parts))

@@ -27,9 +27,15 @@ class SavedVectors:
         self._parts: list[tuple[Ints, torch.Tensor]] = []
         self._number = 0
         while entry := self._ledger.done(f"{key}-saved-{self._number}"):
+            if entry.counts["begin"] != self._count:  # of a run before the one that saved the others
+                break
             table = files.read_table(ledger.folder / entry.files[0].name)
             self._parts.append((table["row"].to_numpy(), torch.from_numpy(columns.matrix(table["vector"]))))
             self._number += 1
+
+    @property
+    def _count(self) -> int:
+        return sum(len(rows) for rows, _ in self._parts)
 
     def encode(
         self, encoder: TextEncoder, chunks: Iterable[Tokens], clock: Clock, *, counted: bool = True
@@ -38,7 +44,7 @@ class SavedVectors:
 
         Returns float32 vectors [n, m].
         """
-        left, unsaved, since, total = sum(len(rows) for rows, _ in self._parts), 0, time.monotonic(), 0
+        left, unsaved, since, total = self._count, 0, time.monotonic(), 0
         yield {"rows": left if counted else 0, **clock.lap()}
         for tokens in chunks:
             batches = encoder.batches(tokens, begin=min(left, len(tokens)))
@@ -51,10 +57,13 @@ class SavedVectors:
                 unsaved += 1
                 yield {"rows": len(batch[0]) if counted else 0, **clock.lap()}
                 if time.monotonic() - since >= SECONDS:
-                    self._save(self._parts[-unsaved:])
+                    self._save(self._joined(unsaved))
                     unsaved, since = 0, time.monotonic()
+            unsaved = min(1, len(self._joined(unsaved)[0]))
             left, total = max(0, left - len(tokens)), total + len(tokens)
         row_N, vector_NM = _joined(self._parts) if self._parts else (np.zeros(0), np.zeros((0, encoder.dimension)))
+        if len(row_N) != total or (np.bincount(row_N.astype(np.int64), minlength=total) != 1).any():
+            raise RuntimeError(f"{self._ledger.folder}: {self._key}: got vectors of {len(row_N)} texts, of {total}")
         vectors = np.empty(vector_NM.shape, np.float32)
         vectors[row_N.astype(np.int64)] = vector_NM
         return vectors
@@ -64,11 +73,21 @@ class SavedVectors:
         if self._number:
             files.remove(self._ledger.folder / self._key)
 
-    def _save(self, parts: list[tuple[Ints, torch.Tensor]]) -> None:
-        row_N, vector_NM = _joined(parts)
+    def _joined(self, last: int) -> tuple[Ints, Floats]:
+        """Join the last parts to one in main memory, and return it."""
+        if not last:
+            return np.zeros(0, np.int64), np.zeros((0, 0), np.float32)
+        row_N, vector_NM = _joined(self._parts[-last:])
+        self._parts[-last:] = [(row_N, torch.from_numpy(vector_NM))]
+        return row_N, vector_NM
+
+    def _save(self, part: tuple[Ints, Floats]) -> None:
+        row_N, vector_NM = part
         table = pa.table({"row": row_N, "vector": columns.vector_column(vector_NM, pa.float32())})
         file = files.write_parquet(self._ledger.root, f"{self._key}/{self._number}.parquet", [table], table.schema)
-        self._ledger.enter(f"{self._key}-saved-{self._number}", LedgerEntry((file,), {}))
+        self._ledger.enter(
+            f"{self._key}-saved-{self._number}", LedgerEntry((file,), {"begin": self._count - len(row_N)})
+        )
         self._number += 1
 
 

@@ -95,7 +95,6 @@ class EmbedPart:
         rows, texts = drawer.draw(*(table[column].to_pylist() for column in table.column_names))
         saved = SavedVectors(self.ledger, f"{ledger_key(name)}-spans")
         vectors = yield from saved.encode(self.encoder, self.encoder.tokenised(texts), self.clock, counted=False)
-        saved.drop()
         ids = table["doc_id"].take(pa.array(rows, pa.int64()))
         check_numbers(name, ids, vectors)
         column = columns.vector_column(vectors, pa.float32())

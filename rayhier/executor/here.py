@@ -62,21 +62,26 @@ class Here:
                 for future in futures:
                     future.cancel()
 
-    def call(self, function: Callable[..., T], _: Workers | TrainWorkers, *arguments: Any) -> T:
+    def call(self, function: Callable[..., T], workers: Workers | TrainWorkers, *arguments: Any) -> T:
+        _limit(workers.cpus)
         return function(*arguments)
 
     def train(
         self, worker: Callable[[Row], None], config: Row, workers: TrainWorkers, report: Callable[[Row], None]
     ) -> None:  # one worker: a group in one process would share its cores
-        del workers
+        _limit(workers.cpus)
         worker({**config, "report": report})
 
 
 def within_cores(spec: JobSpec) -> JobSpec:
-    """Return a spec none of whose workers has more CPUs than this machine has cores."""
+    """Return a spec whose stages have no more workers and CPUs than this machine has cores, and one training worker."""
     cluster, most = spec.cluster, _cores()
     workers = {name: value for name in type(cluster).model_fields if hasattr(value := getattr(cluster, name), "cpus")}
-    capped = {name: each.model_copy(update={"cpus": min(each.cpus, most)}) for name, each in workers.items()}
+    capped = {}
+    for name, each in workers.items():
+        cpus = min(each.cpus, most)
+        count = 1 if isinstance(each, TrainWorkers) else min(each.workers, most // cpus)
+        capped[name] = each.model_copy(update={"workers": count, "cpus": cpus})
     return spec.model_copy(update={"cluster": cluster.model_copy(update=capped)})
 
 

@@ -11,7 +11,6 @@ import queue
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -68,31 +67,34 @@ def join(spec: JobSpec) -> None:
         raise InputError(f"{key}: got {address!r}; no cluster answers there: {reason}") from None
 
 
-def watch(spec: JobSpec) -> None:
-    """End this process with a message when its cluster goes away. Ray would end it after a minute, without one."""
-    address, key = (
-        ray.get_runtime_context().gcs_address,
-        "cluster.address" if spec.cluster.address != "auto" else ADDRESS,
-    )
+@contextlib.contextmanager
+def watched(spec: JobSpec) -> Iterator[None]:
+    """End this process with a message if its cluster goes away in the block. Ray would end it without one."""
+    address, ended = ray.get_runtime_context().gcs_address, threading.Event()
+    named = spec.cluster.address == "auto" and os.environ.get(ADDRESS)
+    key = ADDRESS if named else "cluster.address"
+
+    def answers() -> bool:
+        try:
+            check_answers(address, key)
+        except InputError:
+            return False
+        return True
 
     def look() -> None:
         silent = 0
-        while silent < SILENT_LOOKS:
-            time.sleep(LOOK_SECONDS)
-            if not ray.is_initialized():
-                return
-            try:
-                check_answers(address, key)
-            except InputError:
-                silent += 1
-            else:
-                silent = 0
-        say(
-            f"error: {key}: the cluster at {address} went away; finished work is kept: run again when a cluster answers"
-        )
-        os._exit(MISTAKE)
+        while not ended.wait(LOOK_SECONDS):
+            silent = 0 if answers() else silent + 1
+            if silent == SILENT_LOOKS:
+                say(f"error: {key}: the cluster at {address} went away. Finished work is kept: run the command again")
+                os._exit(MISTAKE)
 
-    threading.Thread(target=look, name="watch", daemon=True).start()
+    if answers():  # an address that this process cannot reach says nothing
+        threading.Thread(target=look, name="watch", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def _say_of_ray(data: dict[str, Any], ignore_prefix: bool) -> None:  # noqa: ARG001  Ray's own signature
@@ -146,7 +148,8 @@ def check_resources(spec: JobSpec) -> None:
     for stage in ("corpus", "embed", "train", "index", "evaluate", *(["scores"] if spec.scores else [])):
         workers: Workers | TrainWorkers = getattr(spec.cluster, stage)
         if stage == "evaluate":  # one process has the CPUs of all
-            workers = workers.model_copy(update={"workers": 1, "cpus": workers.workers * workers.cpus})
+            cpus = min(workers.workers * workers.cpus, int(max(node.get("CPU", 0) for node in nodes)))
+            workers = workers.model_copy(update={"workers": 1, "cpus": max(cpus, workers.cpus)})
         least = workers.least_workers if isinstance(workers, TrainWorkers) else None
         for kind, each in (("CPU", workers.cpus), ("GPU", workers.gpus)):
             if each:
@@ -210,7 +213,7 @@ class RayExecutor:
                     _reporting(each.actor),
                     fn_constructor_kwargs=each.arguments,
                     compute=ray.data.ActorPoolStrategy(size=min(each.workers.workers, len(items))),
-                    num_cpus=each.workers.cpus,
+                    num_cpus=min(each.workers.cpus, _largest()),
                     num_gpus=each.workers.gpus or None,
                 )
         yield from map(_told, rows.iter_rows())
@@ -247,6 +250,11 @@ class RayExecutor:
                 _fit(trainer, rows, report)
             finally:
                 rows.shutdown()
+
+
+def _largest() -> float:
+    """Return the CPUs of the largest node."""
+    return float(max(node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]))
 
 
 def _fit(trainer: Any, rows: Any, report: Callable[[Row], None]) -> None:

@@ -38,7 +38,7 @@ def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = F
         f"encoder {plan.model.path} ({plan.model.dimension} dimensions, SHA-256 {plan.model.sha256[:12]}…)",
     ]
     known_rates = rates.load() if is_here(plan.spec) else {}
-    choice = choose(plan)
+    choice = choose(plan, to_do)
     costs = {
         step.stage: stage_cost(step.stage, plan.spec, plan.work, known_rates, on_ray=choice.on_ray)
         for step in plan.steps
@@ -55,7 +55,7 @@ def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = F
 
 def told(counts: Mapping[str, Any]) -> str:
     """Say in a few words what a step made, by the counts of its artifact."""
-    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if isinstance(count, int) and count)
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if type(count) is int and count)
 
 
 def is_here(spec: JobSpec) -> bool:

@@ -36,16 +36,17 @@ def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = Fa
     began = time.monotonic()
     executor = _prepare(plan, stages, fresh=fresh)
     summary: list[dict[str, Any]] = []
-    for step in plan.steps:
-        if step.stage not in stages:
-            continue
-        published = step.place.published()
-        state = "published" if published else "built"
-        artifact = published or _make(executor, plan, step)
-        took = "published" if published else f"{artifact.record.seconds:.1f} s"
-        say(f"{step.title:<16} {took:>10}  {told(artifact.record.counts)}")
-        summary.append({"stage": step.stage, "seed": step.seed, "fingerprint": step.fingerprint, "state": state})
-        _make_current(plan)
+    with _watched(executor, plan.spec):
+        for step in plan.steps:
+            if step.stage not in stages:
+                continue
+            published = step.place.published()
+            state = "published" if published else "built"
+            artifact = published or _make(executor, plan, step)
+            took = "published" if published else f"{artifact.record.seconds:.1f} s"
+            say(f"{step.title:<16} {took:>10}  {told(artifact.record.counts)}")
+            summary.append({"stage": step.stage, "seed": step.seed, "fingerprint": step.fingerprint, "state": state})
+            _make_current(plan)
     _show_report(plan)
     return {
         "name": plan.spec.name,
@@ -66,7 +67,7 @@ def _prepare(plan: Plan, stages: Collection[str], *, fresh: bool) -> Executor:
         if step.kind == "index" and (served := step.place.published()) is not None:
             refuse_while_written(served.root)
     _check_published(plan, to_make)
-    choice = choose(plan) if to_make else Choice(False, "nothing is left to do")
+    choice = choose(plan, to_make) if to_make else Choice(False, "nothing is left to do")
     if to_make:
         import rayhier.cluster.library  # noqa: F401  InputError at once where faiss is missing
 
@@ -86,12 +87,19 @@ def open_executor(choice: Choice, spec: JobSpec) -> Executor:
     """Return the executor. InputError if no cluster answers, or it is too small for the spec."""
     if not choice.on_ray:
         return Here()
-    from rayhier.executor.ray import RayExecutor, check_resources, join, watch
+    from rayhier.executor.ray import RayExecutor, check_resources, join
 
     join(spec)
     check_resources(spec)
-    watch(spec)
     return RayExecutor()
+
+
+def _watched(executor: Executor, spec: JobSpec) -> contextlib.AbstractContextManager[None]:
+    if isinstance(executor, Here):
+        return contextlib.nullcontext()
+    from rayhier.executor.ray import watched
+
+    return watched(spec)
 
 
 def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
@@ -133,26 +141,28 @@ def _make(executor: Executor, plan: Plan, step: Step) -> Artifact:
 
 @contextlib.contextmanager
 def _alone(executor: Executor) -> Iterator[None]:
-    """Let a stage in this process compute on the CPU, as on Ray, and leave torch's threads as they were."""
+    """Let a stage in this process compute on the CPU, as on Ray, and leave threads and random numbers as they were."""
     if not isinstance(executor, Here):
         yield
         return
     import torch
 
+    from rayhier.cluster.library import faiss
     from rayhier.model.precision import on_cpu
 
-    threads = torch.get_num_threads()
+    threads = torch.get_num_threads(), faiss.omp_get_max_threads()
     try:
-        with on_cpu():
+        with on_cpu(), torch.random.fork_rng(devices=[]):
             yield
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(threads[0])
+        faiss.omp_set_num_threads(threads[1])
 
 
 def _note_rate(plan: Plan, step: Step, seconds: float, *, on_ray: bool) -> None:
     corpus = Artifact.open(plan.step("corpus").place.folder)
     work = replace(plan.work, documents=int(corpus.record.counts["rows"]))
-    cost = stage_cost(step.stage, plan.spec, work, on_ray=on_ray)
+    cost = stage_cost(step.stage, plan.spec if on_ray else within_cores(plan.spec), work, on_ray=on_ray)
     rate = cost.measured(seconds)
     if rate is not None:
         rates.note(cost.of, rate)

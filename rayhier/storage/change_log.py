@@ -17,6 +17,7 @@ import contextlib
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -180,6 +181,12 @@ class ChangeLog:
         yield from found
         if error is not None:
             raise error
+
+    def past(self, number: int) -> int:
+        """Return the last number of the first object with a change after `number`, which may be damaged."""
+        singles, gathered = self._listed()
+        ends = [end for _, end in gathered if end > number]
+        return min([*ends, *(each for each in singles if each > max(number, _end(gathered)))], default=sys.maxsize)
 
     def _read(self, numbers: Iterable[int], with_table: bool = True) -> tuple[list[Change], Exception | None]:
         """Read single objects up to the first that cannot be read. Returns them and that object's error."""

@@ -30,6 +30,7 @@ def local(configured: Callable[..., ServeConfig]) -> ServeConfig:
     return configured("shard_seconds: 8")
 
 
+@pytest.mark.slow
 def test_served(local: ServeConfig, work: Path, built: Path, cache: Path) -> None:
     deploy(local)
     searcher, client = Snapshot.open(work), Client(local.url, TOKEN)

@@ -8,7 +8,7 @@ import pytrec_eval
 
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
-from rayhier.dataset.ranking import whole_scan
+from rayhier.dataset.ranking import Ranking, whole_scan
 from rayhier.evaluate.output import trec
 
 DOCUMENTS = [f"d{number:03d}" for number in range(150)]
@@ -99,3 +99,8 @@ def test_trec_files_keep_scores_apart_that_differ_in_the_last_bit(tmp_path):
     (tmp_path / "run.trec").write_text(trec("ehi", judge.run(ranked)))
     read = ir_measures.read_trec_run(str(tmp_path / "run.trec"))
     assert list(ir_measures.calc_aggregate([ir_measures.nDCG @ 10], {"q": {"d000": 1}}, read).values()) == [1]
+
+
+def test_a_ranking_without_results_has_zero():
+    judge = Judge(Queries(["q"], NONE, {"q": {"d000": 1}}), ["nDCG@10", "RR@10", "AP@10", "P@10", "R@10", "Success@10"])
+    assert set(judge.mean(Ranking.none(1)).values()) == {0.0}

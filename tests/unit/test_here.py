@@ -94,3 +94,4 @@ def test_no_worker_has_more_cpus_than_there_are_cores(tiny_spec, monkeypatch):
     spec = load(tiny_spec(), ["cluster.train.cpus=64", "cluster.tokenise={workers: 1, cpus: 9}"])
     cluster = here.within_cores(spec).cluster
     assert [cluster.train.cpus, cluster.tokenise.cpus, cluster.embed.cpus] == [2, 2, 1]
+    assert [cluster.train.workers, cluster.tokenise.workers, cluster.embed.workers] == [1, 1, 1]

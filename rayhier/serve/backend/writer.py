@@ -388,8 +388,8 @@ def _folded(there: ChangeLog, last: int) -> list[Change]:
                 number = made.number
             break
         except InputError as error:  # leaf files hold this change, or a rollback left it behind
-            log.warning("%s; it runs again if it is sent again", error)
-            number += 1
+            log.warning("%s; changes in this object run again if they are sent again", error)
+            number = there.past(number)
     return changes
 
 

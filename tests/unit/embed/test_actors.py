@@ -110,3 +110,31 @@ def test_a_part_goes_on_from_the_vectors_that_were_saved(actor, tiny_model, tmp_
 
     counts = [row["rows"] for row in going_on()]
     assert counts == [2, 2, 1], "the second batch was not saved yet"
+
+
+def test_vectors_that_a_run_before_saved_do_not_mix_with_newer_ones(actor, tmp_path, monkeypatch):
+    """The first file is lost, and the second one begins where the newer first file does not end."""
+    monkeypatch.setattr(saved, "SECONDS", 0.0)
+    texts = ["oak", "pine ash elm", "fern moss", "wolf bear deer hare", "leaf", "root"]
+    one, ledger = actor("float32", torch.float32), Ledger(tmp_path / "ledger", tmp_path / "root")
+    wanted = one.encoder.encode(texts)
+
+    def begun(rows, texts_a_batch):
+        one.encoder.texts = texts_a_batch
+        made = saved.SavedVectors(ledger, "part").encode(one.encoder, one.encoder.tokenised(texts), one.clock)
+        for _ in range(rows):
+            next(made)
+        made.close()
+
+    begun(4, 2)
+    (tmp_path / "ledger" / "part-saved-0.json").unlink()
+    begun(3, 1)
+    one.encoder.texts = 3
+
+    def going_on():
+        vectors = yield from saved.SavedVectors(ledger, "part").encode(
+            one.encoder, one.encoder.tokenised(texts), one.clock
+        )
+        np.testing.assert_allclose(vectors, wanted, atol=1e-6)
+
+    assert sum(row["rows"] for row in going_on()) == len(texts)

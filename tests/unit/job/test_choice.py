@@ -18,7 +18,12 @@ def chosen(tiny_spec, monkeypatch):
     monkeypatch.setattr(cluster, "noted", lambda: False)
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.delenv(cluster.ADDRESS, raising=False)
-    return lambda *overrides: choose(make_plan(load(tiny_spec(), overrides)))
+
+    def choice_of(*overrides):
+        plan = make_plan(load(tiny_spec(), overrides))
+        return choose(plan, plan.steps)
+
+    return choice_of
 
 
 def test_a_small_job_is_done_in_this_process(chosen, tiny_spec):
@@ -56,12 +61,20 @@ def test_a_cluster_is_used_where_one_is_known(chosen, monkeypatch):
     assert str(chosen()) == "on Ray: RAY_ADDRESS is 127.0.0.1:1"
 
 
-def test_hours_and_memory_speak_for_ray(chosen, monkeypatch):
+def test_hours_and_memory_speak_for_ray_if_it_would_not_refuse_the_workers(chosen, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(choice, "SECONDS", 0.01)
         assert chosen().on_ray
+        assert not chosen("cluster.embed.workers=9999").on_ray
     monkeypatch.setattr(choice, "SHARE", 1e-9)
     assert chosen().why.startswith("train needs about ")
+
+
+def test_only_steps_that_are_made_count(chosen, tiny_spec, monkeypatch):
+    monkeypatch.setattr(choice, "SECONDS", 0.01)
+    plan = make_plan(load(tiny_spec(cluster="{corpus: {workers: 1}, scores: {gpus: 1}}")))
+    assert not choose(plan, []).on_ray
+    assert choose(plan, plan.steps[:1]).why.endswith("of work")
 
 
 def test_an_address_that_does_not_answer_is_named(chosen, tiny_spec, monkeypatch):

@@ -267,6 +267,7 @@ def test_show_names_places_sizes_resources_and_state(tiny_spec):
 
 
 def test_what_is_published_is_not_counted_again(tiny_spec, tiny_corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("rayhier.executor.cluster.running", lambda: None)
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path))  # without rates that a slow test noted
     plan = make_plan(load(tiny_spec(index=ONE_LEAF)))
     whole = sum(seconds(plan, step.stage) + START_HERE - START for step in plan.steps)
