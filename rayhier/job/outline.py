@@ -55,7 +55,7 @@ def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = F
 
 def told(counts: Mapping[str, Any]) -> str:
     """Say in a few words what a step made, by the counts of its artifact."""
-    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if type(count) is int and count)
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items() if type(count) is int and count)
 
 
 def is_here(spec: JobSpec) -> bool:
