@@ -45,7 +45,7 @@ def here(place: object) -> str:
 
 
 class Stage:
-    """The bar of one stage; use as a context manager. Before the first Bar begins, it shows `loading`."""
+    """The bar of one stage. Use it as a context manager. Before the first Bar begins, it shows `loading`."""
 
     current: "Stage | None" = None
 
@@ -74,7 +74,7 @@ class Stage:
 
 
 class Bar:
-    """A count on its way to a total, shown on the bar of its stage; use as a context manager.
+    """A count of a total, shown on the bar of its stage. Use it as a context manager.
 
     Where standard error is no terminal, a plain line says the count: after some seconds, then every half minute.
     """

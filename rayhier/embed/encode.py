@@ -105,7 +105,7 @@ class TextEncoder:
     def batches(self, tokens: Tokens, reader: Reader | None = None, begin: int = 0) -> Iterator[tuple[Any, ...]]:
         """Yield each batch of one chunk, the longest texts first: its rows, vectors, and what the reader makes of it.
 
-        The first `begin` texts in this order are left out; a batch must have begun there.
+        The first `begin` texts in this order are left out. An earlier call must have begun a batch there.
         """
         order = np.argsort([-len(ids) for ids in tokens], kind="stable")
         while begin < len(order):

@@ -38,29 +38,26 @@ PHASES = ("-", "--", "-.")
 """Line styles of the phases of a training, in order."""
 LEVELS = (":", "-", "--")
 HOW_TO_READ = (
-    "Visited: distinct documents scored for a query, counted. Values between measured beams are interpolated. "
+    "Visited: the number of distinct documents scored for a query. Values between measured beams are interpolated. "
     "A difference is the mean over queries of one system minus another. Its 95% interval comes from 10,000 paired "
-    "resamples of families of queries: queries that share an answer or half of their words are not independent. * "
+    "resamples of families of queries. Queries of a family share an answer or half of their words. * "
     f"marks a difference whose interval excludes 0. With fewer than {FEWEST} families there is no *, because intervals "
     "of so few are too narrow."
 )
-
 REACHED_BY = (
-    "The documents that a system visits to find that share of what exact search with the same encoder finds; in "
-    "brackets its cost: dot products per query, for rows scanned and for routing. Both are shares of the corpus, means "
-    "over queries. Then the median time of a single query, its routing and its scan, on one core in this run. ScaNN is "
-    "not timed, since it is asked for all that it finds."
+    "The documents that a system visits to find that share of what exact search with the same encoder finds. In "
+    "brackets is its cost in dot products per query, for rows scanned and for routing. Both are shares of the corpus, "
+    "means over queries. Then the median time of a single query, its routing and its scan, on one core in this run. "
+    "ScaNN is not timed, because it has to return all that it finds."
 )
-
 SERVED = (
-    "The index searched as it is served, `+bm25` with BM25 over all documents: calls are documents that the "
-    "cross-encoder read for a query, milliseconds those of one process for the whole query."
+    "The index searched as it is served. `+bm25` adds BM25 over all documents. Calls are documents that the "
+    "cross-encoder read for a query. Milliseconds are those of one process for the whole query."
 )
-
 REPORT = "report.md"
 NEW_ANSWERS = (
-    "Exact search with the base and with the trained encoder. New answers: queries none of whose answers is an answer "
-    "of a train query; these rows are left out where all queries are so, or none."
+    "Exact search with the base and with the trained encoder. A query has new answers if none of its answers is an "
+    "answer of a train query. The report leaves these rows out if all queries have new answers, or none has."
 )
 
 

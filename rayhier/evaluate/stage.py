@@ -150,11 +150,11 @@ def build_calibration(
     if "beside" in counts:
         pays = "" if counts["read"] > counts["searched"] else "; re-ranking does not pay"
         log(
-            f"  calibrate: the search's score counts {counts['beside']:g} times beside the cross-encoder's: by "
+            f"  calibrate: the search's score has weight {counts['beside']:g}, the cross-encoder's has weight 1: by "
             f"{counts['reranked']:,} dev queries nDCG@10 {counts['searched']:.3f} -> {counts['read']:.3f}{pays}"
         )
     elif spec.chooses_beside:
-        log("  calibrate: the search's score does not count beside the cross-encoder's: no dev queries choose a weight")
+        log("  calibrate: the search's score has weight 0, because no dev queries choose a weight")
     return Output(counts)
 
 

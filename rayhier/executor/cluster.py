@@ -24,7 +24,7 @@ def running() -> str | None:
 
 
 def noted() -> bool:
-    """Return True if a cluster that `ray start` noted on this machine still answers; Ray waits for one that is gone."""
+    """Return True if the cluster that `ray start` noted on this machine still answers."""
     try:
         address = Path(tempfile.gettempdir(), "ray", "ray_current_cluster").read_text().strip()
         check_answers(address, "cluster.address")

@@ -79,9 +79,9 @@ def within_cores(spec: JobSpec) -> JobSpec:
     workers = {name: value for name in type(cluster).model_fields if hasattr(value := getattr(cluster, name), "cpus")}
     capped = {}
     for name, each in workers.items():
-        cpus = min(each.cpus, most)
-        count = 1 if isinstance(each, TrainWorkers) else min(each.workers, most // cpus)
-        capped[name] = each.model_copy(update={"workers": count, "cpus": cpus})
+        smaller = each.model_copy(update={"cpus": min(each.cpus, most)})
+        count = 1 if isinstance(smaller, TrainWorkers) else _at_once(smaller)
+        capped[name] = smaller.model_copy(update={"workers": count})
     return spec.model_copy(update={"cluster": cluster.model_copy(update=capped)})
 
 

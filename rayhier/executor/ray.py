@@ -167,7 +167,7 @@ def _check_tokenise(spec: JobSpec, nodes: Sequence[float]) -> None:
         encoding = getattr(spec.cluster, stage)
         cpus = tokenise.workers * tokenise.cpus + encoding.workers * encoding.cpus
         if cpus > has:
-            where = f"cluster.tokenise: got {tokenise.workers} workers x {tokenise.cpus} CPUs beside cluster.{stage}"
+            where = f"cluster.tokenise: got {tokenise.workers} workers x {tokenise.cpus} CPUs with cluster.{stage}"
             raise InputError(f"{where}, together {cpus:g}; allowed: at most the cluster's {has:g} CPUs")
 
 

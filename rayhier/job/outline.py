@@ -17,7 +17,7 @@ NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search 
 
 
 def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> str:
-    """Format a plan as text: a line for each step, its amount of work, rate and hours; where it runs; total; notes.
+    """Format a plan as text. A line for each step has its amount of work, rate and hours. Total and notes follow.
 
     Rates are those that runs measured on this machine, or else the table's.
     The state "to do" marks the steps of `stages` that are not published yet; with `fresh`, all steps of `stages`.

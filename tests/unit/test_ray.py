@@ -39,7 +39,7 @@ GIVEN = {
     "cluster.train={workers: 6, least_workers: 5, gpus: 1}": None,
     "cluster.tokenise={workers: 8}": None,
     "cluster.tokenise={workers: 2, cpus: 4}": None,
-    "cluster.tokenise={workers: 9}": "9 workers x 1 CPUs beside cluster.embed, together 11; allowed: at most the",
+    "cluster.tokenise={workers: 9}": "9 workers x 1 CPUs with cluster.embed, together 11; allowed: at most the",
     "cluster.tokenise={workers: 3, cpus: 3}": "3 workers x 3 CPUs = 9; allowed: at most 2 workers",
     "cluster.train={workers: 2, cpus: 9}": "cluster.train: got 2 workers x 9 CPUs = 18",
 }
