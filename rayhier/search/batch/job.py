@@ -100,6 +100,7 @@ class Job:
                     files.write_parquet(self.parts, _name(number), [table], RESULTS)
                 bar.advance(len(chunk.ids))
         if not sum(answered.values()):
+            shutil.rmtree(self.parts)
             raise InputError(f"{self.queries}: hold no query; {refused if refused else 'there is no row'}")
         files.write(self.out, lambda place: _join([self.parts / name for name in answered], place, self.out.suffix))
         shutil.rmtree(self.parts)

@@ -163,6 +163,7 @@ def test_what_may_not_be_is_refused_before_anything_is_searched(searcher, file, 
     ):
         with pytest.raises(InputError, match=said):
             run(searcher, tmp_path / queries, tmp_path / out)
+    assert not list(tmp_path.glob("*.parts"))
 
 
 def test_the_command(published, file, tmp_path, capsys):
