@@ -92,16 +92,21 @@ class Job:
         self.check()
         done = self._begin()
         refused, answered = Refused(), dict[str, int]()
-        with Bar("search", len(self.queries), "queries") as bar:
-            for number, chunk in enumerate(self.queries.chunks(refused)):
-                answered[_name(number)] = len(chunk.ids)
-                if _name(number) not in done:
-                    table = self.answered(searcher, chunk)
-                    files.write_parquet(self.parts, _name(number), [table], RESULTS)
-                bar.advance(len(chunk.ids))
-        if not sum(answered.values()):
-            shutil.rmtree(self.parts)
-            raise InputError(f"{self.queries}: hold no query; {refused if refused else 'there is no row'}")
+        try:
+            with Bar("search", len(self.queries), "queries") as bar:
+                for number, chunk in enumerate(self.queries.chunks(refused)):
+                    if chunk.ids:
+                        answered[_name(number)] = len(chunk.ids)
+                        if _name(number) not in done:
+                            table = self.answered(searcher, chunk)
+                            files.write_parquet(self.parts, _name(number), [table], RESULTS)
+                    bar.advance(len(chunk.ids))
+            if not answered:
+                raise InputError(f"{self.queries}: hold no query; {refused if refused else 'there is no row'}")
+        except InputError:
+            if not self.done():
+                shutil.rmtree(self.parts)
+            raise
         files.write(self.out, lambda place: _join([self.parts / name for name in answered], place, self.out.suffix))
         shutil.rmtree(self.parts)
         return sum(answered.values()), refused
