@@ -5,10 +5,8 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pyarrow.parquet as pq
-import pytest
 
 from rayhier.search.__main__ import main
 from rayhier.search.batch import query_files
@@ -35,9 +33,7 @@ sys.exit(main(sys.argv[1:]))
 """The command, which stops before its fourth part."""
 
 
-def test_a_killed_command_goes_on_with_the_chunks_that_are_missing(
-    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_command_goes_on_with_the_chunks_that_are_missing(published, tmp_path, monkeypatch):
     file, out, whole = tmp_path / "queries.jsonl", tmp_path / "out.parquet", tmp_path / "whole.parquet"
     file.write_text("".join(json.dumps({"_id": f"q{n}", "text": TEXTS[n]}) + "\n" for n in range(QUERIES)))
     options = [str(published), "--queries", str(file), "-k", "5", "--beam", "4", "--out"]

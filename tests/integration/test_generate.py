@@ -1,7 +1,6 @@
 """Generated pairs from a file to a trained encoder."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,13 +24,7 @@ def table(artifact: Artifact, name: str) -> list[dict[str, object]]:
     return rows
 
 
-def test_a_file_of_pairs_trains_an_encoder_without_judged_ones(
-    tiny_corpus: Path,
-    tiny_spec: Callable[..., Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_file_of_pairs_trains_an_encoder_without_judged_ones(tiny_corpus, tiny_spec, tmp_path, capsys, monkeypatch):
     """Rejected rows are counted and listed; a file of no pair is refused in one line."""
     work, path = tmp_path / "work", tmp_path / "pairs.jsonl"
     (tiny_corpus / "qrels" / "train.tsv").unlink()

@@ -70,13 +70,7 @@ def registered(work: Path, phase: str) -> int | None:
     return None
 
 
-def test_the_driver_killed_in_both_phases_of_train(
-    embedded: Path,
-    tiny_spec: Callable[..., Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    here: Callable[[], None],
-) -> None:
+def test_the_driver_killed_in_both_phases_of_train(embedded, tiny_spec, tmp_path, capsys, here):
     """In processes of their own; the run that ends is in this one. test_chaos.py kills drivers in the index too."""
     work = shutil.copytree(embedded / "work", tmp_path / "work")
     spec = tiny_spec(train=TRAIN, router=ROUTER, cluster=one_worker_each(train="{workers: 1, checkpoint_seconds: 0}"))
@@ -98,7 +92,7 @@ def test_the_driver_killed_in_both_phases_of_train(
     assert indexed(work) == expected(work)
 
 
-def test_one_process_killed_in_each_stage(tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
+def test_one_process_killed_in_each_stage(tiny_spec, tmp_path):
     """What is published then is what a run publishes that nobody killed."""
     work, undisturbed = tmp_path / "work", tmp_path / "undisturbed"
     spec = tiny_spec(train=TRAIN, router=ROUTER)
@@ -141,9 +135,7 @@ def trained(folder: Path) -> Artifact:
     return Artifact.open(next((folder / "work" / "model").iterdir()))
 
 
-def test_a_killed_train_worker_goes_on_from_its_checkpoint(
-    embedded: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_train_worker_goes_on_from_its_checkpoint(embedded, tiny_model, tmp_path, monkeypatch):
     """One of two workers is killed in each phase; the run ends as one of a single worker that nobody disturbed.
 
     A kill may repeat epochs that Ray had not registered yet, and no other.

@@ -48,7 +48,7 @@ def reads(model: Path, **own: object) -> str:
 
 
 @pytest.fixture
-def reranked(embedded: Path, tmp_path: Path, tiny_spec: Callable[..., Path], tiny_model: Path) -> Callable[..., Path]:
+def reranked(embedded, tmp_path, tiny_spec, tiny_model):
     """`reranked(**lines)` writes a spec that re-ranks, over a copy of the run up to the vectors."""
     shutil.copytree(embedded / "work", tmp_path / "work")
     return lambda **lines: tiny_spec(**{**LINES, "cross_encoder": reads(tiny_model), **lines})
@@ -59,9 +59,7 @@ def artifact(work: Path, kind: str):
 
 
 @pytest.mark.slow
-def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(
-    reranked: Callable[..., Path], tmp_path: Path, port: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(reranked, tmp_path, port, capsys):
     work = tmp_path / "work"
     assert run.main([str(reranked())]) == 0
     assert "Re-ranked, 12 calls a query" in capsys.readouterr().out
@@ -130,14 +128,7 @@ def _one_process_makes_the_same(reranked: Callable[..., Path], work: Path, other
 
 
 @pytest.mark.parametrize("head", ["cls", "emb"])
-def test_a_trained_cross_encoder_loads_elsewhere(
-    head: str,
-    reranked: Callable[..., Path],
-    tmp_path: Path,
-    tiny_model: Path,
-    here: Callable[[], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_trained_cross_encoder_loads_elsewhere(head, reranked, tmp_path, tiny_model, here, monkeypatch):
     """A `cls` head in sentence-transformers, with equal scores; either as the model of another spec."""
     here()
     work = tmp_path / "work"
@@ -242,13 +233,7 @@ def _fuses(client: Client, searcher: Snapshot, texts: list[str]) -> None:
     assert client.search(texts[0], mode="hybrid").calls == 12
 
 
-def test_queries_kept_for_scores_are_never_trained_on(
-    reranked: Callable[..., Path],
-    tmp_path: Path,
-    tiny_model: Path,
-    here: Callable[[], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_queries_kept_for_scores_are_never_trained_on(reranked, tmp_path, tiny_model, here, monkeypatch):
     """Nor are dev queries."""
     here()
     seen: set[str] = set()
@@ -273,9 +258,7 @@ def test_queries_kept_for_scores_are_never_trained_on(
     assert not seen & {row["text"] for row in texts if row["query_id"] in dev}
 
 
-def test_a_killed_score_stage_scores_nothing_twice(
-    reranked: Callable[..., Path], tmp_path: Path, here: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_score_stage_scores_nothing_twice(reranked, tmp_path, here, monkeypatch):
     from rayhier.scores import stage as scores
     from rayhier.scores.scorer import PairScorer
 
@@ -332,15 +315,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("lines", "said"), REFUSED.values(), ids=REFUSED)
-def test_refused(
-    lines: dict[str, str],
-    said: str,
-    reranked: Callable[..., Path],
-    tiny_model: Path,
-    tmp_path: Path,
-    here: Callable[[], None],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_refused(lines, said, reranked, tiny_model, tmp_path, here, capsys):
     here()
     if lines.get("cross_encoder") == "UNTRAINED":
         lines |= {"cross_encoder": reads(tiny_model, train=None, head="emb")}
