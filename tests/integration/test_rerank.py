@@ -61,6 +61,8 @@ def artifact(work: Path, kind: str):
 @pytest.mark.slow
 def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(reranked, tmp_path, port, capsys):
     work = tmp_path / "work"
+    make(reranked(), "test", "train", "index")
+    capsys.readouterr()
     assert run.main([str(reranked())]) == 0
     assert "Re-ranked, 12 calls a query" in capsys.readouterr().out
     report = Report.read(work / "report.json")
@@ -118,9 +120,9 @@ def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(reranked, tmp_path, p
 
 def _one_process_makes_the_same(reranked: Callable[..., Path], work: Path, other: Path) -> None:
     """To the last bit, in the stages of re-ranking."""
-    for kind in ("corpus", "vectors"):
+    for kind in ("corpus", "vectors", "model", "index"):
         shutil.copytree(work / kind, other / kind)
-    make(reranked(workdir=str(other)))
+    make(reranked(workdir=str(other)), "cross_encoder", "scores", "factors", "calibrate")
     for kind in ("cross_encoder", "scores", "factors", "calibration"):
         made = [artifact(folder, kind).record.files for folder in (work, other)]
         same = [[(file.name, file.sha256) for file in each if file.name.endswith(LASTING)] for each in made]

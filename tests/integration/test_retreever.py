@@ -1,4 +1,4 @@
-"""ReTreever from a folder to a served level of its tree: trained on Ray, indexed with sidecars, searched, changed."""
+"""ReTreever from a folder to a served level of its tree: trained, indexed with sidecars, searched, changed."""
 
 import asyncio
 import json
@@ -70,9 +70,8 @@ def attentive(embedded, tmp_path_factory, tiny_model):
     )
 
 
-@pytest.mark.slow
 def test_a_tree_over_vectors_is_trained_searched_by_level_and_changed(embedded, tiny_spec, tmp_path, capsys):
-    """The whole command on Ray: contrast, adapter and tree; then an added document, and the shell."""
+    """The whole command: contrast, adapter and tree; then an added document, and the shell."""
     work = shutil.copytree(embedded / "work", tmp_path / "work")
     spec = tiny_spec(
         train=f"{{{TRAIN}}}",
@@ -80,7 +79,7 @@ def test_a_tree_over_vectors_is_trained_searched_by_level_and_changed(embedded, 
         search="{k: 5, how: level, level: 3, shortlist: 60}",
         evaluate="{measures: [R@10], baselines: [exact_same_encoder]}",
     )
-    assert run.main([str(spec)]) == 0
+    make(spec)
     now = current.read(work)
     model = current.artifact(work, now, "model")
     history = files.read_json(model.path("metrics.json"))
