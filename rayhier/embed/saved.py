@@ -69,7 +69,6 @@ class SavedVectors:
         return vectors
 
     def drop(self) -> None:
-        """Remove the saved vectors, once the part is written."""
         if self._number:
             files.remove(self._ledger.folder / self._key)
 

@@ -200,7 +200,6 @@ def _gather(
     *,
     words: Language | None,
 ) -> list[Shard]:
-    """Write the missing shards, and return all."""
     rows, folder, root = sum(counts), attempt.scratch / "ledger", attempt.root
     ledger, sizes = Ledger(folder, root), [path.stat().st_size for path in parts.paths]
     cuts = ranges(counts, shard_count(spec, sizes))

@@ -372,7 +372,6 @@ def now() -> float:
 
 
 def versions(root: Location) -> list[int]:
-    """List the numbers of the versions below `root`, ascending."""
     return sorted(int(path.stem[1:]) for path in (root / MANIFESTS).glob("v*.json") if path.stem[1:].isdigit())
 
 

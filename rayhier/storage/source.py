@@ -44,8 +44,6 @@ IR_DATASETS = "pip install 'rayhier[ir-datasets]'"
 
 
 class FileStats(NamedTuple):
-    """SHA-256, size and number of rows of a file."""
-
     sha256: str
     bytes: int
     rows: int

@@ -43,8 +43,6 @@ class QueryRow:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Queries that are searched together."""
-
     ids: Sequence[str]
     parts: Sequence[tuple[Ints, Queries]]
     """Texts, and vectors [a, m]: each with the queries' places [a] in `ids`."""
@@ -105,7 +103,6 @@ class QueryFile:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the file."""
         return files.digest(self.path)
 
     def __str__(self) -> str:
