@@ -20,7 +20,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.search.request.request import UNIT_WITHIN, Queries, Rules
 from rayhier.spec import InputError
 from rayhier.spec.query import check_text
-from rayhier.storage import columns, files
+from rayhier.storage import columns, files, parquet
 from rayhier.storage.leaf_map import LeafMap
 
 CHUNK, DOCUMENTS = 1_000, 4_096
@@ -111,7 +111,7 @@ class QueryFile:
     def __len__(self) -> int:
         if self.path.suffix == ".parquet":
             try:
-                return int(files.read_metadata(self.path).num_rows)
+                return int(parquet.metadata(self.path).num_rows)
             except pa.ArrowInvalid as error:
                 raise InputError(f"--queries: {self.path}: cannot be read: {error}") from None
         with self.path.open("rb") as opened:
