@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import mteb
@@ -18,8 +16,6 @@ from rayhier.spec import InputError
 from ..conftest import make_corpus, write_spec
 from ..integration.in_process import make
 from .conftest import server_of
-
-SCIFACT = Path(__file__).parents[2] / "specs" / "scifact.yaml"
 
 
 @pytest.fixture(autouse=True)
@@ -77,27 +73,3 @@ def test_other_splits_and_corpora_are_refused(evaluated, trained):
     assert corpus_task(str(evaluated), "dev").metadata.eval_splits == ["dev"]
     with pytest.raises(InputError, match="no judged test queries; allowed: one that corpus"):
         corpus_task(str(trained))
-
-
-@pytest.mark.timeout(900)
-def test_scifact_gives_what_the_run_reports(data, tmp_path):
-    """The command itself on BEIR's SciFact; texts are cut at 64 tokens and training is short, to save minutes.
-
-    In float32, as searches encode queries: an evaluation encodes them in the run's number format.
-    """
-    work, shorter = (
-        tmp_path / "work",
-        ["encoder.max_length=64", "encoder.precision=float32", "train.epochs=5", "evaluate.baselines=[exact]"],
-    )
-    given = [f"corpus.path={data('scifact')}", f"workdir={work}", "cluster.address=local", *shorter]
-    command = [
-        sys.executable,
-        "-m",
-        "rayhier",
-        "run",
-        str(SCIFACT),
-        *(part for key in given for part in ("--set", key)),
-    ]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    searched = scores(RayhierSearch(work), corpus_task(str(work)), "test")["ndcg_at_10"]
-    assert searched == pytest.approx(reported(work, "learned_ivf+bm25"), abs=1e-4)
