@@ -287,26 +287,6 @@ def test_a_killed_score_stage_scores_nothing_twice(reranked, tmp_path, here, mon
 
 
 REFUSED = {
-    "a re-rank without a cross-encoder": (
-        {"cross_encoder": "null", "scores": "null"},
-        "search.rerank.type: got 'axn', but no cross_encoder",
-    ),
-    "scores without a cross-encoder": ({"cross_encoder": "null"}, "scores: got a section, but no"),
-    "a budget below the rounds": ({"search": "{rerank: {type: axn, budget: 4, rounds: 5}}"}, "budget at least rounds"),
-    "a budget of nothing": ({"search": "{rerank: {type: rnr, budget: 0}}"}, "greater than or equal to 1"),
-    "adacur without all scores": (
-        {"search": "{rerank: {type: adacur}}"},
-        "allowed: rnr, axn, or with scores.count all",
-    ),
-    "least squares without factors": (
-        {"scores": "{judged: 10}", "search": "{rerank: {type: axn, fit: lstsq, budget: 12, rounds: 3}}"},
-        "search.rerank.fit: got 'lstsq', but no factors, which match scores",
-    ),
-    "a pool below the budget": (
-        {"search": "{rerank: {type: rnr, budget: 12, pool: 10}}"},
-        "pool at least budget (12): a document is read once",
-    ),
-    "a key of another fit": ({"search": "{rerank: {type: axn, lambda: 0.5}}"}, "lambda"),
     "fewer queries than asked": (
         {"scores": "{judged: 81}", "cross_encoder": "UNTRAINED"},
         "scores.judged: got 81, but the corpus has only",
