@@ -75,13 +75,3 @@ def test_a_cut_text_counts_only_where_it_stays(source, tmp_path, monkeypatch):
     source.write_text("".join(json.dumps(line) + "\n" for line in documents))
     counts = settle(source, tmp_path).counts()
     assert counts == {"read": 3, "accepted": 2, "rejected": {"duplicate id": 1}, "cut": 1}
-
-
-def test_a_large_part_is_written_in_row_groups(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "CHUNK_DOCUMENTS", 10)
-    monkeypatch.setattr(parts, "GROUP_ROWS", 30)
-    source.write_text("".join(json.dumps({"_id": f"{n}", "text": f"{n}"}) + "\n" for n in range(75)))
-    (file,) = settle(source, tmp_path).documents
-    held = pq.read_metadata(tmp_path / file.name)
-    assert [held.row_group(n).num_rows for n in range(held.num_row_groups)] == [30, 30, 15]
-    assert pq.read_table(tmp_path / file.name)["text"].to_pylist() == [f"{n}" for n in range(75)]

@@ -1,8 +1,5 @@
 """Docstrings as a corpus."""
 
-import sysconfig
-from pathlib import Path
-
 import pytest
 
 from rayhier.corpus import python_docs
@@ -92,18 +89,3 @@ def test_a_small_library(library):
 )
 def test_divide(docstring, summary, rest):
     assert python_docs.divide(docstring) == (summary, rest)
-
-
-def test_a_part_of_the_running_python():
-    found = python_docs.pairs(Path(sysconfig.get_paths()["stdlib"], "asyncio"), LIMITS)
-    plain = [" ".join(one.text.casefold().split()) for one in found.documents]
-    assert len(set(plain)) == len(plain) >= 50
-    assert len({one.key for one in found.documents}) == len(plain)
-    for text, document, query in zip(plain, found.documents, found.queries, strict=True):
-        asked = " ".join(query.text.casefold().split())
-        assert asked
-        assert asked not in text
-        assert asked not in document.title.casefold()
-        assert query.key == f"q:{document.key}"
-    assert found.read == len(found.documents) + len(found.rejected)
-    assert "base_events.BaseEventLoop.call_later" in {one.key for one in found.documents}

@@ -37,31 +37,6 @@ def documents():
     return pa.table([ids, [f"title {n}" for n in ids], [f"text {n}" for n in ids]], schema=schemas.DOCUMENTS)
 
 
-def by_hand(router, vectors):
-    """Log-probabilities of all leaves."""
-    u, w = (layer[0].weight.numpy() for layer in (router.U, router.W))
-    z = (vectors + np.maximum(vectors @ u.T, 0)) @ w.T
-    return z - np.log(np.exp(z).sum(axis=1, keepdims=True))
-
-
-@pytest.mark.parametrize(("precision", "tolerance", "leaves"), [("float32", 1e-6, 1), ("float16", 1e-3, 2)])
-def test_a_document_gets_its_most_probable_leaf(router, vectors, documents, precision, tolerance, leaves):
-    table = Assigner(router, spec(vectors=precision, leaves_per_document=leaves))(documents, Encoded(vectors))
-    logp = by_hand(router, vectors)
-    place = {name: row for row, name in enumerate(documents["doc_id"].to_pylist())}
-    assert table.schema == schemas.leaf_map(M, precision)
-    rows = {(row["doc_id"], row["rank"]): row for row in table.to_pylist()}
-    assert rows.keys() == {(name, rank) for name in place for rank in range(leaves)}
-    assert len(rows) == table.num_rows
-    for (name, rank), row in rows.items():
-        own = place[name]
-        assert row["leaves"][0] == logp[own].argmax()
-        assert (row["leaf"], len(set(row["leaves"]))) == (row["leaves"][rank], leaves)
-        assert row["log_prob"] == pytest.approx(logp[own, row["leaf"]], abs=1e-5)
-        np.testing.assert_allclose(row["vector"], vectors[own], atol=tolerance)
-        assert (row["title"], row["text"]) == (f"title {name}", f"text {name}")
-
-
 @pytest.mark.parametrize(
     ("value", "precision"), [(np.nan, "float32"), (np.inf, "float32"), (1e5, "float16")], ids=["nan", "inf", "large"]
 )

@@ -132,24 +132,6 @@ def test_changes_are_carried_wherever_they_are(two, state):
     assert (found[0].hits[0].id, found[0].hits[0].score) == ("a", pytest.approx(1.0, abs=1e-3))  # float16
 
 
-def test_back_and_forth(two):
-    assert two.carry(INDEX, OTHER_INDEX) is None
-    assert LeafMap.open(two.root(OTHER_INDEX)).manifest.version == 1
-    assert two.carry(INDEX, OTHER_INDEX) is None
-    assert LeafMap.open(two.root(OTHER_INDEX)).manifest.version == 1
-    two.put(INDEX, 1, a="oak a", d7="seven", d9="nine")
-    two.carry(INDEX, OTHER_INDEX)
-    two.delete(OTHER_INDEX, 2, "a")
-    two.put(OTHER_INDEX, 3, b="oak b", d7=TEXTS[7])
-    carried = two.carry(OTHER_INDEX, INDEX)
-    assert two.texts(INDEX) == two.texts(OTHER_INDEX) == BUILT | {"b": "oak b", "d9": "nine"}
-    assert (carried.written, carried.removed, carried.log) == (2, 1, 3)
-    two.put(INDEX, 4, c="oak c")
-    two.carry(INDEX, OTHER_INDEX)
-    assert two.texts(OTHER_INDEX) == two.texts(INDEX)
-    assert LeafMap.open(two.root(OTHER_INDEX)).manifest.log == 4
-
-
 def test_a_server_that_stays_at_the_index_before_two_trainings_loses_nothing(two, tiny_model):
     work, third = two.work, "333333333333"
     plan, now = SimpleNamespace(workdir=work), two.nows[OTHER_INDEX]

@@ -47,12 +47,6 @@ def test_children_come_by_their_size_in_this_version_and_without_empty_ones(tabl
     assert [node.name for node in table.below("1:0", 1)[0]] == ["2:1"]
 
 
-def test_leaves_come_as_they_are_named(table):
-    nodes = table.leaves([2, 4])
-    assert [(node.name, node.size, node.documents) for node in nodes] == [("2:2", 7, ["d2", "d4"]), ("2:4", 0, [])]
-    assert [table.children(node) for node in nodes] == [0, 0]
-
-
 def test_what_is_not_there_is_refused(table, described):
     for number in (-1, 5):
         with pytest.raises(InputError, match=rf"leaf: got {number}; allowed: 0 to 4"):

@@ -101,20 +101,6 @@ def test_every_change_carries_sidecars(root, assign):
     verify(root)
 
 
-def test_a_damaged_sidecar_is_named(root):
-    there = LeafMap.open(root)
-    shard = there.manifest.shards[1]
-    name = shard.sidecars["scores"].file.name
-    data = (root / name).read_bytes()
-    middle = len(data) // 2
-    for damaged in (data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :], data[:-9], None):
-        (root / name).unlink() if damaged is None else (root / name).write_bytes(damaged)
-        for read in (lambda: verify(root), lambda: there.read(shard, ["scores"])):
-            with pytest.raises(InputError, match=name):
-                read()
-    assert there.read(shard).num_rows == shard.rows
-
-
 def test_a_first_row_without_a_value_is_found(root):
     there = LeafMap.open(root)
     shard = there.manifest.shards[0]

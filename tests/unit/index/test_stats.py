@@ -50,13 +50,6 @@ def of_leaves(leaves):
     return job(router={"type": "learned_ivf", "branching": leaves})
 
 
-def test_empty_leaves_want_maintenance(made):
-    manifest = LeafMap.open(made.root).manifest
-    counts = [0, 0, 0, *manifest.counts[3:]]
-    (line,) = Stats.of(manifest.model_copy(update={"counts": counts}), of_leaves(L)).advice()[-1:]
-    assert line.startswith("maintain: 25% of the leaves are nearly empty")
-
-
 class Stream:
     """Documents around topics, as many leaves as the spec makes of them, and documents that come later."""
 

@@ -101,19 +101,6 @@ def test_a_pin_that_cannot_be_read_counts_as_long_as_a_new_one(folder, monkeypat
     assert pins.held(folder) == set()
 
 
-def test_a_pin_that_cannot_be_removed_hides_nothing(made, monkeypatch):
-    root = type(made.root)
-    real = root.unlink
-
-    def unlink(path, **options):
-        if "/pins/" in str(path) and not path.name.endswith(".tmp"):
-            raise OSError(101, "Network is unreachable")
-        return real(path, **options)
-
-    monkeypatch.setattr(root, "unlink", unlink)
-    assert change.add(made.root, made.assign, batch(["a"]), FACTOR).manifest.version == 2
-
-
 def test_a_reader_that_may_not_write_reads(made, monkeypatch):
     def refused(*_, **__):
         raise PermissionError(13, "Permission denied")
@@ -185,19 +172,6 @@ def test_what_a_writer_wrote_days_ago_stays_until_it_is_published(made):
     aged()
     assert vacuum(made.root).files == 0
     assert not pins.written(made.root)
-
-
-def test_a_writer_reads_on_beside_a_compaction_and_a_vacuum(made):
-    def slow():
-        yield batch(["a"])[0]
-        change.delete(made.root, ["d001"])
-        compacted(made.root)
-        vacuum(made.root, hours=0)
-        yield batch(["b"])[0]
-
-    after = change.add(made.root, made.assign, slow(), FACTOR)
-    assert after.manifest.documents == N + 1
-    assert verify(made.root)[-1] == 4
 
 
 def test_a_writer_that_starts_while_files_are_listed_keeps_its_own(made, monkeypatch):

@@ -8,9 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rayhier.dataset.ranking import merge
 from rayhier.dataset.words import words
-from rayhier.search.retrieve import Exact, Scan, Words
+from rayhier.search.retrieve import Scan, Words
 from rayhier.search.segment.stored import Listing, Lookup, documents
 from rayhier.search.segment.tail import Tail
 from rayhier.search.snapshot import Snapshot
@@ -141,13 +140,6 @@ def test_vectors_find_what_a_loop_finds_after_every_change(world, where):
                 agrees(found, nearest(now, query_M, k, world.passages))
 
 
-def test_parts_of_an_exact_search_are_a_whole_one_after_every_change(world):
-    query_QM = world.unit(world.rng, 1, M)
-    for number in (0, 7, 40):
-        parts = [world.live.read(Exact(query_QM, 9, part=part, parts=3), number) for part in range(3)]
-        agrees(listed(merge(parts, 9))[0], nearest(world.history[number], query_QM[0], 9, world.passages))
-
-
 def test_the_tail_is_compared_whatever_leaves_are_visited(world):
     query_QM = world.unit(world.rng, 2, M)
     ranking = world.live.read(Scan(query_QM, np.full((2, 1), -1), 200), 40)
@@ -230,16 +222,6 @@ def test_pages_of_all_documents(world):
                 break
             after = page[-1]
         assert seen == wanted
-
-
-def test_many_deleted_documents_take_no_places(world):
-    names = sorted(name for name in world.now if name in world.stored)
-    world.delete(*names)
-    query_QM = world.unit(world.rng, 1, M)
-    ranking = world.live.read(Scan(query_QM, ALL, 5), world.tail.last)
-    agrees(listed(ranking)[0], nearest(world.now, query_QM[0], 5, world.passages))
-    lexical = world.live.read(Words(["oak pine ash"], query_QM, 60), world.tail.last)
-    assert {name for name, _ in listed(lexical)[0]} <= set(world.now)
 
 
 def test_groups_divide_the_tail_by_the_best_leaf(tmp_path, write_map, unit):

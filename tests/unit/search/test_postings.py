@@ -96,18 +96,6 @@ def test_equals_bm25s(world, k):
     check(leaf_map, texts, [*queries, *ODD], k)
 
 
-@pytest.mark.usefixtures("form")
-def test_only_allowed_rows_are_results(world):
-    leaf_map, _, queries = world
-    lists, _ = lists_of(leaf_map)
-    allowed_N = np.random.default_rng(1).random(N) < 0.1
-    for every, some in zip(
-        zip(*lists.best(queries, N), strict=True), zip(*lists.best(queries, 15, allowed_N), strict=True), strict=True
-    ):
-        kept = [(score, row) for score, row in zip(*every, strict=True) if row >= 0 and allowed_N[row]]
-        assert [(score, row) for score, row in zip(*some, strict=True) if row >= 0][:15] == kept[:15]
-
-
 @given(st.text(st.sampled_from("ab1_ '-.")))
 def test_english_words_are_those_of_bm25s_and_single_letters(text):
     theirs = bm25s.tokenize([text], return_ids=False, show_progress=False)[0]
@@ -167,15 +155,6 @@ ENGLISH = ["the small tree", "a shrub with red berries and thorns", "act of givi
 )
 def test_texts_tell_their_language(texts, language):
     assert language_of(texts) == language_of(texts[::-1]) == language
-
-
-def test_stop_words_are_counted_only_in_other_languages():
-    assert [words("or in die Mine", language) for language in ("english", "other")] == [
-        ["die", "mine"],
-        ["or", "in", "die", "mine"],
-    ]
-    assert Bm25Index(FRENCH, None).best(["or"], 9)[1].max() >= 0
-    assert Bm25Index(ENGLISH, None).best(["or"], 9)[1].max() < 0
 
 
 def test_an_index_without_words_is_refused(world):

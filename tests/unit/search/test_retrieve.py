@@ -6,12 +6,11 @@ import pytest
 
 from rayhier.dataset.ranking import Ranking
 from rayhier.model.encoded import Encoded
-from rayhier.search.request.request import Rules, SearchLimits
+from rayhier.search.request.request import Rules
 from rayhier.search.rerank import Reranker
-from rayhier.search.retrieve import RERANKER, Reply, Retriever, Scan
+from rayhier.search.retrieve import RERANKER, Reply, Retriever
 from rayhier.search.routing.routes import Routes
 from rayhier.search.segment.level_similarity import FlatQuery
-from rayhier.spec import InputError
 from rayhier.spec.search import Rerank, SearchSpec
 from rayhier.storage import columns
 
@@ -85,14 +84,6 @@ class Further:
         return np.tile(np.arange(beam), (len(encoded), 1))
 
 
-@pytest.mark.parametrize(("search", "beam"), [({"beam": 1}, None), ({}, 1)])
-def test_no_query_visits_more_leaves_than_were_named(search, beam):
-    rules = rules_of(**search)
-    request = rules.request(TEXTS, beam=beam)
-    _, found = driven(Retriever(rules, unwidened)(request, routes()), [Reply([ranking({}, {})])])
-    assert found_by(found.ranking) == [{}, {}]
-
-
 def test_where_no_number_is_named_queries_that_lack_results_visit_more_leaves():
     rules, further = rules_of(how="leaves"), Further()
     request = rules.request(TEXTS)
@@ -106,13 +97,6 @@ def test_where_no_number_is_named_queries_that_lack_results_visit_more_leaves():
     assert further.asked == []  # all leaves are visited, without the router
     assert sorted(rounds[1][0].leaves_QB[0].tolist()) == list(range(LEAVES))
     assert found_by(found.ranking) == [{"a": 0.9, "b": 0.8}, {"d": 0.75, "c": 0.7}]
-
-
-def test_a_query_visits_further_leaves_as_it_would_alone():
-    further = Further()
-    leaves_AB = Retriever(rules_of(), further)._further(Encoded(VECTORS[:3]), np.array([4, 2, 8]))
-    assert further.asked == [([VECTORS[1].tolist()], 2), ([VECTORS[0].tolist()], 4)]
-    assert leaves_AB.tolist() == [[0, 1, 2, 3, *[-1] * 4], [0, 1, *[-1] * 6], list(range(8))]
 
 
 def reranked(spec, base_weight=0.0):
@@ -137,16 +121,6 @@ def test_without_the_cross_encoder_results_stay_as_they_were_found(scored):
     assert found.ranking.documents.column_names == ["id", "text", "title"]
     assert sorted(found.ranking.ids) == ["a", "b", "e"]
     assert found.lost == [["shards-1", RERANKER], [RERANKER]]
-
-
-def test_a_pool_beyond_its_limit_is_refused_before_anything_is_read():
-    rules, retriever = reranked(RNR)
-    rules = Rules(rules.search, LEAVES, ROWS, limits=SearchLimits(max_pool=5))
-    retriever = Retriever(rules, unwidened, retriever.reranker)
-    with pytest.raises(InputError, match=r"^rerank: got 2 queries, which may read some of 6 documents together; "):
-        next(retriever(rules.request(TEXTS), routes(), np.array([2, 9])))
-    (scan,) = next(retriever(rules.request(TEXTS), routes(), np.array([1, 9])))
-    assert isinstance(scan, Scan)
 
 
 NOTHING = Reply([], [["shards-0", "shards-1"]] * 2)

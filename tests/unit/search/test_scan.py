@@ -11,14 +11,12 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rayhier.dataset.ranking import merge
 from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import route_all
 from rayhier.search.request.hits import Hit, answers
-from rayhier.search.retrieve import Exact
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec import InputError
 from rayhier.spec.filter import OneOf
@@ -116,20 +114,6 @@ def test_scores_are_those_of_the_stored_vectors(root, table, vectors, asked, lis
         if listed is not None:
             np.testing.assert_allclose([hit.score for hit in part.hits], scores, atol=1e-6)
     assert right >= FOUND * Q * K, right
-
-
-@pytest.mark.parametrize("parts", [1, 3, 40])
-def test_parts_of_an_exact_search_are_a_whole_one(root, vectors, asked, parts):
-    gone = IDS[:2000:7]
-    change.delete(root, gone)
-    query, kept = asked[0], np.setdiff1d(np.arange(N), np.arange(0, 2000, 7))
-    groups = [LeafScan.mapped(LeafMap.open(root), part) for part in (range(9), range(9, L))]
-    pieces = [Exact(query, K, part=part, parts=parts) for part in range(parts)]
-    found = merge([group.exact(query, K, piece.among) for group in groups for piece in pieces], K)
-    best = -np.sort(-(query @ vectors[kept].T), axis=1)[:, :K]
-    np.testing.assert_allclose(found.score_QK, best, atol=1e-5)
-    assert found.documents.column_names == ["id"]
-    assert not {*found.ids.tolist()} & {*gone}
 
 
 def test_500_results_come_where_there_are_500(tmp_path, write_map, monkeypatch):

@@ -7,9 +7,8 @@ import pytest
 from rayhier.search import __main__ as shell
 from rayhier.search.__main__ import main
 from rayhier.search.request.hits import Answer, Hit
-from rayhier.search.request.request import Request, Rules
+from rayhier.search.request.request import Rules
 from rayhier.search.snapshot import Snapshot
-from rayhier.spec.filter import Bound
 from rayhier.spec.search import SearchSpec
 
 
@@ -71,26 +70,6 @@ def test_declared_fields_stand_below_their_hit(printed):
 
 
 HIT = Hit("d1", 0.5, 3, "a title", "", {})
-
-
-def test_a_filter(printed):
-    asked = []
-    lines = printed([HIT], "--filter", '{"year": {"gte": 2019}}', asked=asked)
-    assert asked == [Request(["oak"], 10, 4, "dense", Bound("year", "gte", 2019), fills=True)]
-    assert lines[2:] == ["visited 4 documents that match (40.0%) in 2 of 9 leaves: 3, 1"]
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ('{"yeer": 1}', "error: --filter.yeer: got no declared field; allowed: "),
-        ("{year: 1}", "error: --filter: got text that is not JSON"),
-        ('{"not":' * 100_000, "error: --filter: got objects nested too deep"),
-    ],
-)
-def test_a_filter_that_is_none(printed, given, said):
-    (line,) = printed([HIT], "--filter", given)
-    assert said in line
 
 
 def test_the_shell_says_where_no_index_is_and_refuses_odd_questions(tmp_path, capsys):

@@ -4,7 +4,7 @@ import pytest
 
 from rayhier.spec import InputError
 from rayhier.storage import files
-from rayhier.storage.artifact import Artifact, Place
+from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.files import seal, unseal
 
@@ -41,14 +41,6 @@ def test_a_record_that_is_damaged_or_of_another_format_is_refused(artifact, chan
     files.replace(record, b'{"kind": ' if changed is None else seal(unseal(record) | changed))
     with pytest.raises(InputError, match=rf"record\.json: {message}"):
         Place(artifact.folder).published()
-
-
-def test_nothing_published(folder):
-    place = Place(folder / "corpus" / "0123456789ab")
-    assert place.published() is None
-    assert place.kind == "corpus"
-    with pytest.raises(InputError, match="no artifact is published there"):
-        Artifact.open(place.folder)
 
 
 def test_the_record_goes_before_its_files(artifact, monkeypatch):

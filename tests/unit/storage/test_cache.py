@@ -1,7 +1,6 @@
 """What libraries read from paths is fetched once, whole, and never trusted unread; what is made stays in its limit."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -132,37 +131,6 @@ def test_the_least_recently_used_go_until_the_limit_is_kept(home, order):
     assert names(home) == {order[0], "e", "f"}
 
 
-def test_folders_are_looked_at_only_where_the_limit_may_be_passed(home, monkeypatch):
-    """A server that makes folders all day must not look at thousands of older ones each time."""
-    looked, sweep = [], cache._sweep
-    monkeypatch.setattr(cache, "_sweep", lambda *args: looked.append(args) or sweep(*args))
-    for when, name in enumerate("abc"):
-        used(make(name, 4 * ROOM), when)
-    assert len(looked) == 1, "the first folder of all"
-    sizes = sum(path.stat().st_size for path in (home / "kind").rglob("*") if path.is_file())
-    total, _ = map(int, (home / "kind.size").read_text().split())
-    assert total == sizes
-    make("d", 3 * ROOM).release()
-    assert names(home) == set("bcd")
-    assert len(looked) == 2
-    shutil.rmtree(make("b").folder)
-    for name in "ef":  # the sum counts b still, and says that there is no room
-        make(name, 4 * ROOM).release()
-    assert names(home) == set("cdef")
-    (home / "kind.size").write_text("")  # a process died
-    make("g", 4 * ROOM).release()
-    assert names(home) == set("defg")
-
-
-@pytest.mark.parametrize("later", [cache.DAY + 1, -10], ids=["a day later", "where the clock was set back"])
-def test_folders_are_looked_at_again(home, later):
-    make("a", 4 * ROOM).release()
-    total, swept = (home / "kind.size").read_text().split()
-    (home / "kind.size").write_text(f"0 {int(swept) - later}")
-    make("b", 4 * ROOM).release()
-    assert int((home / "kind.size").read_text().split()[0]) > int(total)
-
-
 def test_what_has_a_lease_stays_whatever_the_limit(home):
     held = make("a", 1)
     make("b", 1).release()
@@ -196,18 +164,6 @@ def test_a_folder_that_cannot_be_filled_leaves_nothing(home):
     with pytest.raises(InputError, match="No space left"):
         cache.get_or_build("kind", "a", fail)
     assert not list((home / "kind").iterdir())
-
-
-def test_one_that_is_being_filled_is_not_removed(home):
-    """Another process makes one, sweeps, and finds the first half done."""
-
-    def fill(folder):
-        write("a")(folder)
-        make("b", 1).release()
-        assert (folder / "data").exists()
-
-    assert cache.get_or_build("kind", "a", fill, 1).folder.exists()
-    assert names(home) == set("a")
 
 
 RACE = """

@@ -44,11 +44,6 @@ def test_keys_are_read_without_tables(log):
     assert not any(made.table.num_columns for made in changes)
 
 
-def test_passages_are_named_by_their_documents():
-    rows = pa.table({"doc_id": ["a#1", "a#2"], "parent": ["a", "a"]})
-    assert Change(1, "put", rows).ids.to_pylist() == ["a"]
-
-
 def test_the_newest_change_stays_single(log):
     for number in (1, 2):
         log.append(change(number))
@@ -161,19 +156,6 @@ def test_a_number_is_given_once_even_after_its_object_was_gathered(log):
     assert log.last() == 5
     assert [found.ids.to_pylist() for found in log.after(0)] == [["first"]] * 5
     assert log.append(change(6))
-
-
-def test_a_change_under_a_number_that_was_free_again_is_never_read(folder, log):
-    """Its Writer slept for a long time, and was killed before it looked at the log."""
-    for number in range(1, 6):
-        log.append(change(number, ["first"]))
-    log.tidy(5)
-    for number in (1, 3):
-        (folder / LOG / f"{number:012d}.change").write_bytes(change(number, ["second"]).packed())
-    for found in (log.after(0), log.after(2), log.after(0, 1), log.after(2, 3), log.there(), log.there(2, 3)):
-        assert {name for made in found for name in made.ids.to_pylist()} == {"first"}
-    log.tidy(5)
-    assert not (folder / LOG / "000000000001.change").exists()
 
 
 def test_a_writer_whose_epoch_is_over_learns_it_from_the_log(folder, log):

@@ -1,6 +1,5 @@
 """Readers open the newest manifest; a version number is taken once."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -120,16 +119,6 @@ def test_packed_numbers_that_are_none_are_refused(folder, text):
     (folder / "manifests/v000001.json").write_bytes(seal(saved))
     with pytest.raises(InputError, match=r"v000001\.json: not a manifest: .*numbers"):
         LeafMap.open(folder)
-
-
-def test_a_manifest_that_changes_is_read_again(folder):
-    publish(folder, write(folder))
-    before = LeafMap.open(folder).manifest
-    assert LeafMap.open(folder).manifest is before or not isinstance(folder, Path)
-    path = folder / "manifests/v000001.json"
-    path.unlink()
-    path.write_bytes(seal({**before.model_dump(mode="json"), "model": "n" * 12}))
-    assert LeafMap.open(folder).manifest.model == "n" * 12
 
 
 def forget():

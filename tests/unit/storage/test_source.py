@@ -1,13 +1,11 @@
 """What identifies a corpus, and what is wrong with its folder before anything is read."""
 
 import hashlib
-import platform
-from importlib import metadata
 
 import pytest
 
 from rayhier.spec import InputError
-from rayhier.spec.corpus import Beir, Columns, HuggingFace, IrDatasets, MsMarco, OwnFiles, PythonDocs
+from rayhier.spec.corpus import Beir, Columns, HuggingFace, MsMarco, OwnFiles
 from rayhier.spec.train import PairFile
 from rayhier.storage import pair_source
 from rayhier.storage.source import describe
@@ -58,10 +56,6 @@ def test_refused(folder, name, text, said):
         look(folder)
     with pytest.raises(InputError, match="no such folder; allowed: a BEIR folder"):
         look(folder / "absent")
-
-
-def test_python_docs_are_the_pythons():
-    assert describe(PythonDocs(type="python_docs")).identity == {"python": platform.python_version()}
 
 
 def write(path, text):
@@ -133,14 +127,6 @@ def test_a_commit_of_the_hub_identifies_itself():
     one, other = "0" * 40, "1" * 40
     spec = HuggingFace(type="huggingface", path=f"a/b@{one}", judgements=f"a/b-qrels@{other}")
     assert describe(spec).identity == {"a/b": one, "a/b-qrels": other}
-
-
-def test_ir_datasets_are_ids_and_the_packages_version():
-    found = describe(IrDatasets(type="ir_datasets", dataset="beir/scifact"))
-    assert found.identity == {"ir_datasets": metadata.version("ir_datasets"), "dataset": "beir/scifact"}
-    assert found.judged == {"train", "dev", "test"}
-    given = describe(IrDatasets(type="ir_datasets", dataset="a", splits={"test": "a/b"}))
-    assert (given.identity["test"], given.judged) == ("a/b", {"test"})
 
 
 # Generated pairs
