@@ -69,11 +69,8 @@ class Two:
         return self.artifact(index).root
 
     def put(self, index, number, **texts):
-        model = self.model(index)
-        assign = Assigner(model.router, model.spec, model.spec.name)
-        table = documents(**texts)
-        rows = assign(table, model.encode(table["text"].to_pylist()))
-        assert ChangeLog(self.root(index)).append(Change(number, "put", rows, documents=len(texts)))
+        assign, made = self.made(index, texts)
+        assert ChangeLog(self.root(index)).append(Change(number, "put", assign(*made), documents=len(texts)))
 
     def delete(self, index, number, *names):
         table = schemas.pa.table({"doc_id": list(names)})
@@ -81,10 +78,14 @@ class Two:
 
     def add(self, index, **texts):
         """As the shell does: a version, not a change of the log."""
-        model = self.model(index)
-        table = documents(**texts)
+        assign, made = self.made(index, texts)
+        change.upsert(self.root(index), assign, [made], 4)
+
+    def made(self, index, texts):
+        """What assigns documents to leaves, and documents with their vectors."""
+        model, table = self.model(index), documents(**texts)
         assign = Assigner(model.router, model.spec, self.nows[index].artifacts["model"])
-        change.upsert(self.root(index), assign, [(table, model.encode(table["text"].to_pylist()))], 4)
+        return assign, (table, model.encode(table["text"].to_pylist()))
 
     def carry(self, source, target):
         return carry_changes(self.artifact(source), self.artifact(target), self.model(target))

@@ -40,10 +40,9 @@ def test_a_shard_of_empty_leaves(tmp_path):
     assert pq.read_table(tmp_path / "empty.parquet").schema.equals(SCHEMA)
 
 
-@pytest.mark.parametrize("change", [1, -1])
-def test_a_miscount_is_refused(tmp_path, change):
+def test_a_miscount_is_refused(tmp_path):
     with pytest.raises(RuntimeError, match="leaves 0 to 2 do not hold the rows counted for them"):
-        write_shard(tmp_path, "data/0.parquet", [rows([2, 3, 1])], range(3), [2, 3 + change, 1])
+        write_shard(tmp_path, "data/0.parquet", [rows([2, 3, 1])], range(3), [2, 4, 1])
     assert not (tmp_path / "data").exists()
 
 

@@ -73,14 +73,6 @@ def test_a_sidecar_is_a_file_of_its_own_with_checksum_and_maker(root):
         assert there.columns(shard)[-1] == "scores"
     assert scores(there) == wanted(there)
     assert len(scores(there)) == N
-    # A range of leaves, and a column alone.
-    shard = there.manifest.shards[0]
-    leaves = range(shard.leaves[0] + 1, shard.leaves[-1])
-    some, alone = there.read(shard, ["leaf", "doc_id", "rank", "scores"], leaves=leaves), there.read(shard, ["scores"])
-    assert set(some["leaf"].to_pylist()) <= set(leaves)
-    assert all(row["rank"] or row["scores"] == value(row["doc_id"]).tolist() for row in some.to_pylist())
-    assert alone.column_names == ["scores"]
-    assert alone.num_rows == shard.rows
 
 
 def test_every_change_carries_sidecars(root, assign):

@@ -45,11 +45,12 @@ def router(request):
     return made_router(request.param)
 
 
-@pytest.fixture
-def there(tmp_path, router, write_map):
+@pytest.fixture(params=[1, 2], ids=["one leaf", "two leaves"])
+def there(request, tmp_path, router, write_map):
+    """A leaf map of documents in one leaf each, or in two."""
     documents = pa.table([[f"d{n:03d}" for n in range(N)], ["t"] * N, ["x"] * N], schema=schemas.DOCUMENTS)
-    rows = Assigner(router, spec(), "m")(documents, Encoded(unit(0, N)))
-    write_map(tmp_path, rows, 2**D, 3)
+    rows = Assigner(router, spec(request.param), "m")(documents, Encoded(unit(0, N)))
+    write_map(tmp_path, rows, 2**D, 3, leaves_per_document=request.param)
     return LeafMap.open(tmp_path)
 
 
@@ -75,24 +76,26 @@ def ids(ranking):
 
 @pytest.mark.parametrize("share", [1, 0.5, 0.01, 0])
 def test_a_level_is_brute_force_over_what_matches(there, router, share):
-    """The filter is over ids, which lie beside the declared fields."""
-    level, listed = 3 if share < 1 else 4, 40
-    level_similarity = LevelSimilarity.of(spec(level=level).search, router)
-    queries, rows = unit(1, Q), np.random.default_rng(5).permutation(N)[: int(share * N)]
-    where = None if share == 1 else OneOf("doc_id", tuple(f"d{n:03d}" for n in rows))
-    scan = FlatScan(level_similarity, there, LeafScan.mapped(there), 1e9)
-    found = ranked(scan, level_similarity.query(router, Encoded(queries)), K, listed, where)
-    assert found.visited_Q.tolist() == [len(rows)] * Q
-    assert found.scanned_Q.tolist() == [min(len(rows), listed)] * Q
-    coarse_QN = similarity(router, level, queries, unit(0, N))[:, rows]
-    last_QN = queries @ unit(0, N)[rows].T
-    for own, coarse, last, scores in zip(ids(found), coarse_QN, last_QN, found.score_QK, strict=True):
-        short = np.argsort(-coarse)[:listed]
-        best = short[np.argsort(-last[short])][:K]
-        assert len(own) == len(best)
-        np.testing.assert_allclose(scores[: len(best)], last[best], atol=3e-3)
-        # float16 may change the order of near ties.
-        assert len({*own} - {f"d{n:03d}" for n in rows[best]}) <= 1
+    """The filter is over ids, which lie beside the declared fields. Then rows after a deleted one have moved up."""
+    level_similarity, listed, queries = LevelSimilarity.of(spec(level=3).search, router), 40, unit(1, Q)
+    query, every = level_similarity.query(router, Encoded(queries)), np.random.default_rng(5).permutation(N)
+    for gone in (0, N // 5):
+        if gone:
+            delete(there.root, [f"d{n:03d}" for n in every[:gone]])
+        leaf_map, rows = LeafMap.open(there.root), every[gone:][: int(share * N)]
+        where = None if share == 1 else OneOf("doc_id", tuple(f"d{n:03d}" for n in rows))
+        found = ranked(FlatScan(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9), query, K, listed, where)
+        assert found.visited_Q.tolist() == [len(rows)] * Q
+        assert found.scanned_Q.tolist() == [min(len(rows), listed)] * Q
+        coarse_QN = similarity(router, 3, queries, unit(0, N))[:, rows]
+        last_QN = queries @ unit(0, N)[rows].T
+        for own, coarse, last, scores in zip(ids(found), coarse_QN, last_QN, found.score_QK, strict=True):
+            short = np.argsort(-coarse)[:listed]
+            best = short[np.argsort(-last[short])][:K]
+            assert len(own) == len(set(own)) == len(best)
+            np.testing.assert_allclose(scores[: len(best)], last[best], atol=3e-3)
+            # float16 may change the order of near ties.
+            assert len({*own} - {f"d{n:03d}" for n in rows[best]}) <= 1
 
 
 def test_sidecars_that_are_missing_or_of_another_model_are_refused(tmp_path, router, write_map):

@@ -1,4 +1,4 @@
-"""Densities of leaves, which order the visits of a router that knows their sizes."""
+"""Models that search: without encoded queries, and with other routers."""
 
 import weakref
 

@@ -12,9 +12,8 @@ from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec import InputError
 from rayhier.spec.search import Rerank
 from rayhier.storage import columns, files
-from rayhier.storage.artifact import Artifact, Record
 
-from .maps import leaf_map_of_rows, leaf_rows
+from ...toys import artifact
 
 N, M, LEAVES = 60, 8, 6
 SCORES = np.random.default_rng(5).normal(size=N)
@@ -26,22 +25,10 @@ def read(_, texts):
 
 
 @pytest.fixture
-def world(unit, tmp_path, write_map, passages):
-    """Sixty documents in six leaves, every third in two; as passages, three rows a document."""
-    rng = np.random.default_rng(0)
-    vector_NM = unit(rng, N, M).astype(np.float16).astype(np.float32)
-    leaf_N = rng.integers(LEAVES, size=N)
-    leaves = [[int(leaf), int(leaf + 1) % LEAVES][: 2 if n % 3 == 0 else 1] for n, leaf in enumerate(leaf_N)]
-    ids = [f"d{n}" for n in range(N)]
-    table = leaf_rows(
-        leaves,
-        vector_NM,
-        doc_id=ids,
-        title=[f"title {name}" for name in ids],
-        text=[f"text {name}" for name in ids],
-        **({"parent": [f"p{n // 3}" for n in range(N)]} if passages else {}),
-    )
-    return leaf_map_of_rows(tmp_path / "map", write_map, table, LEAVES), vector_NM, unit(rng, 3, M)
+def world(world):
+    """Leaf map, vectors, and vectors of three queries."""
+    leaf_map, vector_NM, _, query_QM, _ = world
+    return leaf_map, vector_NM, query_QM[:3]
 
 
 def found(world, k=N, leaves=range(LEAVES)):
@@ -99,8 +86,6 @@ def test_documents_outside_the_pool_are_not_read_and_follow_as_they_were_found(w
         assert set(before.ids[own[:8]]) == set(after.ids[there[:8]])
         np.testing.assert_array_equal(before.ids[own[8:][own[8:] >= 0]], after.ids[there[8:]])
         assert (np.diff(scores[: len(there)]) <= 1e-6).all()
-    with pytest.raises(ValueError, match="pool at least budget"):
-        Rerank(type="rnr", budget=9, pool=8)
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
@@ -151,18 +136,6 @@ def test_a_query_without_documents_is_answered_with_none(world):
     assert after.calls_Q.tolist() == [0, 0, 0]
 
 
-def artifact(folder, kind, write):
-    """An artifact whose files a function writes."""
-    root = folder / kind / "f" / "attempt"
-    root.mkdir(parents=True)
-    write(root)
-    entries = [files.describe(root, name) for name in files.below(root)]
-    record = Record(
-        kind=kind, fingerprint="f", attempt="attempt", inputs={}, files=entries, counts={}, versions={}, seconds=0
-    )
-    return Artifact(folder / kind / "f", record)
-
-
 def test_adacur_s_vectors_are_the_anchors_scores(world, tmp_path):
     rng = np.random.default_rng(1)
     anchor_AN = rng.normal(size=(5, N)).astype(np.float32)
@@ -173,10 +146,7 @@ def test_adacur_s_vectors_are_the_anchors_scores(world, tmp_path):
             "score": anchor_AN.reshape(-1),
         }
     )
-    scores = artifact(
-        tmp_path, "scores", lambda root: files.write_parquet(root, "pairs/0.parquet", [pairs], pairs.schema)
-    )
-    anchors = Anchors.open(scores)
+    anchors = Anchors.open(artifact(tmp_path, "scores", {"pairs/0.parquet": pairs}))
     np.testing.assert_allclose(
         anchors.vectors(pa.array(["d3", "new"])), [anchor_AN[:, 3], anchor_AN.mean(axis=1)], atol=1e-6
     )
@@ -188,14 +158,12 @@ def test_adacur_s_vectors_are_the_anchors_scores(world, tmp_path):
 
 
 def learned(tmp_path, **own):
-    def write(root):
-        values = {"model": "m", "slope": 2.0, "alpha": 0.0, "beta": 1.0, "biased": True, **own}
-        files.write_json(root / CONFIG, Learned(**values).model_dump())
-        vectors = columns.vector_column(np.eye(M, dtype=np.float32)[:2], pa.float32())
-        table = pa.table({"doc_id": ["d1", "d4"], "bias": [9.0, -3.0], "count": [2, 1], "vector": vectors})
-        files.write_parquet(root, ITEMS, [table], table.schema)
-
-    return artifact(tmp_path, "factors", write)
+    vectors = columns.vector_column(np.eye(M, dtype=np.float32)[:2], pa.float32())
+    table = pa.table({"doc_id": ["d1", "d4"], "bias": [9.0, -3.0], "count": [2, 1], "vector": vectors})
+    made = artifact(tmp_path, "factors", {ITEMS: table})
+    values = {"model": "m", "slope": 2.0, "alpha": 0.0, "beta": 1.0, "biased": True, **own}
+    files.write_json(made.path(CONFIG), Learned(**values).model_dump())
+    return made
 
 
 def test_factors_of_another_model_are_refused(tmp_path):

@@ -17,10 +17,9 @@ from rayhier.storage import columns
 LEAVES, ROWS = 8, 16
 TEXTS = ["oak", "elm"]
 VECTORS = np.eye(2, 3, dtype=np.float32)
-RNR = Rerank(type="rnr", budget=2, pool=4)
 
 
-def ranking(*queries, with_vectors=False):
+def ranking(*queries):
     """A ranking in which each query has scores by id."""
     ids = sorted({name for scores in queries for name in scores})
     q, width = len(queries), max(map(len, queries))
@@ -29,11 +28,9 @@ def ranking(*queries, with_vectors=False):
         best = sorted(scores, key=lambda name: -scores[name])
         score_QK[query, : len(best)] = [scores[name] for name in best]
         row_QK[query, : len(best)] = [ids.index(name) for name in best]
-    documents = {"id": pa.array(ids, pa.string()), "text": pa.array(ids, pa.string())}
-    if with_vectors:
-        documents |= {"title": pa.array([""] * len(ids)), "doc_id": documents["id"]}
-        vectors = np.random.default_rng(0).normal(size=(len(ids), 3)).astype(np.float32)
-        documents["vector"] = columns.vector_column(vectors, pa.float32())
+    documents = dict.fromkeys(("id", "text", "doc_id"), pa.array(ids, pa.string()))
+    vectors = np.random.default_rng(0).normal(size=(len(ids), 3)).astype(np.float32)
+    documents |= {"title": pa.array([""] * len(ids)), "vector": columns.vector_column(vectors, pa.float32())}
     scored_Q = np.array([len(scores) for scores in queries])
     return Ranking(score_QK, row_QK, pa.table(documents), scored_Q, scored_Q, np.ones(q, np.int64))
 
@@ -70,48 +67,30 @@ def driven(retrieval, *answers):
 
 
 def unwidened(*_):
-    raise AssertionError("no query visits more leaves")
-
-
-class Further:
-    """Leaves that queries visit when they visit more; notes the queries."""
-
-    def __init__(self):
-        self.asked = []
-
-    def __call__(self, encoded, beam):
-        self.asked.append((encoded.numpy.tolist(), beam))
-        return np.tile(np.arange(beam), (len(encoded), 1))
+    raise AssertionError("the router is asked for more leaves")
 
 
 def test_where_no_number_is_named_queries_that_lack_results_visit_more_leaves():
-    rules, further = rules_of(how="leaves"), Further()
-    request = rules.request(TEXTS)
-    assert request.beam == 4
+    rules = rules_of(how="leaves")
     rounds, found = driven(
-        Retriever(rules, further)(request, routes()),
+        Retriever(rules, unwidened)(rules.request(TEXTS), routes()),
         [Reply([ranking({"a": 0.9, "b": 0.8}, {"c": 0.7})])],
         [Reply([ranking({"d": 0.75, "c": 0.7})])],
     )
     assert [len(scan.query_QM) for (scan,) in rounds] == [2, 1]
-    assert further.asked == []  # all leaves are visited, without the router
-    assert sorted(rounds[1][0].leaves_QB[0].tolist()) == list(range(LEAVES))
+    assert sorted(rounds[1][0].leaves_QB[0].tolist()) == list(range(LEAVES)), "all, without the router"
     assert found_by(found.ranking) == [{"a": 0.9, "b": 0.8}, {"d": 0.75, "c": 0.7}]
 
 
-def reranked(spec, base_weight=0.0):
-    """Rules, and what decides the work of a search that is re-ranked, whose pairs are scored by whoever drives it."""
-    rules = rules_of(beam=1, rerank=spec.model_dump())
-    return rules, Retriever(rules, unwidened, Reranker(spec, None, base_weight))
-
-
-POOL = ranking({"a": 0.9, "b": 0.8, "c": 0.7, "d": 0.6}, {"e": 0.5}, with_vectors=True)
+POOL = ranking({"a": 0.9, "b": 0.8, "c": 0.7, "d": 0.6}, {"e": 0.5})
 
 
 @pytest.mark.parametrize("scored", [0, 1])
 def test_without_the_cross_encoder_results_stay_as_they_were_found(scored):
     """It may be lost in the first round or in a later one."""
-    rules, retriever = reranked(Rerank(type="axn", budget=4, rounds=2, pool=4))
+    spec = Rerank(type="axn", budget=4, rounds=2, pool=4)
+    rules = rules_of(beam=1, rerank=spec.model_dump())
+    retriever = Retriever(rules, unwidened, Reranker(spec, None))
     found_before = Reply([POOL], [["shards-1"], []])
     replies = [[Reply([np.array([1.0, 5.0, 3.0])])]] * scored
     rounds, found = driven(retriever(rules.request(TEXTS), routes()), [found_before], *replies, [Reply([])])
