@@ -67,17 +67,6 @@ def test_documents_belong_to_the_nearest_centroid(vectors, monkeypatch, flat):
     assert nearest.all() if flat else 0.8 < nearest.mean() < 1
 
 
-@pytest.mark.parametrize("at_once", [7, 10_000])
-def test_vectors_of_16_bits_are_read_in_batches(vectors, monkeypatch, at_once):
-    monkeypatch.setattr(document_tree, "FLAT", 0)
-    half = vectors.astype(np.float16)
-    whole_KM, whole_N = cluster(half.astype(np.float32), 20, seed=0)
-    monkeypatch.setattr(document_tree, "CAST_ROWS", at_once)
-    centroid_KM, own_N = cluster(half, 20, seed=0)
-    assert np.array_equal(own_N, whole_N)
-    np.testing.assert_allclose(centroid_KM, whole_KM, atol=1e-6)
-
-
 def test_a_crowd_of_equal_documents_is_cut_into_cells_all_the_same(vectors, monkeypatch):
     monkeypatch.setattr(document_tree, "FLAT", 200)
     crowd = np.concatenate([np.repeat(vectors[:1], 200, axis=0), vectors[:60]])
@@ -87,15 +76,6 @@ def test_a_crowd_of_equal_documents_is_cut_into_cells_all_the_same(vectors, monk
     assert all(np.isfinite(one).all() for one in tree.centroids)
     zeros = grow(np.concatenate([vectors[:20], np.zeros((20, 8), np.float32)]), 4, seed=0)
     assert all(np.isfinite(one).all() for one in zeros.centroids)
-
-
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=15), st.floats(0, 1))
-def test_shares_of_cells_are_at_least_one(sizes, part):
-    k = round(len(sizes) + part * (sum(sizes) - len(sizes)))
-    found = document_tree.shares(np.array(sizes), k)
-    assert found.sum() == k
-    assert (found >= 1).all()
-    assert (found <= sizes).all()
 
 
 def test_the_largest_cluster_is_cut_for_an_empty_one(monkeypatch):

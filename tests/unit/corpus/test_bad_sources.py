@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from huggingface_hub import constants
 
 from rayhier.corpus import stage as corpus
 from rayhier.spec import InputError
@@ -115,13 +114,6 @@ def test_a_missing_package_is_named_with_its_extra(package, stage, folder, monke
     section = source(folder)
     monkeypatch.setitem(sys.modules, package, None)
     assert f"pip install 'rayhier[{extra}]'" in refusal(stage, section)
-
-
-def test_a_hub_that_is_away(stage, monkeypatch):
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
-    assert "http://127.0.0.1:1 did not provide a data set" in refusal(stage, {"type": "huggingface", "path": "a/b"})
-    message = refusal(stage, {"type": "huggingface", "path": f"a/b@{'0' * 40}", "judgements": f"c/d@{'0' * 40}"})
-    assert "http://127.0.0.1:1 did not provide a data set" in message
 
 
 def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, test_stage, folder, monkeypatch):

@@ -1,4 +1,4 @@
-"""No two folds share an answer or half of their words; told by brute force over all pairs."""
+"""Families of queries that share an answer or half of their words, by brute force over all pairs; and their folds."""
 
 from itertools import combinations
 
@@ -31,8 +31,11 @@ sets = st.frozensets(st.sampled_from("abcdefgh"), max_size=4)
 
 
 @given(st.lists(st.tuples(sets, st.frozensets(st.sampled_from("uvwxyz"), max_size=2)), min_size=1, max_size=12))
-def test_families_are_connected_through_answers_and_words(queries):
-    family_Q = families([names for names, _ in queries], [answers for _, answers in queries])
+@pytest.mark.parametrize("pairs", [4, 10**6], ids=["compared in parts", "at once"])
+def test_families_are_connected_through_answers_and_words(pairs, queries):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rayhier.dataset.families.PAIRS", pairs)
+        family_Q = families([names for names, _ in queries], [answers for _, answers in queries])
     wanted = joined(queries)
     for i, j in combinations(range(len(queries)), 2):
         assert (family_Q[i] == family_Q[j]) == (wanted[i] == wanted[j])

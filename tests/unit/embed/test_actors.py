@@ -9,7 +9,7 @@ from rayhier.embed import saved
 from rayhier.embed.stage import GENERATED, EmbedPart, TokenisePart, ledger_key
 from rayhier.embed.tokeniser import unpacked
 from rayhier.model import precision
-from rayhier.spec import InputError, JobSpec
+from rayhier.spec import JobSpec
 from rayhier.storage import files, schemas
 from rayhier.storage.ledger import Ledger
 
@@ -45,33 +45,6 @@ def test_what_the_first_decides_holds_and_is_recorded(actor, tmp_path, named):
         list(one({"part": name}))
     ledger = Ledger(tmp_path / "ledger", tmp_path / "root")
     assert [ledger.done(ledger_key(name)).counts["precision"] for name in PARTS] == ["bfloat16"] * 2
-
-
-class Titles:
-    """Draws a pseudo-query of the first document."""
-
-    def draw(self, *_):
-        return [0], ["oak"]
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("bad", ["documents", "spans"])
-def test_vectors_that_are_no_numbers_are_not_published(actor, tmp_path, bad, value, monkeypatch):
-    one = actor("float32", torch.float32)
-    one.drawer, batches = Titles(), one.encoder.batches
-    add = iter([0.0, value] if bad == "spans" else [value])
-
-    def broken(tokens, begin=0):
-        for rows, vectors in batches(tokens, begin=begin):
-            yield rows, vectors + next(add)
-
-    monkeypatch.setattr(one.encoder, "batches", broken)
-    said = (
-        rf"^encoder.model: 1 of 1 vectors of {PARTS[0]} hold NaN or infinity: 'd0'; allowed: weights that are numbers"
-    )
-    with pytest.raises(InputError, match=said):
-        list(one({"part": PARTS[0]}))
-    assert Ledger(tmp_path / "ledger", tmp_path / "root").done(ledger_key(PARTS[0])) is None
 
 
 def test_generated_queries_are_a_part_beside_the_corpus(actor, tiny_model, tmp_path):

@@ -67,16 +67,6 @@ def test_a_draw_follows_from_key_and_id_alone(drawer):
     assert one.draw(["other"], [""], texts[2:])[1] != apart[1]
 
 
-def test_spans_are_drawn_evenly(drawer):
-    text = words(14)
-    drawn = [
-        drawer(source="spans", spans=1, length=5).draw([f"d{number}"], [""], [text])[1][0] for number in range(2000)
-    ]
-    starts = [text.split()[first : first + 5] for first in range(10)]
-    shares = [np.mean([span.split() == start for span in drawn]) for start in starts]
-    assert shares == pytest.approx([0.1] * 10, abs=0.03)
-
-
 def test_a_tokenizer_without_offsets_is_refused():
     class Slow:
         is_fast = False

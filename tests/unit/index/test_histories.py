@@ -151,6 +151,7 @@ class History:
 @given(STEPS)
 @example([("pack", [("rollback", [2])])])
 @example([("put", [3]), ("fold", [("fold", [])])])
+@example([("put", [3, 4]), ("upsert", [3])])  # a server left the tail: the offline change comes after it
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_history_is_a_dictionarys(tmp_path_factory, assign, write_map, monkeypatch, steps):
     monkeypatch.setattr(pack, "WIDTH", 2)

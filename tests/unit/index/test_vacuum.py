@@ -120,6 +120,7 @@ def test_a_reader_that_was_too_late_reads_the_next_version(made, monkeypatch):
     meanwhile(monkeypatch, pins, "pinned", superseded)
     with pins.reading(made.root) as there:
         assert there.manifest.version == 2
+        assert pins.held(made.root) == {2}
         assert content(there)
 
 
@@ -248,22 +249,3 @@ def test_a_rollback_that_lands_while_a_vacuum_looks_around(grown, monkeypatch, m
     vacuum(grown.root)
     assert looks
     assert verify(grown.root)
-
-
-@pytest.mark.parametrize(("module", "step"), [(pins, "held"), (leaf_map, "remove_version"), (files, "below")])
-def test_a_rollback_at_a_step_of_a_vacuum(grown, monkeypatch, module, step):
-    """Before its manifest goes it lands, and nothing that it needs is removed; after that its version is gone."""
-    before = content(LeafMap.open(grown.root, 1))
-
-    def rolled():
-        try:
-            return change.rollback(grown.root, 1).manifest.version
-        except InputError:
-            return None
-
-    done = meanwhile(monkeypatch, module, step, rolled)
-    vacuum(grown.root)
-    assert done == [None if module is files else 6]
-    if done == [6]:
-        assert content(LeafMap.open(grown.root)) == before
-    verify(grown.root)

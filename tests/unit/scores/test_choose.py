@@ -1,7 +1,5 @@
 """Which pairs are scored ahead: queries of each kind, each pair once, the same whatever the corpus's files."""
 
-import hashlib
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -93,14 +91,3 @@ def test_queries_of_each_kind(published):
 def test_fewer_queries_than_asked_are_refused(given, said, published):
     with pytest.raises(InputError, match=said):
         choose_queries(ScoresSpec(**given), *published[:2])
-
-
-def test_spans_are_of_the_first_documents_by_hash_whatever_the_files(published):
-    corpus, vectors, _, _ = published
-    table = choose_queries(ScoresSpec(judged=1, spans=7), corpus, vectors)
-    order = sorted((f"d{n}" for n in range(0, N, 4)), key=lambda name: by_hand(f"span\0{name}"))
-    assert table["query_id"].to_pylist()[1:] == [f"span:{name}" for name in order[:7]]
-
-
-def by_hand(key):
-    return int.from_bytes(hashlib.blake2b(key.encode()).digest()[:8], "big")

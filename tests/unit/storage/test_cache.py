@@ -109,17 +109,6 @@ def test_a_list_of_files_that_says_nothing(listed):
     assert (make("a").folder / "data").read_bytes() == b"a" * BYTES
 
 
-def test_what_was_touched_is_read_once(monkeypatch):
-    lease = make("a")
-    os.utime(lease.folder / "data", (1, 1))
-    assert not lease.intact()
-    digest, read = cache.files.digest, []
-    monkeypatch.setattr(cache.files, "digest", lambda path: read.append(path.name) or digest(path))
-    for _ in range(3):
-        assert cache.get_or_build("kind", "a", pytest.fail).intact()
-    assert read == ["data"]
-
-
 @pytest.mark.parametrize("order", ["abcd", "dcba", "cadb"])
 def test_the_least_recently_used_go_until_the_limit_is_kept(home, order):
     for when, name in enumerate(order):
@@ -140,20 +129,6 @@ def test_what_has_a_lease_stays_whatever_the_limit(home):
     held.release()
     make("d", 1)
     assert names(home) == set("d"), "c was forgotten"
-
-
-def test_folders_of_older_versions_and_of_the_dead_count_and_go(home):
-    for when, name in enumerate((cache.get_or_build("kind", "x", write("x")).folder.name, ".gone.tmp", "z")):
-        folder = home / "kind" / name
-        folder.mkdir(exist_ok=True)
-        (folder / "data").write_bytes(b"x" * BYTES)
-        (folder / cache.LOCK).unlink(missing_ok=True)
-        os.utime(folder, (when, when))
-    (home / "kind.size").unlink()
-    make("a", 3 * ROOM)
-    assert len(list((home / "kind").iterdir())) == 3
-    make("b", 1)
-    assert names(home) == set("b")
 
 
 def test_a_folder_that_cannot_be_filled_leaves_nothing(home):

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from rayhier.spec import InputError
-from rayhier.spec.corpus import Beir, Columns, HuggingFace, MsMarco, OwnFiles
+from rayhier.spec.corpus import Beir, HuggingFace, MsMarco, OwnFiles
 from rayhier.spec.train import PairFile
 from rayhier.storage import pair_source
 from rayhier.storage.source import describe
@@ -79,19 +79,6 @@ def test_files_in_folders_and_patterns(tmp_path):
     assert deep.judged == frozenset()
 
 
-def test_first_rows_without_a_key_are_refused_before_anything_is_read(tmp_path):
-    documents = write(tmp_path / "d.jsonl", '{"id": "1", "text": "a"}\n')
-    queries = write(tmp_path / "q.jsonl", '{"qid": "1", "body": "a"}\nno JSON\n{"qid": "2", "body": "b"}\n')
-    mine = OwnFiles(type="jsonl", documents=documents, queries=queries)
-    with pytest.raises(InputError, match=r"corpus.queries: .*q.jsonl: key 'id' is missing in the first 2 rows, which"):
-        describe(mine)
-    named = mine.model_copy(update={"query_columns": Columns(id="qid", text="body")})
-    assert describe(named).queries == 3
-    other = OwnFiles.model_validate({"type": "jsonl", "documents": documents, "columns": {"id": "key"}})
-    with pytest.raises(InputError, match=r"corpus.documents: .*key 'key' is missing .* corpus.columns that name"):
-        describe(other)
-
-
 @pytest.mark.parametrize(
     ("present", "files"),
     [
@@ -141,14 +128,3 @@ def test_a_file_of_pairs_is_its_content(tmp_path):
     assert found.identity == pair_source.describe(PairFile(type="file", path=str(other))).identity
     one.write_text("[]")
     assert found.identity != pair_source.describe(PairFile(type="file", path=str(one))).identity
-
-
-@pytest.mark.parametrize(
-    ("content", "said"), [(None, r"got '.*', no such file; allowed: "), ("\n \n", r".* is empty; allowed: ")]
-)
-def test_a_file_without_pairs_is_refused(content, said, tmp_path):
-    path = tmp_path / "pairs.jsonl"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(InputError, match=rf"^train\.generated\.path: {said}"):
-        pair_source.describe(PairFile(type="file", path=str(path)))
