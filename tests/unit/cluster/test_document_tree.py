@@ -58,26 +58,6 @@ def test_every_document_has_one_path_of_fixed_length(documents, branching, disti
         assert (np.bincount(tree.leaf_N, minlength=counts[-1]) == 0).sum() == max(0, counts[-1] - len(np.unique(own)))
 
 
-@pytest.mark.parametrize("flat", [10**12, 0])
-def test_documents_belong_to_the_nearest_centroid(vectors, monkeypatch, flat):
-    """In one step of all; in two steps of those in near cells."""
-    monkeypatch.setattr(document_tree, "FLAT", flat)
-    centroid_KM, own_N = cluster(vectors, 20, seed=0)
-    nearest = (vectors @ centroid_KM.T).argmax(axis=1) == own_N
-    assert nearest.all() if flat else 0.8 < nearest.mean() < 1
-
-
-def test_a_crowd_of_equal_documents_is_cut_into_cells_all_the_same(vectors, monkeypatch):
-    monkeypatch.setattr(document_tree, "FLAT", 200)
-    crowd = np.concatenate([np.repeat(vectors[:1], 200, axis=0), vectors[:60]])
-    tree = grow(crowd, 8, seed=0)
-    assert [len(one) for one in tree.centroids] == [5, 33]
-    assert (np.bincount(tree.leaf_N, minlength=33) > 0).all()
-    assert all(np.isfinite(one).all() for one in tree.centroids)
-    zeros = grow(np.concatenate([vectors[:20], np.zeros((20, 8), np.float32)]), 4, seed=0)
-    assert all(np.isfinite(one).all() for one in zeros.centroids)
-
-
 def test_the_largest_cluster_is_cut_for_an_empty_one(monkeypatch):
     """Of ten and four vectors and none, the ten become two, whose centroids are their directions."""
     rng, fit = np.random.default_rng(0), document_tree.fit

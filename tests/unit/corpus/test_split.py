@@ -3,8 +3,6 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rayhier.corpus.row_checks import Judgement
 from rayhier.corpus.split import assign, cut_dev
@@ -50,18 +48,6 @@ def test_no_text_is_in_train_and_dev_nor_an_answer_if_many_families_remain(quest
     )
     assert bool(both_answers) == (cut["shared"] == "the text")
     assert 0.08 <= len(dev) / len(rows) <= 0.1
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=30))
-def test_whatever_the_log_equal_texts_stay_together(asked):
-    rows = [Judgement(f"q{n}", f"d{answer}", 1) for n, (_, answer) in enumerate(asked)]
-    texts = {f"q{n}": f"question {question}" for n, (question, _) in enumerate(asked)}
-    train, dev, cut = cut_dev(rows, texts)
-    assert sorted(train + dev, key=str) == sorted(rows, key=str)
-    assert not shared(train, dev, texts)[0]
-    assert cut["families"] == len(set(texts.values()))
-    assert (bool(train) and bool(dev)) == (cut["families"] > 1)
-    assert cut_dev(rows[::-1], texts)[1] == dev[::-1]  # the order of the rows changes nothing
 
 
 def test_assign_makes_80_10_10():

@@ -9,8 +9,6 @@ from rayhier.index.shards import sidecar
 from rayhier.index.vacuum import vacuum
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
-from rayhier.spec import InputError
-from rayhier.storage import files, leaf_map
 from rayhier.storage.leaf_map import LeafMap
 
 from .changes import FACTOR, batch, compacted, content
@@ -91,17 +89,3 @@ def test_every_change_carries_sidecars(root, assign):
     assert vacuum(root).files == 3 * (3 + 2) + 2  # three shards, two additions, with sidecar and postings, two of ids
     assert scores(LeafMap.open(root)) == scores(after) == wanted(after)
     verify(root)
-
-
-def test_a_first_row_without_a_value_is_found(root):
-    there = LeafMap.open(root)
-    shard = there.manifest.shards[0]
-    values = there.read(shard, ["scores"])["scores"].to_pylist()
-    values[next(row for row, one in enumerate(values) if one)] = None
-    field = sidecar("scores", KIND, "made by a test")
-    table = pa.table([pa.array(values, KIND)], schema=pa.schema([field]))
-    file = files.write_parquet(root, "data/less.scores.parquet", [table], table.schema)
-    less = shard.model_copy(update={"sidecars": {"scores": shard.sidecars["scores"].model_copy(update={"file": file})}})
-    leaf_map.commit(root, lambda now: now.manifest.model_copy(update={"shards": [less, *now.manifest.shards[1:]]}))
-    with pytest.raises(InputError, match=r"less\.scores\.parquet: a value is missing"):
-        verify(root)

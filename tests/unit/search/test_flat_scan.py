@@ -161,37 +161,3 @@ def test_documents_in_passages_are_found_by_their_best(passages, router, listed)
         np.testing.assert_allclose(scores, [documents[name] for name in own], atol=1e-5)
     assert found.scanned_Q.tolist() == [rows for _, rows in wanted]
     assert (found.visited_Q == len(vectors)).all()
-
-
-def test_what_is_deleted_between_searches_is_not_found(there, router):
-    """The shard's files are as they were; rows after a deleted one have moved up."""
-    level_similarity, queries = LevelSimilarity.of(spec(level=4).search, router), unit(1, Q)
-    query = level_similarity.query(router, Encoded(queries))
-
-    def search():
-        leaf_map = LeafMap.open(there.root)
-        return ranked(FlatScan(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9), query, 3, N)
-
-    gone = {name for own in ids(search()) for name in own}
-    assert 3 < len(gone) < N / 2
-    delete(there.root, sorted(gone))
-    after = search()
-    wanted = queries @ unit(0, N).T
-    wanted[:, [int(name[1:]) for name in gone]] = -np.inf
-    np.testing.assert_allclose(after.score_QK, -np.sort(-wanted)[:, :3], atol=3e-3)
-    for own, scores, given in zip(ids(after), after.score_QK, wanted, strict=True):
-        np.testing.assert_allclose(scores, given[[int(name[1:]) for name in own]], atol=3e-3)
-    assert after.visited_Q.tolist() == [N - len(gone)] * Q
-
-
-def test_a_document_in_two_leaves_is_compared_once(tmp_path, router, write_map):
-    documents = pa.table([[f"d{n:03d}" for n in range(N)], ["t"] * N, ["x"] * N], schema=schemas.DOCUMENTS)
-    rows = Assigner(router, spec(leaves_per_document=2), "m")(documents, Encoded(unit(0, N)))
-    assert rows.num_rows == 2 * N
-    write_map(tmp_path, rows, 2**D, 3, leaves_per_document=2)
-    leaf_map, level_similarity = LeafMap.open(tmp_path), LevelSimilarity.of(spec(level=3).search, router)
-    query = level_similarity.query(router, Encoded(unit(1, Q)))
-    found = ranked(FlatScan(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9), query, K, 40)
-    assert found.visited_Q.tolist() == [N] * Q
-    assert found.scanned_Q.tolist() == [40] * Q
-    assert all(len(set(own)) == K for own in ids(found))

@@ -13,6 +13,7 @@ from rayhier.search.retrieve import Scan, Words
 from rayhier.search.segment.stored import Listing, Lookup, documents
 from rayhier.search.segment.tail import Tail
 from rayhier.search.snapshot import Snapshot
+from rayhier.spec import InputError
 from rayhier.spec.filter import parse
 from rayhier.storage.change_log import Change
 
@@ -197,8 +198,22 @@ def test_documents_by_their_ids_and_in_pages(world):
                 texts = document.passages if world.passages else [document.text]
                 assert set(texts) == {now[document.id]["text"]}
                 assert document.fields == {"year": now[document.id]["year"]}
+                assert document.first_leaves == [crc32(document.id.encode()) % LEAVES]
         present = world.live.read(Lookup(names, needs="ids"), number)
         assert set(present["id"].to_pylist()) == {name for name in names if name in now}
+
+
+def test_passages_are_in_the_order_of_their_numbers():
+    numbers = [1, 2, 1000, 1001, 9999, 10000, 10001]
+    rows = [{"id": "a", "doc_id": f"a#{n:04d}", "leaf": 1, "title": "", "text": str(n)} for n in numbers[::-1]]
+    (document,) = documents([pa.Table.from_pylist(rows)], Lookup(("a",)))
+    assert document.passages == [str(n) for n in numbers]
+
+
+@pytest.mark.parametrize("make", [lambda: Lookup(("a", "\ud800")), lambda: Listing("\ud800", 1), lambda: Lookup((5,))])
+def test_ids_that_are_not_utf_8_are_refused(make):
+    with pytest.raises(InputError, match="allowed: an id, text in UTF-8"):
+        make()
 
 
 def test_groups_divide_the_tail_by_the_best_leaf(tmp_path, write_map, unit):
@@ -216,23 +231,21 @@ def test_groups_divide_the_tail_by_the_best_leaf(tmp_path, write_map, unit):
 
 
 def test_scores_do_not_depend_on_what_else_is_compared(unit):
-    rng = np.random.default_rng(5)
-    vector_NM, query_QM = unit(rng, 700, 384), unit(rng, 40, 384)
-    vector_NM = vector_NM.astype(np.float16).astype(np.float32)
-    vector_NM[350:] = vector_NM[:350]  # every document twice
-    tail = Tail(0, words=None)
-    for number, begin in enumerate(range(0, 700, 100), 1):
-        part = vector_NM[begin : begin + 100]
-        ids = [f"d{(begin + place) * 7919 % 700:03d}" for place in range(100)]
-        table = leaf_rows([[0]] * 100, part, doc_id=ids, text=ids)
-        tail.add(Change(number, "put", table, documents=100))
+    """Every document is there twice."""
+    query_QM, vector_NM, tail = (
+        unit(6, 40, 384),
+        np.tile(unit(5, 350, 384).astype(np.float16), (2, 1)),
+        Tail(0, words=None),
+    )
+    for number in range(7):
+        ids = [f"d{n * 7919 % 700:03d}" for n in range(100 * number, 100 * number + 100)]
+        table = leaf_rows([[0]] * 100, vector_NM[100 * number :][:100], doc_id=ids, text=ids)
+        tail.add(Change(number + 1, "put", table, documents=100))
     together = tail.at(7).scan(query_QM, range(1), 31)
     for query in range(40):
         for some in (slice(query, query + 1), slice(0, query + 1), slice(query, 40)):
             ranking = tail.at(7).scan(query_QM[some], range(1), 31)
-            place = query - some.start
-            assert listed(ranking)[place] == listed(together)[query]
-            assert ranking.score_QK[place].tolist() == together.score_QK[query].tolist()
+            assert listed(ranking)[query - some.start] == listed(together)[query]
     assert (together.score_QK[:, 0:30:2] == together.score_QK[:, 1:30:2]).all()
     for names in listed(together):
         assert all(first < second for first, second in zip(names[:30:2], names[1:30:2], strict=True)), "ties by id"

@@ -7,12 +7,10 @@ import pytest
 from rayhier.dataset.ranking import Ranking
 from rayhier.model.encoded import Encoded
 from rayhier.search.request.request import Rules
-from rayhier.search.rerank import Reranker
-from rayhier.search.retrieve import RERANKER, Reply, Retriever
+from rayhier.search.retrieve import Reply, Retriever
 from rayhier.search.routing.routes import Routes
 from rayhier.search.segment.level_similarity import FlatQuery
-from rayhier.spec.search import Rerank, SearchSpec
-from rayhier.storage import columns
+from rayhier.spec.search import SearchSpec
 
 LEAVES, ROWS = 8, 16
 TEXTS = ["oak", "elm"]
@@ -28,11 +26,8 @@ def ranking(*queries):
         best = sorted(scores, key=lambda name: -scores[name])
         score_QK[query, : len(best)] = [scores[name] for name in best]
         row_QK[query, : len(best)] = [ids.index(name) for name in best]
-    documents = dict.fromkeys(("id", "text", "doc_id"), pa.array(ids, pa.string()))
-    vectors = np.random.default_rng(0).normal(size=(len(ids), 3)).astype(np.float32)
-    documents |= {"title": pa.array([""] * len(ids)), "vector": columns.vector_column(vectors, pa.float32())}
-    scored_Q = np.array([len(scores) for scores in queries])
-    return Ranking(score_QK, row_QK, pa.table(documents), scored_Q, scored_Q, np.ones(q, np.int64))
+    scored_Q, documents = np.array([len(scores) for scores in queries]), pa.table({"id": ids})
+    return Ranking(score_QK, row_QK, documents, scored_Q, scored_Q, np.ones(q, np.int64))
 
 
 def found_by(ranking):
@@ -80,26 +75,6 @@ def test_where_no_number_is_named_queries_that_lack_results_visit_more_leaves():
     assert [len(scan.query_QM) for (scan,) in rounds] == [2, 1]
     assert sorted(rounds[1][0].leaves_QB[0].tolist()) == list(range(LEAVES)), "all, without the router"
     assert found_by(found.ranking) == [{"a": 0.9, "b": 0.8}, {"d": 0.75, "c": 0.7}]
-
-
-POOL = ranking({"a": 0.9, "b": 0.8, "c": 0.7, "d": 0.6}, {"e": 0.5})
-
-
-@pytest.mark.parametrize("scored", [0, 1])
-def test_without_the_cross_encoder_results_stay_as_they_were_found(scored):
-    """It may be lost in the first round or in a later one."""
-    spec = Rerank(type="axn", budget=4, rounds=2, pool=4)
-    rules = rules_of(beam=1, rerank=spec.model_dump())
-    retriever = Retriever(rules, unwidened, Reranker(spec, None))
-    found_before = Reply([POOL], [["shards-1"], []])
-    replies = [[Reply([np.array([1.0, 5.0, 3.0])])]] * scored
-    rounds, found = driven(retriever(rules.request(TEXTS), routes()), [found_before], *replies, [Reply([])])
-    assert len(rounds) == 2 + scored
-    assert [list(scores.items()) for scores in found_by(found.ranking)] == [[("a", 0.9), ("b", 0.8)], [("e", 0.5)]]
-    assert found.ranking.calls_Q is None
-    assert found.ranking.documents.column_names == ["id", "text", "title"]
-    assert sorted(found.ranking.ids) == ["a", "b", "e"]
-    assert found.lost == [["shards-1", RERANKER], [RERANKER]]
 
 
 NOTHING = Reply([], [["shards-0", "shards-1"]] * 2)
