@@ -50,20 +50,24 @@ SPECS = {
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-def test_each_pair_is_read_once_and_the_read_come_first(spec, world, passages):
-    seen = []
+@pytest.mark.parametrize("by_score", [False, True])
+def test_each_pair_is_read_once_and_the_read_come_first(spec, by_score, world, passages):
+    """The base score is the vectors' product, or the search's score, which is ten times as large here."""
+    seen, before = [], found(world)
+    before = replace(before, score_QK=10 * before.score_QK)
 
     def counted(queries, texts):
         seen.extend(zip(queries, texts, strict=True))
         return read(queries, texts)
 
-    before, after = reranked(spec, world, read=counted, base_weight=0.5)
+    after = Reranker(spec, counted, base_weight=0.5)(tuple("abc"), world[2], before, N, by_score=by_score)
     assert len(seen) == len(set(seen)) == 30
     assert after.calls_Q.tolist() == [10] * 3
     assert "doc_id" not in after.documents.column_names
     for query, name in enumerate("abc"):
         there = before.row_QK[query] >= 0
-        base = dict(zip(before.ids[before.row_QK[query][there]], before.score_QK[query][there], strict=True))
+        score_K = before.score_QK[query][there] / (1 if by_score else 10)
+        base = dict(zip(before.ids[before.row_QK[query][there]], score_K, strict=True))
         rows = after.row_QK[query][after.row_QK[query] >= 0]
         ids, scores = after.ids[rows].tolist(), after.score_QK[query][: len(rows)]
         assert sorted(ids) == sorted(base)
@@ -86,24 +90,6 @@ def test_documents_outside_the_pool_are_not_read_and_follow_as_they_were_found(w
         assert set(before.ids[own[:8]]) == set(after.ids[there[:8]])
         np.testing.assert_array_equal(before.ids[own[8:][own[8:] >= 0]], after.ids[there[8:]])
         assert (np.diff(scores[: len(there)]) <= 1e-6).all()
-
-
-@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-@pytest.mark.parametrize("by_score", [False, True])
-def test_the_base_is_the_vectors_product_or_the_search_s_score(spec, by_score, world, tmp_path):
-    """The product where BM25 alone or ranks ordered the documents: their scores are in another range."""
-    ranking, factors = found(world), Factors.open(learned(tmp_path), "m")
-    stored = columns.matrix(ranking.documents["vector"])
-    numbers = [int(name.removeprefix("d")) for name in ranking.documents["doc_id"].to_pylist()]
-    given_QK = np.where(ranking.row_QK >= 0, 100.0 - np.arange(ranking.row_QK.shape[1]), -np.inf)
-    other = replace(ranking, score_QK=given_QK)
-    reranker = Reranker(spec, read, base_weight=2.0, factors=factors)
-    after = reranker(("a", "b", "c"), world[2], other, N, by_score=by_score)
-    for query, (rows, scores) in enumerate(zip(after.row_QK[:, :10], after.score_QK[:, :10], strict=True)):
-        given = dict(zip(other.row_QK[query], other.score_QK[query], strict=True))
-        base = [given[row] if by_score else float(stored[row] @ world[2][query]) for row in rows]
-        expected = [SCORES[numbers[row]] + 2 * own for row, own in zip(rows, base, strict=True)]
-        np.testing.assert_allclose(scores, expected, atol=1e-5)
 
 
 def test_what_is_added_to_scores_is_not_fitted(world):
@@ -169,20 +155,6 @@ def learned(tmp_path, **own):
 def test_factors_of_another_model_are_refused(tmp_path):
     with pytest.raises(InputError, match="was made for model m, not other; run the spec again"):
         Factors.open(learned(tmp_path), "other")
-
-
-def test_a_budget_below_the_rounds_is_spent_one_call_a_round(world):
-    """Each query's second call follows from what the first one told."""
-    rounds = []
-
-    def counted(queries, texts):
-        rounds.append(sorted(queries))
-        return read(queries, texts)
-
-    spec = Rerank(type="axn", budget=10, rounds=5)
-    after = Reranker(spec, counted)(("a", "b", "c"), world[2], found(world), N, budget=2)
-    assert rounds == [["a", "b", "c"]] * 2
-    assert after.calls_Q.tolist() == [2] * 3
 
 
 @pytest.mark.parametrize("own", [{"slope": -1.0}, {}], ids=["the factors'", "the dev queries'"])

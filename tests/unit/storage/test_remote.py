@@ -8,7 +8,7 @@ import pytest
 
 from rayhier.spec import InputError
 from rayhier.storage import files, remote
-from rayhier.storage.paths import locate
+from rayhier.storage.paths import locate, resolve
 from rayhier.storage.remote import Remote
 
 
@@ -24,6 +24,14 @@ def place(s3):
 def test_other_urls_are_refused(text):
     with pytest.raises(InputError, match="allowed: a path, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"):
         locate(text)
+
+
+def test_home_is_expanded_here_and_what_no_path_can_be_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert resolve("workdir", "~/runs") == tmp_path / "runs"
+    for text in ("a\0b", "x" * 5000):
+        with pytest.raises(InputError, match=r"workdir: got .*, not a path on this machine"):
+            resolve("workdir", text)
 
 
 # What is there
