@@ -123,17 +123,3 @@ def test_test_queries_that_also_train_or_choose_are_counted_and_said(stage, test
 def test_nothing_is_trained_for_a_test_split_whose_every_query_also_trains(stage, folder, test):
     with pytest.raises(InputError, match=f"evaluate.split: {len(test)} of {len(test)} test queries also train"):
         stage(overlapping(folder, test))
-
-
-def test_every_row_of_a_query_is_in_one_of_the_two_artifacts(stage, test_stage, folder):
-    section = make.beir(folder)
-    with (folder / "queries.jsonl").open("a") as opened:
-        opened.write('{"_id": "t0", "text": "twice"}\nno JSON\n{"_id": "nobody", "text": "judges it"}\n')
-    made = stage(section)
-    test = test_stage(made, section)
-    assert made.record.counts["queries"] == {"read": 4, "accepted": 4, "rejected": {}, "cut": 0}
-    counts = test.record.counts
-    rejected = {"duplicate id": 1, "not JSON": 1}
-    assert counts["queries"] == {"read": 5, "accepted": 3, "rejected": rejected, "cut": 0}
-    assert counts["judged"] == 2, "nobody judges the third"
-    assert [row[1:3] for row in rows(test, "rejected.parquet")] == [(7, "duplicate id"), (8, "not JSON")]

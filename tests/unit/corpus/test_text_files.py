@@ -66,15 +66,6 @@ def test_links_and_large_files_are_rejected_and_not_read(tmp_path, stage, monkey
     assert [row[2:] for row in rows(made, "rejected.parquet")] == rejected
 
 
-def test_a_folder_that_cannot_be_read_is_refused(notes, monkeypatch):
-    def walk(folder, onerror):
-        onerror(PermissionError(13, "Permission denied", f"{folder}/winter"))
-
-    monkeypatch.setattr(listing.os, "walk", walk)
-    with pytest.raises(InputError, match=r"winter cannot be read: Permission denied"):
-        listing.texts(TextFiles(type="text", path=str(notes)))
-
-
 def test_the_source_is_what_the_files_hold(notes):
     spec = TextFiles(type="text", path=str(notes))
     before = source.describe(spec)

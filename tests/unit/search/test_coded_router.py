@@ -61,7 +61,6 @@ def test_a_wide_beam_and_no_queries(router, queries):
 
 
 def test_fewer_leaves_in_use_than_a_beam(queries):
-    """Codes know the leaves in use alone, of which there may be fewer than a query visits."""
     router = made()
     router.b[150:] = -torch.inf
     leaves = CodedRouter(router).by_codes(queries.numpy, 200)

@@ -18,7 +18,6 @@ from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
 
 from ... import draws
-from ...draws import to_unit
 from ...toys import job
 
 N, Q, M, D, K = 300, 20, 12, 5, 10
@@ -110,54 +109,3 @@ def test_sidecars_that_are_missing_or_of_another_model_are_refused(tmp_path, rou
         there = LeafMap.open(tmp_path / name)
         with pytest.raises(InputError, match=said):
             FlatScan(level_similarity, there, LeafScan.mapped(there), 1e9)
-
-
-PARENTS, PASSAGES = 40, 30
-
-
-@pytest.fixture
-def passages(tmp_path, router, write_map):
-    """Forty documents of thirty passages in six shards; all passages of two documents are about the first question."""
-    vectors = unit(0, PARENTS * PASSAGES)
-    vectors[: 2 * PASSAGES] += 0.8 * unit(1, Q)[0]
-    vectors = to_unit(vectors).astype(np.float16).astype(np.float32)
-    parents = np.repeat([f"D{n:02d}" for n in range(PARENTS)], PASSAGES)
-    ids = [f"{parent}#{n % PASSAGES:02d}" for n, parent in enumerate(parents)]
-    documents = pa.table([ids, ids, ids, parents], schema=schemas.documents({}, passages=True))
-    write_map(tmp_path, Assigner(router, spec(), "m")(documents, Encoded(vectors)), 2**D, 6)
-    return LeafMap.open(tmp_path), vectors
-
-
-def by_hand(level_similarity, router, vectors, queries, listed):
-    """Each question's documents with their scores: the best rows of the level that hold `listed` documents count."""
-    query, stored_NL = level_similarity.query(router, Encoded(queries)), router.leaves(Encoded(vectors))
-
-    def compare(query_QX, document_NX, tv):
-        return -0.5 * np.abs(query_QX[:, None] - document_NX).sum(axis=2) if tv else query_QX @ document_NX.T
-
-    tv = level_similarity.comparison == "tv"
-    coarse = compare(query.query_QK, level_similarity.level_of(stored_NL, level_similarity.level), tv)
-    last = queries @ vectors.T
-    for own, scores in zip(coarse, last, strict=True):
-        found, rows = {}, 0
-        for row in np.argsort(-own, kind="stable"):
-            if len(found) == listed:
-                break
-            name, rows = f"D{row // PASSAGES:02d}", rows + 1
-            found[name] = max(found.get(name, -np.inf), scores[row])
-        yield found, rows
-
-
-@pytest.mark.parametrize("listed", [4, 12])
-def test_documents_in_passages_are_found_by_their_best(passages, router, listed):
-    there, vectors = passages
-    level_similarity, queries = LevelSimilarity.of(spec(level=3).search, router), unit(1, Q)
-    k = 4
-    query = level_similarity.query(router, Encoded(queries))
-    found = ranked(FlatScan(level_similarity, there, LeafScan.mapped(there), 1e9), query, k, listed)
-    wanted = list(by_hand(level_similarity, router, vectors, queries, listed))
-    for own, scores, (documents, _) in zip(ids(found), found.score_QK, wanted, strict=True):
-        assert own == sorted(documents, key=lambda name: -documents[name])[:k]
-        np.testing.assert_allclose(scores, [documents[name] for name in own], atol=1e-5)
-    assert found.scanned_Q.tolist() == [rows for _, rows in wanted]
-    assert (found.visited_Q == len(vectors)).all()

@@ -9,7 +9,6 @@ from rayhier.dataset.ranking import Ranking
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.words.bm25 import Bm25Index
 from rayhier.search.words.hybrid import RANKS, WordScan, compared, fused
-from rayhier.spec.filter import Bound
 from rayhier.spec.search import UNTAUGHT_WEIGHT, HybridSpec, SearchSpec
 
 N, LEAVES, Q = 60, 6, 4
@@ -36,25 +35,6 @@ def best(scores, passages, shown=lambda n: True):
 
 def ordered(found):
     return sorted(found, key=lambda name: (-np.float32(found[name]), name))
-
-
-@pytest.mark.parametrize("where", [None, Bound("year", "gte", 4)], ids=["all", "filtered"])
-def test_words_are_those_of_all_documents(world, passages, where):
-    leaf_map, vector_NM, texts, query_QM, queries = world
-    lexical = opened(leaf_map).scan(queries, query_QM, 10, where)
-    plain = Bm25Index(texts)
-    for query, text in enumerate(queries):
-        expected = best(plain.scores(text), passages, lambda n: where is None or n % 7 >= 4)
-        rows = lexical.row_QK[query]
-        names = lexical.ids[rows[rows >= 0]].tolist()
-        scores = [expected[name] for name in names]
-        np.testing.assert_allclose(lexical.score_QK[query, : len(names)], scores, rtol=1e-5)
-        np.testing.assert_allclose(scores, sorted(expected.values(), reverse=True)[: len(names)], rtol=1e-5)
-        assert len(names) == min(10, len(expected))
-        shown = lexical.documents["text"].to_pylist()
-        for row, base in zip(rows[rows >= 0], lexical.base_QK[query], strict=False):
-            assert any(shown[row] == texts[n] and abs(vector_NM[n] @ query_QM[query] - base) < 1e-5 for n in range(N))
-    assert not len(lexical.row_QK) or (lexical.row_QK[-1] < 0).all()  # a word of no document
 
 
 @pytest.mark.parametrize("fusion", [HybridSpec(weight=0.3), HybridSpec(fuse="rank")], ids=["sum", "rank"])

@@ -120,14 +120,11 @@ def test_words_do_not_depend_on_how_a_text_is_composed(text):
         ("किताब", "हिन्दी में किताब पढ़ना"),
         ("压缩文件", "如何打开压缩文件"),
         ("ファイル", "圧縮ﾌｧｲﾙを開く"),
-        ("파일", "압축 파일을 여는"),
         ("ภาษา", "ภาษาไทยเป็นภาษาที่สวยงาม"),
-        ("ខ្មែរ", "ភាសាខ្មែរ"),
         ("cafe\u0301", "le CAFÉ noir"),
         ("كتاب", "كِتَابٌ جَدِيدٌ"),
         ("STRASSE", "die Straße"),
         ("vitamin b", "B-vitamin"),
-        ("超", "B 超"),
         ("q", "press ’q’ to quit"),
         ("葛城", "葛\U000e0100城市"),
     ],
@@ -142,20 +139,11 @@ GERMAN = ["Die Bank will ein Haus an der Elbe.", "Er war in Rom, das war schön.
 ENGLISH = ["the small tree", "a shrub with red berries and thorns", "act of giving", "of or like gold"]
 
 
-@pytest.mark.parametrize(
-    ("texts", "language"),
-    [
-        (FRENCH, "other"),
-        (GERMAN, "other"),
-        (ENGLISH, "english"),
-        (9 * ENGLISH + FRENCH, "english"),
-        (ENGLISH + 9 * FRENCH, "other"),
-        (["如何打开压缩文件"], "other"),
-        ([], "other"),
-    ],
-)
-def test_texts_tell_their_language(texts, language):
-    assert language_of(texts) == language_of(texts[::-1]) == language
+def test_texts_tell_their_language():
+    for texts in (FRENCH, GERMAN, ENGLISH + 9 * FRENCH, ["如何打开压缩文件"], []):
+        assert language_of(texts) == language_of(texts[::-1]) == "other"
+    for texts in (ENGLISH, 9 * ENGLISH + FRENCH):
+        assert language_of(texts) == language_of(texts[::-1]) == "english"
 
 
 def test_an_index_without_words_is_refused(world):

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from rayhier.storage import files
-from rayhier.storage.paths import locate
 
 
 def test_one_of_many_writers_creates(folder):
@@ -102,19 +101,6 @@ def test_a_filled_folder_lies_where_it_should(folder):
         (here / "weights").write_bytes(b"w")
     assert files.below(folder) == ["encoder/1_Pooling/config.json", "encoder/weights"]
     assert (folder / "encoder" / "weights").read_bytes() == b"w"
-
-
-def test_a_folder_whose_filling_fails_is_not_uploaded(s3):
-    place = locate(s3) / "encoder"
-
-    def fail():
-        with files.filling(place) as here:
-            (here / "weights").write_bytes(b"half")
-            raise RuntimeError("disk full")
-
-    with pytest.raises(RuntimeError, match="disk full"):
-        fail()
-    assert files.below(place) == []
 
 
 def test_remove_takes_all_below_and_nothing_beside(folder):

@@ -118,11 +118,6 @@ def test_refused_dense(tmp_path, changes, said):
         open_model(EncoderSpec(model=with_dense(tmp_path / "m", **changes)))
 
 
-@pytest.mark.parametrize("name", ["dim", "d_model", "n_embd"])
-def test_other_names_of_the_dimension(tmp_path, name):
-    assert open_model(EncoderSpec(model=build(tmp_path / "m", config={name: 8}))).dimension == 8
-
-
 COUNT = ("tokenizer.json", "vocab.txt", "special_tokens_map.json", "sentence_bert_config.json")
 COUNT += ("1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors")
 
@@ -202,13 +197,6 @@ def test_a_snapshot_that_others_cached_in_part_is_not_taken(hub):
     (snapshot / "modules.json").unlink()
     with pytest.raises(InputError, match=r"not complete in the hub's local cache, .* allowed: a folder"):
         open_model(EncoderSpec(model="some-org/a.model"))
-
-
-def test_a_folder_goes_before_the_hub(hub, tmp_path, monkeypatch):
-    cache(hub, "a" * 40)
-    build(tmp_path / "some-org" / "a.model")
-    monkeypatch.chdir(tmp_path)
-    assert open_model(EncoderSpec(model="some-org/a.model")).path == tmp_path / "some-org" / "a.model"
 
 
 FETCHED = """1_Pooling/config.json 2_Dense/config.json 2_Dense/model.safetensors config.json merges.txt

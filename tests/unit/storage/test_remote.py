@@ -37,25 +37,6 @@ def test_home_is_expanded_here_and_what_no_path_can_be_is_refused(monkeypatch, t
 # What is there
 
 
-def test_objects_and_prefixes(place):
-    (place / "a" / "x.json").write_bytes(b"xx")
-    (place / "a" / "b" / "y").write_bytes(b"")
-    assert [found.name for found in (place / "a").iterdir()] == ["b", "x.json"]
-    assert list((place / "a").glob("*.json")) == [place / "a" / "x.json"]
-    assert sorted((place / "a").below()) == ["b/y", "x.json"]
-    assert (place / "a").is_dir()
-    assert not (place / "a").is_file()
-    assert (place / "a" / "x.json").stat().st_size == 2
-    assert not (place / "nowhere").exists()
-
-
-def test_missing_objects_say_so(place):
-    for ask in (Remote.read_bytes, Remote.stat, Remote.unlink, Remote.open, lambda path: list(path.chunks())):
-        with pytest.raises(FileNotFoundError):
-            ask(place / "nowhere")
-    (place / "nowhere").unlink(missing_ok=True)
-
-
 def test_an_object_that_stands_for_a_folder_is_none(place):
     """Consoles and pyarrow put such an empty object; nothing may take it for a file."""
     fs, path = pyarrow.fs.FileSystem.from_uri(str(place / "a"))
