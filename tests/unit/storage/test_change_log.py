@@ -96,6 +96,8 @@ def test_gathered_changes_are_one_object(folder, log):
     ]
     assert [found.ids.to_pylist() for found in log.after(0)] == [[str(number)] for number in range(1, 8)]
     assert [found.number for found in log.after(3)] == [4, 5, 6, 7]
+    assert [found.number for found in log.after(0, 1)] == [1]
+    assert [found.number for found in log.after(5, 6)] == [6]
     log.gather(1, 5)  # again: they are gone
     assert not log.gather(6, 7), "not the newest"
     log.gather(6, 6)
