@@ -39,13 +39,9 @@ def written(path, rows):
     return path
 
 
-def job(searcher, path, out, **asked):
-    return Job(QueryFile(path, searcher.rules), searcher.manifest, searcher.rules, out, ASKED | asked)
-
-
 def run(searcher, path, out, **asked):
-    work = job(searcher, path, out, **asked)
-    return work.run(searcher)
+    job = Job(QueryFile(path, searcher.rules), searcher.manifest, searcher.rules, out, ASKED | asked)
+    return job.run(searcher)
 
 
 @pytest.fixture
@@ -140,31 +136,27 @@ def test_what_may_not_be_is_refused_before_anything_is_searched(searcher, file, 
 @pytest.mark.parametrize(
     ("options", "wrong"),
     [
-        (["--queries", "FILE"], "--queries: got no --out"),
-        (["oak", "--queries", "FILE", "--out", "OUT"], "--queries: got a query too"),
-        (["--documents", "--queries", "FILE", "--out", "OUT"], "--documents: got --queries too"),
-        (["--out", "OUT"], "--out, --plan: allowed: with --queries or --documents"),
-        (["--documents", "--out", "OUT", "--mode", "hybrid"], "mode: got 'hybrid' with a vector, which has no words"),
-        (["--documents", "--out", "OUT", "--filter", '{"month": 1}'], "month"),
+        ("--queries FILE", "--queries: got no --out"),
+        ("oak --queries FILE --out OUT", "--queries: got a query too"),
+        ("--documents --queries FILE --out OUT", "--documents: got --queries too"),
+        ("--out OUT", "--out, --plan: allowed: with --queries or --documents"),
+        ("--documents --out OUT --mode hybrid", "mode: got 'hybrid' with a vector, which has no words"),
+        ('--documents --out OUT --filter {"month":1}', "month"),
     ],
 )
 def test_options_that_do_not_go_together(published, file, tmp_path, capsys, options, wrong):
     places = {"FILE": str(file), "OUT": str(tmp_path / "out.parquet")}
-    assert main([str(published), *(places.get(option, option) for option in options)]) == 2
+    assert main([str(published), *(places.get(option, option) for option in options.split())]) == 2
     assert wrong in capsys.readouterr().err
     assert not (tmp_path / "out.parquet.parts").exists()
-
-
-def neighbours_of(published, tmp_path, *options):
-    out = tmp_path / "graph.parquet"
-    assert main([str(published), "--documents", "--out", str(out), *options]) == 0
-    return pq.read_table(out).to_pylist()
 
 
 @pytest.mark.parametrize("k", [1, 5, 200])
 def test_neighbours_are_the_nearest_of_all_other_documents(published, searcher, tmp_path, k):
     """With every leaf visited, as products of all vectors say; a document in two leaves is asked for once."""
-    rows = neighbours_of(published, tmp_path, "-k", str(k), "--beam", "9")
+    out = tmp_path / "graph.parquet"
+    assert main([str(published), "--documents", "--out", str(out), "-k", str(k), "--beam", "9"]) == 0
+    rows = pq.read_table(out).to_pylist()
     vector_NM = searcher.model.encode(TEXTS).numpy
     score_NN = vector_NM @ vector_NM.T
     np.fill_diagonal(score_NN, -np.inf)

@@ -55,9 +55,6 @@ def attempts(place):
     return sorted(path.name for path in place.folder.glob("attempt-*"))
 
 
-# Taking over
-
-
 @pytest.mark.parametrize("zombie", [False, True])
 def test_the_attempt_of_a_killed_owner_is_adopted_with_its_work(place, owner, zombie):
     name = owner.stdout.readline().strip()
@@ -137,9 +134,6 @@ def test_an_attempt_that_another_run_claims_at_the_same_moment_is_its_own(place,
         assert attempt.root != dead.root
 
 
-# Publishing
-
-
 def test_publishing_lists_every_file_but_scratch(place):
     with Attempt.start(place) as attempt:
         write(attempt, "a", "x")
@@ -177,9 +171,6 @@ def test_publishing_sweeps_attempts_of_the_dead(place, owner, lives):
             owner.wait()
         attempt.publish("index", {}, Output({}))
     assert (name in attempts(place)) is lives
-
-
-# What a dead or removed owner leaves
 
 
 @pytest.mark.parametrize("left", ["no owner.json", "the owner of an earlier claim"])

@@ -17,9 +17,6 @@ def place(s3):
     return Remote.parse(s3)
 
 
-# Names
-
-
 @pytest.mark.parametrize("text", ["ftp://a/b", "s3://", "s3:///a", "S3://a", "s3://a/../b", "file:///a"])
 def test_other_urls_are_refused(text):
     with pytest.raises(InputError, match="allowed: a path, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"):
@@ -32,9 +29,6 @@ def test_home_is_expanded_here_and_what_no_path_can_be_is_refused(monkeypatch, t
     for text in ("a\0b", "x" * 5000):
         with pytest.raises(InputError, match=r"workdir: got .*, not a path on this machine"):
             resolve("workdir", text)
-
-
-# What is there
 
 
 def test_an_object_that_stands_for_a_folder_is_none(place):
@@ -73,9 +67,6 @@ def test_a_create_sent_twice_still_succeeds(place, monkeypatch):
 
     monkeypatch.setattr(obstore, "put", twice)
     assert (place / "record.json").create(b"mine")
-
-
-# Failures
 
 
 @pytest.mark.parametrize(
