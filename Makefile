@@ -56,7 +56,7 @@ test: setup  ## the tests but for the slow ones, by TESTERS=2 processes, each wi
 test-slow: setup  ## the tests that take half a minute or more: kills, chaos, buckets, jobs, histories
 	$(BIN)/python -m pytest -m slow -n $(TESTERS) --dist loadfile --no-loadscope-reorder --durations=25
 
-# Other libraries' own tests, in an environment of their own that sees this one's packages.
+# Other libraries' own tests, in an environment of their own that sees this one's packages. The longest file is first.
 NEIGHBOURS := .venv-neighbours
 $(NEIGHBOURS)/.installed: $(STAMP) tests/neighbours/requirements.txt docs/site/requirements.txt
 	@$(BIN)/python -m venv $(NEIGHBOURS)
@@ -66,7 +66,8 @@ $(NEIGHBOURS)/.installed: $(STAMP) tests/neighbours/requirements.txt docs/site/r
 	@touch $@
 
 test-neighbours: $(NEIGHBOURS)/.installed  ## other libraries' own tests of their stores, over an index opened and served
-	$(NEIGHBOURS)/bin/python -m pytest tests/neighbours -o asyncio_mode=auto -W default --allow-hosts=127.0.0.1,::1 --allow-unix-socket -n $(TESTERS) --dist loadfile
+	$(NEIGHBOURS)/bin/python -m pytest tests/neighbours/test_notebook.py tests/neighbours -o asyncio_mode=auto -W default \
+		--allow-hosts=127.0.0.1,::1 --allow-unix-socket -n $(TESTERS) --dist loadfile --no-loadscope-reorder --durations=15
 
 site: $(NEIGHBOURS)/.installed  ## the documentation as a site in build/site, with search; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(NEIGHBOURS)/bin/python -m mkdocs build --strict -f docs/site/mkdocs.yml

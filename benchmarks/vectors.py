@@ -16,7 +16,7 @@ import pyarrow as pa
 import torch
 
 from rayhier.arrays import Floats, Ints, Values
-from rayhier.storage import columns, files, schemas
+from rayhier.storage import columns, files, parquet, schemas
 from rayhier.storage.artifact import Artifact, Kind, Place
 from rayhier.storage.attempt import Attempt, Output
 
@@ -92,7 +92,7 @@ def write(attempt: Attempt, documents: int, one: Callable[[int, int], pa.Table])
     made = []
     for number, rows in parts(documents):
         table = one(number, rows)
-        made.append(files.write_parquet(attempt.root, f"documents/part-{number:05d}.parquet", [table], table.schema))
+        made.append(parquet.write(attempt.root, f"documents/part-{number:05d}.parquet", [table], table.schema))
     return tuple(made)
 
 

@@ -124,7 +124,6 @@ class Index:
 
     @property
     def spec(self) -> JobSpec:
-        """Spec of the run that built the index."""
         return self._searcher.model.spec
 
     def search(

@@ -9,7 +9,7 @@ import threading
 import urllib.request
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from hypothesis import settings
 import rayhier  # noqa: F401  before torch, so that OpenMP waits as it does in a run
 from rayhier.storage import current
 from rayhier.storage.leaf_map import LeafMap
-from rayhier.storage.paths import Location, locate
+from rayhier.storage.paths import locate
 
 from . import toys
 from .draws import unit
@@ -52,7 +52,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def cache(tmp_path_factory):
     """What searches and fetches keep on this machine, the session's own."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("cache")
@@ -61,7 +61,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def bucket() -> Iterator[str]:
+def bucket():
     """`s3://…` of a bucket on a server in this process, with the environment that finds it."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication
     from moto.s3.responses import S3Response
@@ -91,19 +91,19 @@ def bucket() -> Iterator[str]:
 
 
 @pytest.fixture
-def s3(bucket: str) -> str:
+def s3(bucket):
     """A prefix in the bucket for one test alone."""
     return f"{bucket}/{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture(params=["local", "s3"])
-def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
+def anywhere(request, tmp_path):
     """An empty place for one test alone, on this machine and in a bucket."""
     return locate(request.getfixturevalue("s3")) if request.param == "s3" else tmp_path
 
 
 @pytest.fixture
-def port() -> int:
+def port():
     """A port of 127.0.0.1 that is free at this moment."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -112,12 +112,12 @@ def port() -> int:
 
 
 @pytest.fixture
-def folder(anywhere: Location) -> Location:
+def folder(anywhere):
     return anywhere
 
 
 @pytest.fixture
-def answering(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+def answering(bucket, monkeypatch):
     """`answering(GET=(status, body), …)`: from here on buckets are on a server that says only this."""
     answers: dict[str, tuple[int, str]] = {}
 
@@ -145,7 +145,7 @@ def answering(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
 
 
 @pytest.fixture(scope="session")
-def cluster(bucket: str) -> Iterator[None]:
+def cluster(bucket):
     """A local Ray cluster of eight logical CPUs, whatever the machine has; its workers find the bucket."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
@@ -163,7 +163,7 @@ def cluster(bucket: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def data() -> Callable[[str], Path]:
+def data():
     """`data("scifact")`: the folder of a collection. A test that needs one fails where there is none."""
 
     def find(name: str) -> Path:
@@ -179,7 +179,7 @@ def data() -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_model(tmp_path_factory):
     """A BERT of one layer and 32 dimensions with random weights, in sentence-transformers' layout."""
     return tiny_bert(tmp_path_factory.mktemp("tiny-model"), WORDS)
 
@@ -260,19 +260,19 @@ def write_spec(folder: Path, corpus: Path, model: Path, /, **lines: str) -> Path
 
 
 @pytest.fixture(scope="module")
-def vectors(request: pytest.FixtureRequest) -> object:
+def vectors(request):
     """`N` random unit vectors of `M` dimensions, as the module says; other ones are a module's own fixture."""
     return unit(0, request.module.N, request.module.M)
 
 
 @pytest.fixture
-def tiny_corpus(tmp_path: Path) -> Path:
+def tiny_corpus(tmp_path):
     """A BEIR folder of 240 documents and 120 queries."""
     return make_corpus(tmp_path / "corpus")
 
 
 @pytest.fixture
-def tiny_spec(tmp_path: Path, tiny_corpus: Path, tiny_model: Path) -> Callable[..., Path]:
+def tiny_spec(tmp_path, tiny_corpus, tiny_model):
     """`tiny_spec()` writes a spec over the tiny corpus; keyword arguments replace whole lines of it."""
     return lambda **lines: write_spec(tmp_path, tiny_corpus, tiny_model, **lines)
 
@@ -283,6 +283,6 @@ def leaf_map_of(work: Path, version: int | None = None) -> LeafMap:
 
 
 @pytest.fixture(scope="session")
-def write_map() -> Callable[..., object]:
+def write_map():
     """`write_map(root, table, leaves, shards, **manifest)`: publish rows as version 1 of a leaf map; its manifest."""
     return toys.write_map

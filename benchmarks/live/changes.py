@@ -27,7 +27,7 @@ from rayhier.dataset.queries import load_queries
 from rayhier.search.index import open_leaf_map
 from rayhier.serve.client import AsyncClient
 from rayhier.spec import JobSpec
-from rayhier.storage import current, files
+from rayhier.storage import current, parquet
 from rayhier.storage.change_log import LOG
 from rayhier.storage.paths import locate
 
@@ -213,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     place = locate(str(work))
     corpus, vectors = (current.artifact(place, now, kind) for kind in ("corpus", "vectors"))
     queries = list(load_queries(corpus, vectors, "dev").texts)
-    some = files.read_table(corpus.path(corpus.names("documents/")[0]), ["title", "text"])
+    some = parquet.read(corpus.path(corpus.names("documents/")[0]), ["title", "text"])
     texts = [
         f"{title} {text}".strip()
         for title, text in zip(*(some[name].to_pylist() for name in some.column_names), strict=True)

@@ -37,7 +37,7 @@ from rayhier.serve.backend.version import Version
 from rayhier.serve.client import AsyncClient
 from rayhier.serve.errors import ApiError
 from rayhier.spec.search import Mode
-from rayhier.storage import current, files
+from rayhier.storage import current, parquet
 from rayhier.storage.current import Current
 from rayhier.storage.paths import locate
 from rayhier.storage.pins import reading
@@ -365,7 +365,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     model = Model.of_workdir(place, now)
     vector_QM = model.encode_stored(dev.vector_QM, lambda: dev.texts).numpy
     queries = dev.with_vectors(vector_QM)
-    texts = document_texts(files.read_table(corpus.path(corpus.names("documents/")[0]), ["title", "text"]))
+    texts = document_texts(parquet.read(corpus.path(corpus.names("documents/")[0]), ["title", "text"]))
     with serving(work, f"writes.fold_documents={FOLDED}") as (url, token):
         recording = Recording(url, token, work, queries, texts)
         recorded = asyncio.run(recording(options.answers, options.versions, options.models))

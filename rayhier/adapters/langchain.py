@@ -32,12 +32,10 @@ class RayhierEmbeddings(Embeddings):
         self._store = store_of(index)
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """Encode n texts: a vector for each."""
         vectors: list[list[float]] = self._store.encode(texts).tolist() if texts else []
         return vectors
 
     def embed_query(self, text: str) -> list[float]:
-        """Encode a query, as documents are encoded."""
         return self.embed_documents([text])[0]
 
 
@@ -54,7 +52,6 @@ class RayhierVectorStore(VectorStore):
 
     @property
     def embeddings(self) -> Embeddings:
-        """The index's encoder."""
         return self._embeddings
 
     @classmethod
@@ -149,7 +146,6 @@ class RayhierRetriever(BaseRetriever):
     rerank: bool | None = None
 
     def model_post_init(self, _: Any) -> None:
-        """Open the index."""
         self._store = store_of(self.index)
 
     _store: Store

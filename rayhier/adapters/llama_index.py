@@ -123,7 +123,6 @@ class RayhierLlamaVectorStore(BasePydanticVectorStore):
         self._store.delete([node.node_id for node in self.get_nodes(node_ids, filters)])
 
     def clear(self) -> None:
-        """Delete all nodes."""
         self._store.delete([document.id for document in self._store.all()])
 
     def query(self, query: VectorStoreQuery, **options: Any) -> VectorStoreQueryResult:

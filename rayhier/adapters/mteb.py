@@ -17,7 +17,7 @@ from rayhier.dataset.queries import load_split
 from rayhier.spec import InputError
 from rayhier.spec.corpus import passages_of
 from rayhier.spec.search import Mode
-from rayhier.storage import current, files
+from rayhier.storage import current, parquet
 from rayhier.storage.paths import locate
 
 try:
@@ -118,7 +118,7 @@ def corpus_task(workdir: str, split: Literal["dev", "test"] = "test") -> AbsTask
     queries = load_split(split, corpus, vectors, test)
     if not len(queries.ids):
         raise InputError(f"split: {workdir} has no judged {split} queries; allowed: one that corpus.judgements names")
-    documents = pa.concat_tables([files.read_table(corpus.path(name), COLUMNS) for name in corpus.names("documents/")])
+    documents = pa.concat_tables([parquet.read(corpus.path(name), COLUMNS) for name in corpus.names("documents/")])
     data = RetrievalSplitData(
         corpus=Dataset(documents.rename_columns(["id", "title", "text"])),
         queries=Dataset.from_dict({"id": list(queries.ids), "text": list(queries.texts)}),

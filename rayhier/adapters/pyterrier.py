@@ -69,7 +69,6 @@ class RayhierReranker(pt.Transformer):
         return "rayhier re-ranker"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Score `text` for `query` anew, and rank by it."""
         pt.validate.result_frame(inp, extra_columns=["query", "text"])
         scored = inp.reset_index(drop=True).assign(score=0.0)
         for _, group in scored.groupby("qid", sort=False):

@@ -11,7 +11,8 @@ from rayhier.corpus import lines, parquet, row_checks
 from rayhier.corpus.reader import checked
 from rayhier.corpus.row_checks import Entry, Rejection, RowSchema
 from rayhier.spec import InputError
-from rayhier.storage.source import PARQUET, parquet_tables
+from rayhier.storage.parquet import tables
+from rayhier.storage.source import PARQUET
 
 REASONS_SHOWN = 3
 VECTOR = "vector"
@@ -37,7 +38,7 @@ def read(path: Path, schema: RowSchema, size: int, *, vectors: bool = True) -> I
     names = schema.columns
     parquet.check_columns("file", path, [names.id])
     wanted = [names.id, names.title, names.text, *schema.fields, *([VECTOR] if vectors else [])]
-    for table in parquet_tables(path, wanted, size):
+    for table in tables(path, wanted, size):
         vector_column = table[VECTOR] if VECTOR in table.column_names else None
         raw = table.drop_columns([] if vector_column is None else [VECTOR]).to_pylist()
         yield Read(list(checked(raw, schema.document)), vector_column)

@@ -12,7 +12,7 @@ from rayhier.corpus.row_checks import Pair, ParsedRows, Reason, Rejection, begin
 from rayhier.progress import here, log, say
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Limits
-from rayhier.storage import files, schemas
+from rayhier.storage import parquet, schemas
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.listing import NamedFile
@@ -80,7 +80,7 @@ def write(root: Location, name: str, parsed: ParsedRows[Pair]) -> Output:
     paired = pa.table([[key_of[pair.query] for pair in pairs], [pair.doc_id for pair in pairs]], schema=schemas.PAIRS)
     rejected = tables.rejected((name, *row) for row in parsed.rejected)
     written = tuple(
-        files.write_parquet(root, file, groups(table), table.schema)
+        parquet.write(root, file, groups(table), table.schema)
         for file, table in (("queries.parquet", queries), ("pairs.parquet", paired), (tables.REJECTED, rejected))
     )
     counts = {

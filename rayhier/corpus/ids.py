@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rayhier.corpus.row_checks import DIGEST_BYTES, digest
-from rayhier.storage import columns, files, schemas
+from rayhier.storage import columns, parquet, schemas
 from rayhier.storage.artifact import Artifact
 
 Digests = npt.NDArray[np.bytes_]
@@ -27,7 +27,7 @@ def of_documents(corpus: Artifact) -> Iterator[str]:
     """Yield the ids that judgements and pairs name: of documents, not of their passages."""
     for name in corpus.names("documents/"):
         path = corpus.path(name)
-        is_cut = schemas.PARENT.name in files.read_metadata(path).schema.to_arrow_schema().names
+        is_cut = schemas.PARENT.name in parquet.metadata(path).schema.to_arrow_schema().names
         key = schemas.PARENT.name if is_cut else "doc_id"
         yield from columns.read([path], [key])[key].unique().to_pylist()
 

@@ -12,7 +12,8 @@ from rayhier.spec import InputError
 from rayhier.spec.corpus import OwnFiles
 from rayhier.storage import listing
 from rayhier.storage.listing import CorpusFiles, NamedFile
-from rayhier.storage.source import PARQUET, open_parquet, parquet_tables
+from rayhier.storage.parquet import opened, tables
+from rayhier.storage.source import PARQUET
 
 RANGE_BYTES = 16 << 20
 """Most uncompressed bytes of a range of small row groups. A larger row group is a range by itself."""
@@ -71,13 +72,13 @@ def reader(spec: OwnFiles) -> ParquetReader:
 
 def read(path: Path, columns: Iterable[str], groups: Iterable[int] | None = None) -> Iterator[dict[str, Any]]:
     """Yield the rows of a file, or of some row groups, without missing columns. InputError if it is damaged."""
-    for table in parquet_tables(path, columns, BATCH_ROWS, groups):
+    for table in tables(path, columns, BATCH_ROWS, groups):
         yield from table.to_pylist()
 
 
 def check_columns(key: str, path: Path, names: Iterable[str]) -> None:
     """Raise InputError, which names the spec's `key`, if a parquet file lacks one of the columns `names`."""
-    columns = open_parquet(path).schema_arrow.names
+    columns = opened(path).schema_arrow.names
     for name in names:
         if name not in columns:
             shown = ", ".join(columns[:20])
@@ -100,5 +101,5 @@ def pieces(sizes: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _sizes(path: Path) -> list[int]:
-    metadata = open_parquet(path).metadata
+    metadata = opened(path).metadata
     return [metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)]

@@ -19,7 +19,7 @@ from rayhier.corpus import ids
 from rayhier.corpus.passages import DocumentLayout
 from rayhier.corpus.reader import Range, Rows, distinct
 from rayhier.corpus.row_checks import Entry, Reason, Rejection, beginning, count, digest
-from rayhier.storage import columns, files, ledger, schemas
+from rayhier.storage import columns, ledger, parquet, schemas
 from rayhier.storage.attempt import SCRATCH
 from rayhier.storage.files import File
 from rayhier.storage.ledger import Ledger
@@ -103,7 +103,7 @@ def make(piece: Range, rows: Rows[Entry], root: Location, layout: DocumentLayout
     """Write the part of a range: its accepted documents, each id once. Returns their number."""
     fates = Fates()
     file = write_documents(root, piece.part, fates.keep(distinct(rows, set())), layout)
-    noted = files.write_parquet(root, f"{SCRATCH}/fates/{piece.part:05d}.parquet", groups(fates.table()), FATES)
+    noted = parquet.write(root, f"{SCRATCH}/fates/{piece.part:05d}.parquet", groups(fates.table()), FATES)
     read = len(fates.accepted) + len(fates.rejected)
     entry = ledger.LedgerEntry((noted, *([file] if file else [])), {"lines": fates.lines, "read": read})
     _ledger(root).enter(_name(piece), entry)
@@ -112,7 +112,7 @@ def make(piece: Range, rows: Rows[Entry], root: Location, layout: DocumentLayout
 
 def settle(root: Location, parts: Sequence[PartFile], layout: DocumentLayout) -> CheckedParts:
     """Drop ids that recur across parts from the later parts' files, and count the rows of all parts."""
-    digests = [ids.array(files.read_table(part.fates, ["digest"])["digest"].drop_null()) for part in parts]
+    digests = [ids.array(parquet.read(part.fates, ["digest"])["digest"].drop_null()) for part in parts]
     checked = CheckedParts(np.concatenate([ids.NO_DIGESTS, *digests]))
     again = ids.later(checked.digests)
     first = 0
@@ -136,7 +136,7 @@ def write_documents(root: Location, part: int, documents: Iterator[Entry], layou
     if first is None:
         return None
     tables = (layout.table(chunk) for chunk in chain([first], chunks))
-    return files.write_parquet(root, f"documents/part-{part:05d}.parquet", regrouped(tables), layout.schema)
+    return parquet.write(root, f"documents/part-{part:05d}.parquet", regrouped(tables), layout.schema)
 
 
 def regrouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
@@ -158,7 +158,7 @@ def groups(table: pa.Table) -> Iterator[pa.Table]:
 
 def _count(checked: CheckedParts, part: PartFile, duplicates: npt.NDArray[np.intp], line: int) -> None:
     """Count a part's rows, of which those at the positions `duplicates` are rejected too."""
-    fates = files.read_table(part.fates)
+    fates = parquet.read(part.fates)
     is_duplicate = np.zeros(len(fates), dtype=bool)
     is_duplicate[duplicates] = True
     reasons = pc.if_else(pa.array(is_duplicate), str(Reason.DUPLICATE_ID), fates["reason"])
@@ -182,7 +182,7 @@ def _drop(root: Location, file: File, removed: ids.Digests, layout: DocumentLayo
     if remaining.num_rows == 0:
         path.unlink()
         return None
-    return files.write_parquet(root, file.name, groups(remaining), layout.schema)
+    return parquet.write(root, file.name, groups(remaining), layout.schema)
 
 
 def _ledger(root: Location) -> Ledger:

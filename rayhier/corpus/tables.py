@@ -12,7 +12,7 @@ from rayhier.corpus.row_checks import Entry, Judgement, Reason, Rejection
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.families import told_before, told_cut
 from rayhier.dataset.words import SOME, language_of
-from rayhier.storage import files, schemas
+from rayhier.storage import parquet, schemas
 from rayhier.storage.files import File
 from rayhier.storage.paths import Location
 
@@ -33,10 +33,10 @@ def describe(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, dict[st
 def stored(root: Location, documents: Sequence[File], fields: Iterable[str]) -> dict[str, Any]:
     """Count the rows in files of documents and the values of each declared field, and detect the language."""
     rows, filled, some = 0, dict.fromkeys(fields, 0), -(-SOME // max(1, len(documents)))
-    read = (files.read_rows(root / file.name, ["title", "text"], 0, some) for file in documents)
+    read = (parquet.read_rows(root / file.name, ["title", "text"], 0, some) for file in documents)
     language = language_of(text for table in read for text in document_texts(table))
     for file in documents:
-        metadata = files.read_metadata(root / file.name)
+        metadata = parquet.metadata(root / file.name)
         rows += metadata.num_rows
         names = metadata.schema.to_arrow_schema().names
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
@@ -62,7 +62,7 @@ def queries_table(queries: Sequence[Entry]) -> pa.Table:
 def write(
     root: Location, queries: pa.Table, judgements: Mapping[str, Sequence[Judgement]], rejects: Iterable[pa.Table]
 ) -> list[File]:
-    written = [files.write_parquet(root, "queries.parquet", groups(queries), queries.schema)]
+    written = [parquet.write(root, "queries.parquet", groups(queries), queries.schema)]
     for split, rows in judgements.items():
         table = pa.table(
             [
@@ -72,9 +72,9 @@ def write(
             ],
             schema=schemas.JUDGEMENTS,
         )
-        written.append(files.write_parquet(root, f"judgements/{split}.parquet", groups(table), schemas.JUDGEMENTS))
+        written.append(parquet.write(root, f"judgements/{split}.parquet", groups(table), schemas.JUDGEMENTS))
     rejects = (table for table in rejects if table.num_rows)
-    written.append(files.write_parquet(root, REJECTED, rejects, schemas.REJECTED))
+    written.append(parquet.write(root, REJECTED, rejects, schemas.REJECTED))
     return written
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.arrays import Floats, Ints
-from rayhier.storage import columns, files
+from rayhier.storage import columns, parquet
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.schemas import Language
 
@@ -71,7 +71,7 @@ def read_vectors(corpus: Artifact, vectors: Artifact, name: str) -> pa.Table:
 def result_ids(corpus: Artifact, name: str, doc_ids: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return each row's result: a document. ValueError if the corpus's file `name` does not have the rows `doc_ids`."""
     path = corpus.path(name)
-    if "parent" not in files.read_metadata(path).schema.to_arrow_schema().names:
+    if "parent" not in parquet.metadata(path).schema.to_arrow_schema().names:
         return doc_ids
     table = columns.read([path], ["doc_id", "parent"])
     if not table["doc_id"].equals(doc_ids):

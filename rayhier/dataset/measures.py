@@ -13,8 +13,6 @@ from rayhier.dataset.ranking import Ranking
 
 
 class Judge:
-    """Computes measures of rankings of some queries."""
-
     def __init__(self, queries: Queries, measures: Sequence[str]) -> None:
         """Take measures such as `nDCG@10`: one of nDCG, RR, AP, P, R and Success, with its cut-off."""
         self.query_ids = list(queries.ids)

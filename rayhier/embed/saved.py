@@ -12,7 +12,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.embed.clock import Clock
 from rayhier.embed.encode import TextEncoder
 from rayhier.embed.tokeniser import Tokens
-from rayhier.storage import columns, files
+from rayhier.storage import columns, files, parquet
 from rayhier.storage.ledger import Ledger, LedgerEntry
 
 SECONDS = 5.0
@@ -29,7 +29,7 @@ class SavedVectors:
         while entry := self._ledger.done(f"{key}-saved-{self._number}"):
             if entry.counts["begin"] != self._count:  # of a run before the one that saved the others
                 break
-            table = files.read_table(ledger.folder / entry.files[0].name)
+            table = parquet.read(ledger.folder / entry.files[0].name)
             self._parts.append((table["row"].to_numpy(), torch.from_numpy(columns.matrix(table["vector"]))))
             self._number += 1
 
@@ -69,7 +69,6 @@ class SavedVectors:
         return vectors
 
     def drop(self) -> None:
-        """Remove the saved vectors, once the part is written."""
         if self._number:
             files.remove(self._ledger.folder / self._key)
 
@@ -84,7 +83,7 @@ class SavedVectors:
     def _save(self, part: tuple[Ints, Floats]) -> None:
         row_N, vector_NM = part
         table = pa.table({"row": row_N, "vector": columns.vector_column(vector_NM, pa.float32())})
-        file = files.write_parquet(self._ledger.root, f"{self._key}/{self._number}.parquet", [table], table.schema)
+        file = parquet.write(self._ledger.root, f"{self._key}/{self._number}.parquet", [table], table.schema)
         self._ledger.enter(
             f"{self._key}-saved-{self._number}", LedgerEntry((file,), {"begin": self._count - len(row_N)})
         )

@@ -22,7 +22,7 @@ from rayhier.model.encoder import Encoder
 from rayhier.progress import Bar, log
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.train import PseudoQueries
-from rayhier.storage import columns, files, schemas
+from rayhier.storage import columns, parquet, schemas
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.ledger import Ledger, LedgerEntry
@@ -79,12 +79,12 @@ class EmbedPart:
         check_numbers(name, ids[key], vectors)
         schema = schemas.vectors(key, self.encoder.dimension)
         column = columns.vector_column(vectors, pa.float32())
-        written = [files.write_parquet(self.ledger.root, name, [pa.table([ids[key], column], schema=schema)], schema)]
+        written = [parquet.write(self.ledger.root, name, [pa.table([ids[key], column], schema=schema)], schema)]
         counts = {"rows": len(texts), "precision": str(self.encoder.dtype).removeprefix("torch.")}
         if self.drawer is not None and name not in (QUERIES, GENERATED):
             drawn = yield from self._drawn(self.drawer, name)
             place = FOLDER + name.removeprefix("documents/")
-            written.append(files.write_parquet(self.ledger.root, place, [drawn], drawn.schema))
+            written.append(parquet.write(self.ledger.root, place, [drawn], drawn.schema))
             counts["spans"] = len(drawn)
         self.ledger.enter(ledger_key(name), LedgerEntry(tuple(written), counts))
         saved.drop()

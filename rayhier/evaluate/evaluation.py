@@ -78,8 +78,6 @@ class SeedResult:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Measurements of all seeds, and counts that they share."""
-
     documents: int
     """Number of documents that were searched: all, or those that match the filter."""
     queries: int

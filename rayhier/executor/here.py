@@ -23,9 +23,8 @@ class Here:
         done = queue.SimpleQueue[Row | BaseException | None]()
         free, stops = queue.SimpleQueue[list[Actor]](), threading.Event()
         count = min(_at_once(pool.workers), len(items))
-        for _ in range(
-            count
-        ):  # all before the first thread starts: transformers changes torch's default type meanwhile
+        # All before the first thread starts: transformers changes torch's default type meanwhile.
+        for _ in range(count):
             free.put([each.actor(**each.arguments) for each in (ahead, pool) if each is not None])
 
         def work(item: Row) -> None:

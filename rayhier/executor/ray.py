@@ -253,7 +253,6 @@ class RayExecutor:
 
 
 def _largest() -> float:
-    """Return the CPUs of the largest node."""
     return float(max(node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]))
 
 

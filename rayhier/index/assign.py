@@ -12,7 +12,7 @@ from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import Router
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.index import VectorFormat
-from rayhier.storage import columns, files, schemas
+from rayhier.storage import columns, parquet, schemas
 from rayhier.storage.paths import Location
 
 ORDER = [("leaf", "ascending"), ("doc_id", "ascending")]
@@ -91,7 +91,7 @@ def leaf_sizes(rows: pa.Table, leaves: int) -> Ints:
 
 def read_part(corpus: Location, vectors: Location) -> tuple[pa.Table, Floats]:
     """Read the documents of a part of the corpus, and their base vectors [n, m]. ValueError if the ids differ."""
-    documents, stored = files.read_table(corpus), columns.read([vectors], ["doc_id", "vector"])
+    documents, stored = parquet.read(corpus), columns.read([vectors], ["doc_id", "vector"])
     if not documents["doc_id"].equals(stored["doc_id"]):
         raise ValueError("documents and vectors of a part do not have the same ids in the same order")
     return documents, columns.matrix(stored["vector"])

@@ -18,7 +18,7 @@ from rayhier.index.assign import Assigner
 from rayhier.index.change import Batch
 from rayhier.index.incoming import BATCH
 from rayhier.search.routing.routes import Model
-from rayhier.storage import files, leaf_map
+from rayhier.storage import leaf_map, parquet
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.change_log import Change, ChangeLog
 from rayhier.storage.leaf_map import BUILT, LeafMap, Manifest
@@ -89,7 +89,7 @@ def _named(old: LeafMap, index: Artifact, key: str) -> set[str]:
         if shard.since > BUILT:
             columns.append(old.read(shard, [key], verify=False)[key])
     for removed in manifest.removed:
-        columns.append(files.read_table(old.root / removed.file.name, ["doc_id"])["doc_id"])
+        columns.append(parquet.read(old.root / removed.file.name, ["doc_id"])["doc_id"])
     # Of a compacted index, only the corpus names what was removed before.
     if all(shard.since > BUILT for shard in manifest.shards):
         columns += [table[key] for table in _corpus(index, [key])]
@@ -103,8 +103,8 @@ def _corpus(index: Artifact, names: Sequence[str]) -> Iterator[pa.Table]:
     if corpus is not None:
         for name in corpus.names("documents/"):
             path = corpus.path(name)
-            there = files.read_metadata(path).schema.to_arrow_schema().names
-            yield files.read_table(path, [name for name in names if name in there])
+            there = parquet.metadata(path).schema.to_arrow_schema().names
+            yield parquet.read(path, [name for name in names if name in there])
 
 
 def _documents(opened: LeafMap, tail: Sequence[Change], ids: pa.Array, layout: DocumentLayout) -> Documents:

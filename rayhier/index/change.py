@@ -22,7 +22,7 @@ from rayhier.index.shards import write_rows
 from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError
 from rayhier.spec.index import LEAF_FACTOR
-from rayhier.storage import files, leaf_map, schemas
+from rayhier.storage import leaf_map, parquet, schemas
 from rayhier.storage.change_log import Change, ChangeLog
 from rayhier.storage.files import File
 from rayhier.storage.leaf_map import LeafMap, Manifest, key_of
@@ -267,7 +267,7 @@ def _refuse(ids: Sequence[str], why: str, allowed: str) -> None:
 
 def write_ids(root: Location, ids: pa.Array) -> File:
     table = pa.table({"doc_id": ids}, schema=schemas.IDS)
-    return files.write_parquet(root, f"removed/{uuid.uuid4().hex[:12]}.parquet", [table], schemas.IDS)
+    return parquet.write(root, f"removed/{uuid.uuid4().hex[:12]}.parquet", [table], schemas.IDS)
 
 
 def without_rows(manifest: Manifest, rows: pa.Table, file: File, ids: int, change: leaf_map.Change) -> Manifest:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from rayhier.arrays import Floats, Ints
 from rayhier.index.display import DisplayTree
-from rayhier.storage import files, schemas
+from rayhier.storage import parquet, schemas
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import Location
 
@@ -63,7 +63,7 @@ def write_part(leaf_map: LeafMap, number: int, scratch: Location) -> int:
     best = best_of(best, best["leaf"].to_numpy())
     counts = counted(first, buckets(leaf_map.manifest.counts))
     for name, tables, schema in ((WORDS, counts, COUNTS), (BEST, [best], best.schema)):
-        files.write_parquet(scratch, f"{name}-{number:05d}.parquet", tables, schema)
+        parquet.write(scratch, f"{name}-{number:05d}.parquet", tables, schema)
     return shard.documents
 
 
@@ -90,13 +90,13 @@ def best_of(rows: pa.Table, node_N: Ints) -> pa.Table:
 def table(tree: DisplayTree, size_L: Ints, scratch: Location, shards: int) -> pa.Table:
     """Make a row for each node of each level, top down, from what `write_part` wrote of each shard."""
     written = [[scratch / f"{name}-{number:05d}.parquet" for number in range(shards)] for name in (WORDS, BEST)]
-    path_LT, best = tree.paths(), pa.concat_tables(map(files.read_table, written[1]))
+    path_LT, best = tree.paths(), pa.concat_tables(map(parquet.read, written[1]))
     total_L = np.zeros(len(size_L))
     for path in written[0]:
-        counts = files.read_table(path, ["leaf", "count"])
+        counts = parquet.read(path, ["leaf", "count"])
         total_L += np.bincount(counts["leaf"].to_numpy(), counts["count"].to_numpy(), len(size_L))
     in_buckets = (
-        pa.concat_tables([files.read_table(path, COUNTS.names, [("bucket", "==", bucket)]) for path in written[0]])
+        pa.concat_tables([parquet.read(path, COUNTS.names, [("bucket", "==", bucket)]) for path in written[0]])
         for bucket in range(buckets(size_L))
     )
     words_of_levels = keywords(in_buckets, path_LT, tree.summed(total_L), KEYWORDS)

@@ -16,7 +16,7 @@ from rayhier.arrays import Floats
 from rayhier.cluster.library import faiss, ivf_tools
 from rayhier.spec import InputError
 from rayhier.spec.index import BYTES
-from rayhier.storage import columns, files
+from rayhier.storage import columns, files, parquet
 from rayhier.storage.leaf_map import LeafMap
 
 ROWS = ".rows.parquet"
@@ -68,7 +68,7 @@ def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
     path.parent.mkdir(parents=True, exist_ok=True)
     tables = _rows(leaf_map)
     first = next(tables)
-    files.write_parquet(path.parent, path.name + ROWS, itertools.chain([first], tables), first.schema)
+    parquet.write(path.parent, path.name + ROWS, itertools.chain([first], tables), first.schema)
     files.write(path, lambda temporary: _write(index, temporary))
     sample = np.concatenate([np.empty((0, m), np.float32), *sampled])
     return Export(begin, leaves, path.stat().st_size, _recall(index, sample[:: max(1, len(sample) // ASKED)], probes))

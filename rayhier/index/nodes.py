@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from rayhier.arrays import Ints
 from rayhier.spec import InputError
-from rayhier.storage import files, schemas
+from rayhier.storage import parquet, schemas
 from rayhier.storage.leaf_map import LEAVES, LeafMap
 
 
@@ -59,7 +59,7 @@ class NodeTable:
     def of(cls, leaf_map: LeafMap) -> Self:
         """Read the nodes of a leaf map, with the sizes of its version. InputError if another code wrote the file."""
         path = leaf_map.root / LEAVES
-        table = files.read_table(path)
+        table = parquet.read(path)
         if not table.schema.equals(schemas.LEAVES) or not table.num_rows:
             raise InputError(f"{path}: was written by another version of rayhier; build the index with --fresh")
         revision = leaf_map.manifest.revision

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.words import postings
 from rayhier.spec import JobSpec
-from rayhier.storage import files
+from rayhier.storage import parquet
 from rayhier.storage.files import File
 from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.paths import Location
@@ -68,7 +68,7 @@ class GatherShard:
     def __call__(self, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
         key, leaves = str(item["key"]), range(int(item["first"]), int(item["last"]))
         wanted = [("leaf", ">=", leaves.start), ("leaf", "<", leaves.stop)]
-        rows = (files.read_table(path, filters=wanted) for path in self.paths)
+        rows = (parquet.read(path, filters=wanted) for path in self.paths)
         shard = write_shard(self.root, f"data/{key}.parquet", rows, leaves, self.counts, words=self.words)
         entry = {"made_of": self.made_of, "shard": shard.model_dump(mode="json")}
         self.ledger.enter(key, LedgerEntry(tuple(shard.files), entry))
@@ -86,14 +86,14 @@ def write_rows(
     makers = {name: held[MAKER].decode() for name, held in metadata.items() if MAKER in held}
 
     def write(file: str, columns: pa.Table) -> File:
-        return files.write_parquet(root, file, row_groups(columns, offsets), columns.schema)
+        return parquet.write(root, file, row_groups(columns, offsets), columns.schema)
 
     first, stem = table.filter(pc.equal(table["rank"], 0)), name.removesuffix(".parquet")
     counted = None
     if words is not None:
         first_N = np.flatnonzero(table["rank"].to_numpy() == 0)
         lists = postings(document_texts(first), first_N, words)
-        counted = files.write_parquet(root, f"words/{Path(name).name}", [lists], lists.schema)
+        counted = parquet.write(root, f"words/{Path(name).name}", [lists], lists.schema)
     return Shard(
         file=write(name, table.drop_columns(list(makers))),
         rows=table.num_rows,

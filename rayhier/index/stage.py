@@ -32,7 +32,7 @@ from rayhier.search.routing.routes import Model
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import Workers
 from rayhier.spec.index import LEAF_FACTOR
-from rayhier.storage import files, leaf_map, schemas
+from rayhier.storage import files, leaf_map, parquet, schemas
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import BUILT, LEAVES, LeafMap, Manifest, ranges
@@ -73,7 +73,7 @@ class RoutePart:
         encoded = yield from self._encoded(saved, documents, base_NM, unpacked(item) if "ids" in item else None)
         with self.clock.working():
             table = self.assign(documents, encoded)
-        file = files.write_parquet(self.scratch / ROUTED, Path(name).name, sliced(table), table.schema)
+        file = parquet.write(self.scratch / ROUTED, Path(name).name, sliced(table), table.schema)
         written = file.model_copy(update={"name": f"{ROUTED}/{file.name}"})
         counts = leaf_sizes(table, self.assign.router.n_leaves).tolist()
         entry = LedgerEntry((written,), {"leaves": counts, "documents": documents.num_rows})
@@ -174,18 +174,18 @@ def _cap(
     if size_L.max(initial=0) <= most:
         return parts, list(counts), 0
     router, room_L = load_router(model.local("router")), np.maximum(most - size_L, 0)
-    read = (files.read_table(path, ["doc_id", "leaf", "rank", "log_prob"]) for path in parts.paths)
+    read = (parquet.read(path, ["doc_id", "leaf", "rank", "log_prob"]) for path in parts.paths)
     capped = RoutedParts(list(parts.paths), list(parts.digests))
     moved_rows = leaf_limit.excess(read, size_L, np.full_like(size_L, most))
     for number, rows in enumerate(moved_rows):
         if len(rows):
             path = parts.paths[number]
-            table = leaf_limit.move(router, files.read_table(path), rows, room_L)
-            file = files.write_parquet(attempt.scratch / CAPPED, path.name, sliced(table), table.schema)
+            table = leaf_limit.move(router, parquet.read(path), rows, room_L)
+            file = parquet.write(attempt.scratch / CAPPED, path.name, sliced(table), table.schema)
             capped.paths[number], capped.digests[number] = attempt.scratch / CAPPED / path.name, file.sha256
     after = np.zeros_like(size_L)
     for path in capped.paths:
-        after += leaf_sizes(files.read_table(path, ["leaf"]), len(size_L))
+        after += leaf_sizes(parquet.read(path, ["leaf"]), len(size_L))
     moved = sum(map(len, moved_rows))
     log(f"  {moved:,} rows moved to a next-best leaf, since their own was full ({most:,} rows)")
     return capped, after.tolist(), moved
@@ -200,7 +200,6 @@ def _gather(
     *,
     words: Language | None,
 ) -> list[Shard]:
-    """Write the missing shards, and return all."""
     rows, folder, root = sum(counts), attempt.scratch / "ledger", attempt.root
     ledger, sizes = Ledger(folder, root), [path.stat().st_size for path in parts.paths]
     cuts = ranges(counts, shard_count(spec, sizes))
@@ -233,7 +232,7 @@ def _describe(executor: Executor, spec: JobSpec, opened: LeafMap, model: Artifac
         for row in executor.stream(items, pool):
             bar.advance(row["rows"])
     described = table(tree, np.array(opened.manifest.counts), scratch, len(shards))
-    return files.write_parquet(attempt.root, LEAVES, [described], schemas.LEAVES)
+    return parquet.write(attempt.root, LEAVES, [described], schemas.LEAVES)
 
 
 def _without_gpus(spec: JobSpec) -> Workers:

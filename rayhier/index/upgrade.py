@@ -21,7 +21,7 @@ from rayhier.command import Parser, run_command
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.words import postings
 from rayhier.spec import InputError, JobSpec
-from rayhier.storage import current, files, pins, schemas
+from rayhier.storage import current, files, parquet, pins, schemas
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.change_log import LOG, ChangeLog
@@ -292,7 +292,7 @@ def _count_words(root: Location) -> str:
             table = _counted(newest, shard)
             stem = shard.file.name.rpartition("/")[2].removesuffix(".parquet")
             name = f"words/{stem}-{schemas.POSTINGS.metadata[b'rayhier.words'].decode()}.parquet"
-            counted[shard.file.name] = files.write_parquet(root, name, [table], table.schema)
+            counted[shard.file.name] = parquet.write(root, name, [table], table.schema)
 
         def change(latest: LeafMap) -> Manifest:
             shards = [
@@ -315,7 +315,7 @@ def _counted(leaf_map: LeafMap, shard: Shard) -> pa.Table:
 
 
 def _metadata(root: Location, file: File) -> Any:
-    return files.read_metadata(root / file.name).schema.to_arrow_schema().metadata
+    return parquet.metadata(root / file.name).schema.to_arrow_schema().metadata
 
 
 if __name__ == "__main__":

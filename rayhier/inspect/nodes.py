@@ -22,7 +22,7 @@ from rayhier.search.index import reading_leaf_map
 from rayhier.search.routing.routes import Model
 from rayhier.search.segment.flat_scan import nodes_of
 from rayhier.spec import InputError
-from rayhier.storage import columns, current, files, schemas
+from rayhier.storage import columns, current, parquet, schemas
 from rayhier.storage.current import Current
 from rayhier.storage.leaf_map import BUILT, LEAVES, LeafMap
 from rayhier.storage.paths import Location
@@ -66,7 +66,7 @@ class Inspection:
     def _table(self) -> pa.Table:
         """Descriptions of the nodes: read for the version that was built, else computed now."""
         if self.there.manifest.version == BUILT:
-            table = files.read_table(self.there.root / LEAVES)
+            table = parquet.read(self.there.root / LEAVES)
             if table.schema.equals(schemas.LEAVES):
                 return table
         return describe(self.there, self.tree)

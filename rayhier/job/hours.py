@@ -203,15 +203,6 @@ def _trainings(spec: JobSpec, work: Work) -> int:
     return 1 + min(FOLDS, math.ceil(ENOUGH * FOLDS / work.pairs))
 
 
-def reranking_seconds(spec: JobSpec, work: Work) -> float:
-    """Estimate the seconds of one process of stage evaluate to re-rank one query; 0 if the spec re-ranks nothing."""
-    rerank = spec.search.reranking
-    if rerank is None:
-        return 0.0
-    cost = _read(spec, work, rerank.budget, spec.cluster.evaluate.model_copy(update={"workers": 1}))
-    return cost.amount / (cost.rate * cost.devices)
-
-
 def tokens(spec: JobSpec, mean_bytes: float) -> float:
     """Estimate the mean number of tokens of texts of `mean_bytes` bytes, each cut at the encoder's `max_length`."""
     return min(spec.encoder.max_length, 2 + mean_bytes / BYTES_A_TOKEN)

@@ -6,7 +6,7 @@ from typing import Any
 
 from rayhier.job import rates
 from rayhier.job.choice import choose
-from rayhier.job.hours import Cost, reranking_seconds, stage_cost
+from rayhier.job.hours import Cost, stage_cost
 from rayhier.job.memory import stage_memory
 from rayhier.job.plan import ASSUMED_DOCUMENTS, Plan, Step, beside_rows, size_of
 from rayhier.job.stages import STAGES
@@ -111,14 +111,10 @@ def _splits(plan: Plan) -> list[str]:
 
 
 def _reading(plan: Plan) -> list[str]:
-    lines, documents = [], plan.source.rows or ASSUMED_DOCUMENTS
-    if plan.spec.scores is not None:
-        lines.append(f"scores: {plan.spec.scores.pairs(documents):,} pairs are scored ahead of any search")
-    rerank = plan.spec.search.reranking
-    if rerank is not None:
-        seconds = reranking_seconds(plan.spec, plan.work)
-        lines.append(f"search.rerank: a query reads {rerank.budget:,} pairs, about {seconds:.2g} s of a process")
-    return lines
+    if plan.spec.scores is None:
+        return []
+    pairs = plan.spec.scores.pairs(plan.source.rows or ASSUMED_DOCUMENTS)
+    return [f"scores: {pairs:,} pairs are scored ahead of any search"]
 
 
 def _too_large(plan: Plan) -> list[str]:

@@ -14,7 +14,7 @@ from rayhier.arrays import Floats, Ints, Values
 from rayhier.scores.estimators import Matching
 from rayhier.scores.factorise import Inductive, mapped
 from rayhier.spec import InputError
-from rayhier.storage import columns, files
+from rayhier.storage import columns, files, parquet
 from rayhier.storage.artifact import Artifact
 
 CONFIG, ITEMS = "factors.json", "items.parquet"
@@ -48,7 +48,7 @@ class Factors:
         learned = Learned.model_validate(files.read_json(factors.path(CONFIG)))
         if learned.model != model:
             raise InputError(f"{factors.folder}: was made for model {learned.model}, not {model}; run the spec again")
-        table = files.read_table(factors.path(ITEMS))
+        table = parquet.read(factors.path(ITEMS))
         if not factors.names("map/"):
             return cls(learned, table)
         queries, documents = (_load(factors.local("map") / name) for name in MAPS)

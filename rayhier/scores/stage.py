@@ -28,7 +28,7 @@ from rayhier.scores.factors import CONFIG, ITEMS, Learned, save_maps
 from rayhier.scores.scorer import open_scorer
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cross_encoder import CrossEncoderSpec, ScoresSpec
-from rayhier.storage import columns, files
+from rayhier.storage import columns, files, parquet
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import SCRATCH, Attempt, Output
 from rayhier.storage.leaf_map import BUILT, LeafMap
@@ -52,16 +52,16 @@ class ScorePart:
     def __init__(self, cross_encoder: Artifact, spec: CrossEncoderSpec, ledger: Ledger, cpus: int) -> None:
         limit_threads(cpus)
         self.ledger, self.scorer = ledger, open_scorer(cross_encoder, spec)
-        table = files.read_table(ledger.root / "queries.parquet", ["query_id", "text"])
+        table = parquet.read(ledger.root / "queries.parquet", ["query_id", "text"])
         self.ids, self.texts = (np.array(table[name].to_pylist(), dtype=object) for name in ("query_id", "text"))
 
     def __call__(self, item: Row) -> Iterator[Row]:
         part, root = str(item["part"]), self.ledger.root
-        table = files.read_table(root / SCRATCH / "pairs" / f"{part}.parquet")
+        table = parquet.read(root / SCRATCH / "pairs" / f"{part}.parquet")
         query_P = table["query"].to_numpy()
         scores = self.scorer(self.texts[query_P].tolist(), table["text"].to_pylist())
         scored = pa.table([pa.array(self.ids[query_P], pa.string()), table["item"], pa.array(scores)], schema=SCORES)
-        file = files.write_parquet(root, f"pairs/{part}.parquet", [scored], SCORES)
+        file = parquet.write(root, f"pairs/{part}.parquet", [scored], SCORES)
         self.ledger.enter(part, LedgerEntry((file,), {"pairs": len(table)}))
         yield {"pairs": len(table)}
 
@@ -106,7 +106,7 @@ def _choose(spec: JobSpec, model: Path, corpus: Artifact, vectors: Artifact, roo
     queries = choose_queries(scores_spec, corpus, vectors)
     query_QM = _vectors(as_embedded(spec, vectors, spec.cluster.scores.gpus), model, queries, corpus, vectors)
     with_vectors = queries.append_column("vector", columns.vector_column(query_QM, pa.float32()))
-    files.write_parquet(root, "queries.parquet", [with_vectors], with_vectors.schema)
+    parquet.write(root, "queries.parquet", [with_vectors], with_vectors.schema)
     parts = pairs = 0
     for chosen in choose_pairs(scores_spec, query_QM, vectors):
         documents = columns.read([corpus.path(chosen.name)], ["doc_id", "title", "text"])
@@ -115,7 +115,7 @@ def _choose(spec: JobSpec, model: Path, corpus: Artifact, vectors: Artifact, roo
             query_P, row_P = (numbers[start : start + PART] for numbers in (chosen.query_P, chosen.row_P))
             named = [[values[row] for row in row_P.tolist()] for values in (ids, bodies)]
             table = pa.table([pa.array(query_P, pa.int32()), *named], schema=PAIRS)
-            files.write_parquet(root, f"{SCRATCH}/pairs/{parts:06}.parquet", [table], PAIRS)
+            parquet.write(root, f"{SCRATCH}/pairs/{parts:06}.parquet", [table], PAIRS)
             parts, pairs = parts + 1, pairs + len(query_P)
     return {"parts": parts, "pairs": pairs, "queries": len(queries)}
 
@@ -162,7 +162,7 @@ def _factorise(spec: JobSpec, scores: Artifact, model: Artifact, index: Artifact
         case "inductive":
             with files.filling(root / "map") as folder:
                 save_maps(*inductive(*lessons), folder)
-    files.write_parquet(root, ITEMS, [table], table.schema)
+    parquet.write(root, ITEMS, [table], table.schema)
     files.write_json(root / CONFIG, learned.model_dump(mode="json"))
     return {"pairs": len(matrix), "documents": len(scored_S)}
 

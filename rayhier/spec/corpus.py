@@ -111,7 +111,6 @@ class _Corpus(Section):
 
     @property
     def limits(self) -> Limits:
-        """Longest accepted titles, texts and ids."""
         return LIMITS
 
     @property

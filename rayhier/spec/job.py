@@ -127,7 +127,6 @@ class JobSpec(Section):
         _refuse("search", self.search, "hybrid", where="where index.words is true")
 
     def _level_fits(self) -> None:
-        """InputError if the router has no such level."""
         if not isinstance(self.router, RetreeverRouting):
             raise InputError(
                 f"search.how: got 'level' with router.type {self.router.type}; allowed: leaves, or type retreever"
@@ -142,7 +141,6 @@ class JobSpec(Section):
         return None if self.scores is None else self.scores.factors
 
     def _reranking_fits(self) -> None:
-        """InputError if a section that re-ranking needs is missing."""
         if self.scores is not None and self.cross_encoder is None:
             raise InputError("scores: got a section, but no cross_encoder, which scores; allowed: with cross_encoder")
         rerank = self.search.reranking
@@ -273,7 +271,6 @@ class JobSpec(Section):
 
     @property
     def encoding(self) -> list[str]:
-        """Names of the stages that encode texts."""
         return ["embed", *(["index"] if self.encodes_again else [])]
 
     @property

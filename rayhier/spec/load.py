@@ -256,7 +256,6 @@ _TAGS = {"int", "float", "str", "literal['auto']", "constrained-int"}
 
 
 def _allowed(problem: dict[str, Any], path: KeyPath, tree: Any) -> str:
-    """Text after "allowed:" for one of pydantic's errors."""
     context = problem.get("ctx", {})
     match problem["type"]:
         case "extra_forbidden":
@@ -310,7 +309,6 @@ def _types(model: type[BaseModel]) -> tuple[Any, ...]:
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Sections that a field's annotation allows."""
     if get_origin(annotation) is Annotated:
         yield from _models(get_args(annotation)[0])
     elif get_origin(annotation) in (Union, types.UnionType):

@@ -2,76 +2,45 @@
 
 from collections.abc import Mapping
 
-REMOVED: dict[str, str] = {
-    "corpus.documents_config": "leave the key out: documents are in the configuration corpus, as in BEIR's data sets",
-    "corpus.judgements_config": "leave the key out: judgements are in the data set's only configuration, as in BEIR's",
+NAMES = """
+corpus.documents_config corpus.judgements_config corpus.limits corpus.queries_config corpus.suffixes
+cross_encoder.batch_size cross_encoder.device cross_encoder.train.batch_size cross_encoder.train.groups
+cross_encoder.train.lr cross_encoder.train.most_pairs cross_encoder.train.pairs cross_encoder.train.seed
+cross_encoder.train.teacher encoder.batch_size encoder.device evaluate.visited index.max_leaf_factor index.second_leaf
+index.spilled router.first_pass router.residual router.rounds router.teaching scores.draw search.cache_gb search.codec
+search.finish search.hybrid.depth search.memory_gb search.rerank.first search.rerank.mu search.widest track.project
+train.hard_negatives.beam train.hard_negatives.top train.hard_negatives.unit train.loss.intra_leaf_form
+train.loss.margin train.loss.unlike train.measure_every train.most_documents train.most_scale train.patience
+train.pseudo_weight train.scale
+"""
+GONE = frozenset(NAMES.split())
+"""Dotted keys without which a spec means what it meant, or nearly: their values are constants now."""
+INSTEAD = {
     "corpus.judgements_revision": "write corpus.judgements: ID@REVISION",
-    "corpus.limits": "leave the section out: longer titles than 1,000 characters and texts than 100,000 are cut",
-    "corpus.queries_config": "leave the key out: queries are in the configuration queries, as in BEIR's data sets",
     "corpus.revision": "write corpus.path: ID@REVISION",
-    "corpus.suffixes": "leave the key out: files that end in .txt, .md or .rst are read",
-    "cross_encoder.batch_size": "leave the key out: a forward pass reads at most 64 pairs",
-    "cross_encoder.device": "leave the key out: CUDA is used if there is such a device",
     "cross_encoder.layers": "leave the key out, or give a model with fewer layers",
-    "cross_encoder.train.batch_size": "leave the key out: a step reads 16 groups",
-    "cross_encoder.train.groups": "leave the section out: its values are constants",
-    "cross_encoder.train.lr": "leave the key out: the rate is 1e-4",
-    "cross_encoder.train.most_pairs": "leave the key out: an epoch reads at most 100,000 pairs of a corpus",
-    "cross_encoder.train.pairs": "leave the key out: a cross-encoder learns from its corpus",
-    "cross_encoder.train.seed": "leave the key out: the seed is 0",
-    "cross_encoder.train.teacher": "leave the key out: the weight is 0.5",
-    "encoder.batch_size": "leave the key out: a CPU encodes at most 64 texts at a time, and a GPU 256",
-    "encoder.device": "leave the key out: CUDA is used if there is such a device; CUDA_VISIBLE_DEVICES= hides it",
     "evaluate.baselines=codes": "compare with exact_same_encoder, or with faiss_ivf_same_encoder",
-    "evaluate.visited": "leave the key out: the report has 1, 2, 5, 10, 20, 40 and 100%",
     "factors": "write scores.factors: transductive, inductive, or bias (before: vectors: none)",
-    "index.max_leaf_factor": "leave the key out: a leaf holds at most eight times the mean",
-    "index.second_leaf": "leave the key out: SOAR chooses second leaves",
-    "index.spilled": "leave the key out: half of the documents have a second leaf",
-    "router.first_pass": "leave the key out: codes of leaves go first if there are many leaves",
-    "router.residual": "leave the key out: each level has the layer of the paper",
-    "router.rounds": "leave the key out: three rounds of k-means move the centroids",
-    "router.teaching": "leave the section out: its values are constants",
     "run": "write track: in place of run: {track: ...}",
-    "scores.draw": "leave the key out: the best pairs by the base encoder are scored",
     "scores.titles": "leave the key out, or write scores.spans: spans of documents are queries",
     "search.beam.target": "write search.beam: {recall: 0.98}, a share of what an exact search finds",
     "search.beam.type": "write search.beam: {recall: 0.98}, one beam for all queries, which dev queries choose",
-    "search.cache_gb": "leave the key out: at most 50 GB are cached, and RAYHIER_CACHE names the folder",
-    "search.codec": "leave the key out: each index has codes of two bits, and its vectors as they are stored",
-    "search.finish": "leave the key out: vectors score the shortlist again",
     "search.how=auto": "write how: leaves, the default, or how: level",
     "search.how=codes": "write how: leaves, and a beam of all leaves to compare all documents",
-    "search.hybrid.depth": "leave the key out: vectors and BM25 give 100 documents each, or k if larger",
-    "search.memory_gb": "leave the key out: codes take a quarter of a byte for each dimension",
-    "search.rerank.first": "leave the key out: documents are read in the order of the search",
-    "search.rerank.mu": "leave the key out: the penalty is 1",
-    "search.widest": "leave the key out: a query may visit all leaves",
     "track.folder": "leave the key out, and set $WANDB_DIR",
     "track.mode": "leave the key out, and set $WANDB_MODE",
-    "track.project": "leave the key out: the project is named as the job",
     "train.directions": "leave the key out, or write train.form: paper, which has both directions",
     "train.generated.type=model": "write {type: file, path: PAIRS.jsonl}, a file of pairs that any tool can write",
-    "train.hard_negatives.beam": "leave the key out: a query visits four leaves",
-    "train.hard_negatives.top": "leave the key out: hard negatives are drawn from the ten best wrong documents",
-    "train.hard_negatives.unit": "leave the key out: refresh counts epochs",
-    "train.loss.intra_leaf_form": "leave the key out: the loss is the paper's Eq. 5",
-    "train.loss.margin": "leave the key out: the margin is the paper's, 0.3",
-    "train.loss.unlike": "leave the key out: the similarity is the paper's, 0.9",
-    "train.measure_every": "leave the key out: a training is measured twenty times, or after each of fewer epochs",
     "train.micro_batch": "write cluster.train.micro_batch",
-    "train.most_documents": "leave the key out: training keeps at most a million documents",
-    "train.most_scale": "leave the key out: the similarity decides",
     "train.optimizer": "leave the key out, or write train.form: paper, which trains by Adafactor",
-    "train.patience": "leave the key out: training runs to its last epoch, and the best epoch counts",
-    "train.pseudo_weight": "leave the key out: the weight is 0.5",
     "train.reads": "leave the key out, or write encoder.train: none in place of reads: base",
-    "train.scale": "leave the key out: the similarity decides",
 }
 """A dotted key, or KEY=VALUE, and what a message says to do instead."""
 
 
 def advice(key: str, value: object) -> str | None:
     """Return what to write instead of a key or its value. None if neither was removed."""
+    if key in GONE:
+        return "leave the key out: its value is a constant now"
     kind = value.get("type") if isinstance(value, Mapping) else None
-    return REMOVED.get(key) or REMOVED.get(f"{key}={value}") or REMOVED.get(f"{key}.type={kind}")
+    return INSTEAD.get(key) or INSTEAD.get(f"{key}={value}") or INSTEAD.get(f"{key}.type={kind}")

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rayhier.arrays import Bools, Floats
-from rayhier.storage import files
+from rayhier.storage import parquet
 from rayhier.storage.paths import Location
 
 
@@ -33,4 +33,4 @@ def as_stored(column: pa.ChunkedArray) -> npt.NDArray[Any]:
 
 def read(paths: Sequence[Location], columns: Sequence[str]) -> pa.Table:
     """Read columns of parquet files with one schema as one table."""
-    return pa.concat_tables([files.read_table(path, columns) for path in paths])
+    return pa.concat_tables([parquet.read(path, columns) for path in paths])

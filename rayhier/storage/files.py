@@ -6,19 +6,16 @@ A written file becomes visible under its name with all its bytes, or not at all.
 import contextlib
 import errno
 import hashlib
-import itertools
 import json
 import os
 import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import BaseModel
 
 from rayhier.spec import InputError
@@ -182,48 +179,6 @@ def probe(folder: Location) -> None:
             raise OSError(errno.ENOTSUP, "it does not support put-if-absent (If-None-Match), which publishing needs")
     finally:
         path.unlink(missing_ok=True)
-
-
-def write_parquet(root: Location, name: str, groups: Iterable[pa.Table], schema: pa.Schema) -> File:
-    """Write each table as a row group of the parquet file `root/name`."""
-
-    def fill(temporary: Path) -> File:
-        with pq.ParquetWriter(temporary, schema, compression="zstd", write_page_checksum=True) as writer:
-            for table in groups:
-                writer.write_table(table.cast(schema), row_group_size=max(1, table.num_rows))
-        return File(name=name, bytes=temporary.stat().st_size, sha256=digest(temporary))
-
-    return write(root / name, fill)
-
-
-def read_table(path: Location, columns: Sequence[str] | None = None, filters: Any = None) -> pa.Table:
-    names = None if columns is None else list(columns)
-    with _source(path) as source:
-        return pq.read_table(source, columns=names, filters=filters, page_checksum_verification=True)
-
-
-def read_rows(path: Location, columns: Sequence[str], first: int, last: int) -> pa.Table:
-    """Read `columns` of the rows [first, last) of a parquet file, from only the row groups with such rows."""
-    with _source(path) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
-        sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-        ends = list(itertools.accumulate(sizes))
-        groups = [group for group, end in enumerate(ends) if end > first and end - sizes[group] < last]
-        begin = ends[groups[0]] - sizes[groups[0]] if groups else 0
-        return file.read_row_groups(groups, columns=list(columns)).slice(first - begin, last - first)
-
-
-@contextlib.contextmanager
-def _source(path: Location) -> Iterator[Any]:
-    if isinstance(path, Path):
-        yield path
-    else:
-        with path.open() as opened:
-            yield opened
-
-
-def read_metadata(path: Location) -> pq.FileMetaData:
-    with _source(path) as source:
-        return pq.read_metadata(source)
 
 
 def write_json(path: Location, value: object) -> None:

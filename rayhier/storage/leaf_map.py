@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field, ValidationError
 from rayhier.spec import InputError
 from rayhier.spec.index import VectorFormat
 from rayhier.spec.index_size import IndexSize
-from rayhier.storage import files
+from rayhier.storage import files, parquet
 from rayhier.storage.artifact import OLDER, Artifact, check
 from rayhier.storage.cache import fetch
 from rayhier.storage.files import File, seal, unseal
@@ -199,13 +199,13 @@ class LeafMap:
         if verify:
             check(self.root, shard.file, MEND)
         with _named(path := self.root / shard.file.name):
-            return files.read_rows(path, ["vector"], first, last)["vector"]
+            return parquet.read_rows(path, ["vector"], first, last)["vector"]
 
     def _read(self, shard: Shard, file: File, names: list[str] | None, leaves: range | None = None) -> pa.Table:
         with _named(path := self.root / file.name):
             if leaves is None or names is None:
-                return files.read_table(path, names)
-            return files.read_rows(path, names, *shard.within(leaves))
+                return parquet.read(path, names)
+            return parquet.read_rows(path, names, *shard.within(leaves))
 
     def columns(self, shard: Shard) -> list[str]:
         return [*self._names(shard), *shard.sidecars]
@@ -239,7 +239,7 @@ class LeafMap:
 
     def _names(self, shard: Shard) -> list[str]:
         with _named(path := self.root / shard.file.name):
-            return list(files.read_metadata(path).schema.to_arrow_schema().names)
+            return list(parquet.metadata(path).schema.to_arrow_schema().names)
 
     def void(self, shard: Shard) -> npt.NDArray[np.int64]:
         """Return the positions in a shard, ascending, of the rows that later versions removed."""
@@ -260,7 +260,7 @@ class LeafMap:
         removed = []
         for removal in self.manifest.removed:
             check(self.root, removal.file, MEND)
-            table = files.read_table(self.root / removal.file.name, ["doc_id"])
+            table = parquet.read(self.root / removal.file.name, ["doc_id"])
             removed.append((removal, table["doc_id"].combine_chunks()))
         return removed
 
@@ -372,7 +372,6 @@ def now() -> float:
 
 
 def versions(root: Location) -> list[int]:
-    """List the numbers of the versions below `root`, ascending."""
     return sorted(int(path.stem[1:]) for path in (root / MANIFESTS).glob("v*.json") if path.stem[1:].isdigit())
 
 

@@ -5,15 +5,12 @@ import json
 import math
 import platform
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rayhier.spec import InputError
 from rayhier.spec.corpus import (
@@ -36,16 +33,12 @@ PARQUET = ".parquet"
 BATCH_ROWS = 10_000
 SAMPLE, SAMPLE_BYTES = 1_000, 4 << 20
 SAMPLE_ROWS = 50
-BUFFER_BYTES = 1 << 20
-"""Bytes that pyarrow reads at a time, so that a row group as large as its file never lies in memory."""
 PEEKED = 10
 """Number of a file's first rows whose keys are checked before a run begins."""
 IR_DATASETS = "pip install 'rayhier[ir-datasets]'"
 
 
 class FileStats(NamedTuple):
-    """SHA-256, size and number of rows of a file."""
-
     sha256: str
     bytes: int
     rows: int
@@ -98,34 +91,6 @@ def describe(spec: CorpusSpec) -> Source:
 
 def _unread(identity: dict[str, str], judged: Iterable[str]) -> Source:
     return Source(identity, identity, None, 0, frozenset(judged), None)
-
-
-def open_parquet(path: Path) -> pq.ParquetFile:
-    """Open a parquet file. InputError if it is damaged."""
-    with _whole(path):
-        return pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES)
-
-
-def parquet_tables(
-    path: Path, columns: Iterable[str], rows: int, groups: Iterable[int] | None = None
-) -> Iterator[pa.Table]:
-    """Yield a file, or some row groups of it, in tables of `rows` rows, without missing columns."""
-    file = open_parquet(path)
-    names = [name for name in dict.fromkeys(columns) if name in file.schema_arrow.names]
-    wanted = range(file.num_row_groups) if groups is None else groups
-    with _whole(path):
-        for batch in file.iter_batches(rows, row_groups=list(wanted), columns=names):
-            yield pa.Table.from_batches([batch])
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[None]:
-    """Raise InputError in place of pyarrow's errors inside the block."""
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        message = str(error).splitlines()[0][:200]
-        raise InputError(f"{path}: cannot be read as parquet ({message}); allowed: a whole parquet file") from None
 
 
 def _files(spec: FileCorpus) -> Source:
@@ -206,7 +171,9 @@ def _repository(key: str, path: str) -> dict[str, str]:
 
 
 def _scan_parquet(path: Path) -> FileStats:
-    return FileStats(files.digest(path), path.stat().st_size, open_parquet(path).metadata.num_rows)
+    from rayhier.storage import parquet  # imports pyarrow
+
+    return FileStats(files.digest(path), path.stat().st_size, parquet.opened(path).metadata.num_rows)
 
 
 def scan_lines(path: Path) -> FileStats:
@@ -282,8 +249,10 @@ def _json_row(line: bytes) -> dict[str, Any] | None:
 
 def _parquet_rows(path: Path, names: list[str], at_once: int, most: float = math.inf) -> Iterator[dict[str, Any]]:
     """Yield rows of a file, `at_once` in memory, until about `most` bytes. The corpus stage reports read errors."""
+    from rayhier.storage import parquet  # imports pyarrow
+
     with suppress(InputError):
-        for table in parquet_tables(path, names, at_once):
+        for table in parquet.tables(path, names, at_once):
             yield from (dict.fromkeys(names) | row for row in table.to_pylist())
             most -= table.nbytes
             if most <= 0:

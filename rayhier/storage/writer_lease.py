@@ -43,8 +43,6 @@ class LeaseRecord:
 
 @dataclass
 class Held:
-    """The lease of this process."""
-
     epoch: int
     seconds: float
     renewed: float = field(default_factory=lambda: clock())

@@ -58,7 +58,6 @@ class TrainedIndex:
 
     @cached_property
     def sizes(self) -> Ints:
-        """Number of documents of each leaf [l]."""
         return np.bincount(self.leaf_N, minlength=self.router.n_leaves).astype(np.int64)
 
     def scan(self, vector_QM: Floats, leaves_QB: Ints, k: int) -> tuple[Floats, Ints]:

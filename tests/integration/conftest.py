@@ -2,7 +2,6 @@
 
 import functools
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ SHIPPED = Path(__file__).parents[2] / "jobs" / "serve.yaml"
 
 
 @pytest.fixture(scope="session")
-def embedded(cluster: None, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+def embedded(cluster, tmp_path_factory, tiny_model):
     """A folder with the tiny corpus, its spec and `work`, run up to the vectors. Not to be changed by a test.
 
     A copy of `work` is where any other spec of the tiny corpus and encoder goes on: fingerprints know no paths.
@@ -28,7 +27,7 @@ def embedded(cluster: None, tmp_path_factory: pytest.TempPathFactory, tiny_model
 
 
 @pytest.fixture(scope="session")
-def built(embedded: Path, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+def built(embedded, tmp_path_factory, tiny_model):
     """A folder with the tiny corpus, its spec and `work`, run up to the index. Not to be changed by a test."""
     folder = shutil.copytree(embedded, tmp_path_factory.mktemp("built"), dirs_exist_ok=True)
     make(write_spec(folder, folder / "corpus", tiny_model), "test", "train", "index")
@@ -36,13 +35,13 @@ def built(embedded: Path, tmp_path_factory: pytest.TempPathFactory, tiny_model: 
 
 
 @pytest.fixture
-def work(built: Path, tmp_path: Path) -> Path:
+def work(built, tmp_path):
     """A copy of that run's workdir, to be changed."""
     return shutil.copytree(built / "work", tmp_path / "work")
 
 
 @pytest.fixture
-def configured(work: Path, tmp_path: Path, cluster: None, port: int) -> Iterator[Callable[..., ServeConfig]]:
+def configured(work, tmp_path, cluster, port):
     """`configured("shard_seconds: 2", …)`: the shipped config of Ray Serve for the tiny index, with more arguments."""
     from ray import serve
 
@@ -63,7 +62,7 @@ def configured(work: Path, tmp_path: Path, cluster: None, port: int) -> Iterator
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+def here(monkeypatch):
     """`here()`: runs are in this process from here on."""
     with threads_as_before():
         yield functools.partial(in_this_process, monkeypatch)

@@ -5,10 +5,8 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pyarrow.parquet as pq
-import pytest
 
 from rayhier.search.__main__ import main
 from rayhier.search.batch import query_files
@@ -23,21 +21,20 @@ COMMAND = f"""
 import sys
 from rayhier.search.batch import query_files
 from rayhier.search.__main__ import main
+from rayhier.storage import parquet
 from rayhier.storage import files
-write, written = files.write_parquet, []
+write, written = parquet.write, []
 def writing(*given):
     if len(written) == {DONE}:
         sys.stdin.read()  # until it is killed
     written.append(write(*given))
-files.write_parquet, query_files.CHUNK = writing, {CHUNK}
+parquet.write, query_files.CHUNK = writing, {CHUNK}
 sys.exit(main(sys.argv[1:]))
 """
 """The command, which stops before its fourth part."""
 
 
-def test_a_killed_command_goes_on_with_the_chunks_that_are_missing(
-    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_command_goes_on_with_the_chunks_that_are_missing(published, tmp_path, monkeypatch):
     file, out, whole = tmp_path / "queries.jsonl", tmp_path / "out.parquet", tmp_path / "whole.parquet"
     file.write_text("".join(json.dumps({"_id": f"q{n}", "text": TEXTS[n]}) + "\n" for n in range(QUERIES)))
     options = [str(published), "--queries", str(file), "-k", "5", "--beam", "4", "--out"]

@@ -48,7 +48,7 @@ class Work:
 
 
 @pytest.fixture(scope="module")
-def work(cluster: None, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Work:
+def work(cluster, tmp_path_factory, tiny_model):
     folder = tmp_path_factory.mktemp("chaos")
     (folder / "documents").mkdir()
     rng = np.random.default_rng(0)
@@ -158,7 +158,7 @@ def disturbed(point: int, count: int, work: Work, folder: Path) -> Ledger:
 
 
 @pytest.mark.parametrize("point", range(POINTS))
-def test_killed_at_a_seeded_point(point: int, work: Work, tmp_path: Path) -> None:
+def test_killed_at_a_seeded_point(point, work, tmp_path):
     rng = np.random.default_rng(point)
     count = int(rng.integers(1, FILES + 11))
     folder = shutil.copytree(work.folder, tmp_path / "work", ignore=shutil.ignore_patterns("index", "current.json"))
@@ -177,7 +177,7 @@ def test_killed_at_a_seeded_point(point: int, work: Work, tmp_path: Path) -> Non
     verify(current.artifact(folder, current.read(folder), "index").root)
 
 
-def test_two_racing_runs_publish_one_manifest(work: Work, tmp_path: Path) -> None:
+def test_two_racing_runs_publish_one_manifest(work, tmp_path):
     folder = shutil.copytree(work.folder, tmp_path / "work", ignore=shutil.ignore_patterns("index", "current.json"))
     both = [start(work, folder, workers=1) for _ in range(2)]
     assert [process.wait(PATIENCE_SECONDS) for process in both] == [0, 0], (folder / "said").read_text()

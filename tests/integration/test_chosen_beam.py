@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
@@ -23,7 +21,7 @@ SEARCH = "{k: 10, mode: dense, beam: {recall: 0.9}}"
 
 
 @pytest.fixture
-def dev_corpus(tiny_corpus: Path) -> Path:
+def dev_corpus(tiny_corpus):
     """The tiny corpus with 40 of its 80 train queries as dev queries."""
     head, *rows = (tiny_corpus / "qrels" / "train.tsv").read_text().splitlines()
     for split, chosen in {"train": rows[:40], "dev": rows[40:]}.items():
@@ -32,9 +30,7 @@ def dev_corpus(tiny_corpus: Path) -> Path:
 
 
 @pytest.mark.usefixtures("dev_corpus")
-def test_a_beam_is_chosen_told_and_served(
-    tiny_spec: Callable[..., Path], tmp_path: Path, here: Callable[[], None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_beam_is_chosen_told_and_served(tiny_spec, tmp_path, here, capsys):
     here()
     work, spec = tmp_path / "work", str(tiny_spec(search=SEARCH))
     assert run.main([spec]) == 0
@@ -80,9 +76,7 @@ def test_a_beam_is_chosen_told_and_served(
         Snapshot.open(work)
 
 
-def test_a_spec_that_calibrates_nothing_has_no_such_stage(
-    built: Path, here: Callable[[], None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_spec_that_calibrates_nothing_has_no_such_stage(built, here, capsys):
     here()
     fixed = ["--set", "search.hybrid.weight=0.1", "--set", "search.beam=3"]
     assert run.main([str(built / "spec.yaml"), "--stage", "calibrate", *fixed]) == 2
@@ -92,9 +86,7 @@ def test_a_spec_that_calibrates_nothing_has_no_such_stage(
 
 
 @pytest.mark.usefixtures("dev_corpus")
-def test_a_search_with_a_chosen_beam_may_be_re_ranked(
-    tiny_spec: Callable[..., Path], tiny_model: Path, tmp_path: Path, here: Callable[[], None]
-) -> None:
+def test_a_search_with_a_chosen_beam_may_be_re_ranked(tiny_spec, tiny_model, tmp_path, here):
     """The weight beside the cross-encoder is chosen before the beam is, by an automatic beam."""
     here()
     search = "{k: 10, beam: {recall: 0.9}, rerank: {type: rnr, budget: 5}}"

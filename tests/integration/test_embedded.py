@@ -6,8 +6,6 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +22,7 @@ PATIENCE = ["--set", "limits.queue_seconds=30"]
 
 
 @pytest.fixture
-def process(work: Path, tmp_path: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+def process(work, tmp_path, port):
     """The command as a script's background job, which starts without SIGINT; once it says where it serves."""
     (tmp_path / "token").write_text(TOKEN)
     (tmp_path / "write").write_text(WRITE_TOKEN)
@@ -39,7 +37,7 @@ def process(work: Path, tmp_path: Path, port: int) -> Iterator[subprocess.Popen[
         started.kill()
 
 
-def test_it_does_what_every_server_does(process: subprocess.Popen[str], work: Path, built: Path, port: int) -> None:
+def test_it_does_what_every_server_does(process, work, built, port):
     searcher = Snapshot.open(work)
     conforms(f"http://127.0.0.1:{port}", searcher, built, ["shards-0"])
     writes(f"http://127.0.0.1:{port}", searcher)
@@ -49,21 +47,14 @@ def test_it_does_what_every_server_does(process: subprocess.Popen[str], work: Pa
     assert "Traceback" not in said
 
 
-def test_it_ends_with_0_where_it_is_told_to(process: subprocess.Popen[str]) -> None:
+def test_it_ends_with_0_where_it_is_told_to(process):
     process.terminate()
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "Traceback" not in said
 
 
-def test_the_shell_changes_and_reads_its_documents(
-    process: subprocess.Popen[str],
-    work: Path,
-    port: int,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_shell_changes_and_reads_its_documents(process, work, port, tmp_path, capsys, monkeypatch):
     hints = list[str]()
     monkeypatch.setattr("rayhier.serve.shell.say", hints.append)
     url = f"http://127.0.0.1:{port}"
@@ -121,7 +112,7 @@ def test_the_shell_changes_and_reads_its_documents(
         shell("fold")
 
 
-def test_the_sample_query_that_it_prints_is_answered(process: subprocess.Popen[str], port: int) -> None:
+def test_the_sample_query_that_it_prints_is_answered(process, port):
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(4)]
     body = re.search(r"-d '(.*)'", "".join(lines))
@@ -147,7 +138,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("arguments", "said"), REFUSED.values(), ids=REFUSED)
-def test_mistakes_are_said_in_one_line(work: Path, port: int, arguments: list[str], said: str) -> None:
+def test_mistakes_are_said_in_one_line(work, port, arguments, said):
     given = [str(work) if part == "WORK" else part for part in arguments]
     given += [] if "--port" in given else ["--port", str(port)]
     done = subprocess.run(

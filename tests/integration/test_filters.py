@@ -36,9 +36,7 @@ def spec(folder: Path, model: Path, **lines: str) -> Path:
 
 
 @pytest.mark.parametrize("lines", [LEAVES, LEVEL, RERANKED], ids=["leaves", "level", "reranked"])
-def test_a_run_and_a_search_by_a_filter(
-    tmp_path: Path, tiny_model: Path, lines: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_and_a_search_by_a_filter(tmp_path, tiny_model, lines, capsys):
     if lines is RERANKED:
         reads = {"model": str(tiny_model), "max_length": 32, "precision": "float32", "head": "emb"}
         lines = {**lines, "cross_encoder": json.dumps(reads)}
@@ -65,7 +63,7 @@ def test_a_run_and_a_search_by_a_filter(
     assert "--filter.parts: got no declared field; allowed: and, or, not; fields: part, even" in capsys.readouterr().err
 
 
-def test_a_filter_by_set(tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_filter_by_set(tmp_path, tiny_model, capsys):
     written = spec(tmp_path, tiny_model)
     assert run.main([str(written), "--check", "--set", 'evaluate.filter={"part": {"in": [1, 2]}}']) == 0
     capsys.readouterr()

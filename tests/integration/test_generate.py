@@ -1,14 +1,13 @@
 """Generated pairs from a file to a trained encoder."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rayhier import run
 from rayhier.corpus import generated as stage
-from rayhier.storage import files
+from rayhier.storage import files, parquet
 from rayhier.storage.artifact import Artifact
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -21,17 +20,11 @@ def made(work: Path, kind: str) -> Artifact:
 
 
 def table(artifact: Artifact, name: str) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = files.read_table(artifact.path(name)).to_pylist()
+    rows: list[dict[str, object]] = parquet.read(artifact.path(name)).to_pylist()
     return rows
 
 
-def test_a_file_of_pairs_trains_an_encoder_without_judged_ones(
-    tiny_corpus: Path,
-    tiny_spec: Callable[..., Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_file_of_pairs_trains_an_encoder_without_judged_ones(tiny_corpus, tiny_spec, tmp_path, capsys, monkeypatch):
     """Rejected rows are counted and listed; a file of no pair is refused in one line."""
     work, path = tmp_path / "work", tmp_path / "pairs.jsonl"
     (tiny_corpus / "qrels" / "train.tsv").unlink()

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,14 +17,7 @@ pytestmark = pytest.mark.usefixtures("cluster")
 DRAWN = "pseudo_queries: {source: titles_and_spans, spans: 2, length: 4}"
 
 
-def test_a_folder_of_documents_teaches_an_encoder(
-    tiny_spec: Callable[..., Path],
-    tiny_corpus: Path,
-    tmp_path: Path,
-    tiny_model: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    here: Callable[[], None],
-) -> None:
+def test_a_folder_of_documents_teaches_an_encoder(tiny_spec, tiny_corpus, tmp_path, tiny_model, monkeypatch, here):
     """The last layer trains against a tree that grows anew; its nodes are the index's leaves."""
     here()
     work = tmp_path / "work"
@@ -64,9 +55,7 @@ def test_a_folder_of_documents_teaches_an_encoder(
     assert searcher.search([asked], k=3, beam=30)[0].hits[0].id == documents[17]["_id"]
 
 
-def test_what_no_document_yields_is_refused_before_anything_is_encoded(
-    embedded: Path, tiny_spec: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_no_document_yields_is_refused_before_anything_is_encoded(embedded, tiny_spec, tmp_path, capsys):
     work = tmp_path / "work"
     shutil.copytree(embedded / "work" / "corpus", work / "corpus")
     spec = tiny_spec(train="{type: hce, objective: documents, pseudo_queries: {source: spans, length: 30}}")

@@ -9,7 +9,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,7 +64,7 @@ class Head:
 
 
 @pytest.fixture
-def head(tmp_path: Path) -> Iterator[Head]:
+def head(tmp_path):
     """A cluster of four logical CPUs on free ports, in a session folder whose sockets have short paths."""
     token = tmp_path / "home" / ".ray" / "auth_token"
     token.parent.mkdir(parents=True)
@@ -109,7 +108,7 @@ def stop(started: subprocess.Popen[bytes], folder: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_by_its_command(head: Head, work: Path, tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_job_by_its_command(head, work, tiny_spec, tmp_path):
     """It goes on from a trained model: how a job reaches its workers is the same in every stage."""
     folder = tmp_path / "project"
     shutil.rmtree(work / "index")

@@ -1,8 +1,6 @@
 """A corpus of documents alone: trained on, indexed and searched, and nothing measured."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -15,13 +13,7 @@ from rayhier.storage import current
 pytestmark = pytest.mark.usefixtures("cluster")
 
 
-def test_documents_alone(
-    tiny_spec: Callable[..., Path],
-    tiny_corpus: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    here: Callable[[], None],
-) -> None:
+def test_documents_alone(tiny_spec, tiny_corpus, tmp_path, capsys, here):
     here()
     work = tmp_path / "work"
     source = f"{{type: jsonl, documents: {tiny_corpus}/corpus.jsonl, columns: {{id: _id}}}}"

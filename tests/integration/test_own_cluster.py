@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,9 +58,7 @@ def listened_to() -> dict[str, str]:
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").is_file(), reason="reads Linux's table of sockets")
 @pytest.mark.parametrize(("address", "variable"), [("local", None), ("auto", "local")])
-def test_it_listens_on_loopback_alone_and_says_in_a_line_that_a_worker_died(
-    address: str, variable: str | None, tiny_spec: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_it_listens_on_loopback_alone_and_says_in_a_line_that_a_worker_died(address, variable, tiny_spec, tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     environment |= {} if variable is None else {"RAY_ADDRESS": variable}
     spec = tiny_spec(cluster=f"{{address: {address}}}")

@@ -24,7 +24,7 @@ from rayhier.serve.app import checked, deploy
 from rayhier.serve.client import Client
 from rayhier.serve.config import look
 from rayhier.serve.errors import ApiError
-from rayhier.storage import columns, current, files
+from rayhier.storage import columns, current, parquet
 from rayhier.train.cross_encoder import phase
 
 from ..conftest import one_worker_each
@@ -48,7 +48,7 @@ def reads(model: Path, **own: object) -> str:
 
 
 @pytest.fixture
-def reranked(embedded: Path, tmp_path: Path, tiny_spec: Callable[..., Path], tiny_model: Path) -> Callable[..., Path]:
+def reranked(embedded, tmp_path, tiny_spec, tiny_model):
     """`reranked(**lines)` writes a spec that re-ranks, over a copy of the run up to the vectors."""
     shutil.copytree(embedded / "work", tmp_path / "work")
     return lambda **lines: tiny_spec(**{**LINES, "cross_encoder": reads(tiny_model), **lines})
@@ -59,10 +59,10 @@ def artifact(work: Path, kind: str):
 
 
 @pytest.mark.slow
-def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(
-    reranked: Callable[..., Path], tmp_path: Path, port: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(reranked, tmp_path, port, capsys):
     work = tmp_path / "work"
+    make(reranked(), "test", "train", "index")
+    capsys.readouterr()
     assert run.main([str(reranked())]) == 0
     assert "Re-ranked, 12 calls a query" in capsys.readouterr().out
     report = Report.read(work / "report.json")
@@ -77,7 +77,7 @@ def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(
     table = columns.read([scores.path(name) for name in scores.names("pairs/")], ["query", "item", "score"])
     pairs = list(zip(table["query"].to_pylist(), table["item"].to_pylist(), strict=True))
     assert len(pairs) == len(set(pairs)) == 2 * 240
-    queries = files.read_table(scores.path("queries.parquet"))
+    queries = parquet.read(scores.path("queries.parquet"))
     texts = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
     assert len(texts) == 10
     corpus = artifact(work, "corpus")
@@ -120,9 +120,9 @@ def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(
 
 def _one_process_makes_the_same(reranked: Callable[..., Path], work: Path, other: Path) -> None:
     """To the last bit, in the stages of re-ranking."""
-    for kind in ("corpus", "vectors"):
+    for kind in ("corpus", "vectors", "model", "index"):
         shutil.copytree(work / kind, other / kind)
-    make(reranked(workdir=str(other)))
+    make(reranked(workdir=str(other)), "cross_encoder", "scores", "factors", "calibrate")
     for kind in ("cross_encoder", "scores", "factors", "calibration"):
         made = [artifact(folder, kind).record.files for folder in (work, other)]
         same = [[(file.name, file.sha256) for file in each if file.name.endswith(LASTING)] for each in made]
@@ -130,14 +130,7 @@ def _one_process_makes_the_same(reranked: Callable[..., Path], work: Path, other
 
 
 @pytest.mark.parametrize("head", ["cls", "emb"])
-def test_a_trained_cross_encoder_loads_elsewhere(
-    head: str,
-    reranked: Callable[..., Path],
-    tmp_path: Path,
-    tiny_model: Path,
-    here: Callable[[], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_trained_cross_encoder_loads_elsewhere(head, reranked, tmp_path, tiny_model, here, monkeypatch):
     """A `cls` head in sentence-transformers, with equal scores; either as the model of another spec."""
     here()
     work = tmp_path / "work"
@@ -242,13 +235,7 @@ def _fuses(client: Client, searcher: Snapshot, texts: list[str]) -> None:
     assert client.search(texts[0], mode="hybrid").calls == 12
 
 
-def test_queries_kept_for_scores_are_never_trained_on(
-    reranked: Callable[..., Path],
-    tmp_path: Path,
-    tiny_model: Path,
-    here: Callable[[], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_queries_kept_for_scores_are_never_trained_on(reranked, tmp_path, tiny_model, here, monkeypatch):
     """Nor are dev queries."""
     here()
     seen: set[str] = set()
@@ -262,7 +249,7 @@ def test_queries_kept_for_scores_are_never_trained_on(
     monkeypatch.setattr(phase.TrainingGroups, "draw", spied)
     stages = ("cross_encoder", "scores", "train", "index", "calibrate")
     assert run.main([str(reranked()), *(part for stage in stages for part in ("--stage", stage))]) == 0
-    kept = set(files.read_table(artifact(tmp_path / "work", "scores").path("queries.parquet"))["text"].to_pylist())
+    kept = set(parquet.read(artifact(tmp_path / "work", "scores").path("queries.parquet"))["text"].to_pylist())
     assert len(kept) == 10
     assert seen
     assert not seen & kept
@@ -273,9 +260,7 @@ def test_queries_kept_for_scores_are_never_trained_on(
     assert not seen & {row["text"] for row in texts if row["query_id"] in dev}
 
 
-def test_a_killed_score_stage_scores_nothing_twice(
-    reranked: Callable[..., Path], tmp_path: Path, here: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_score_stage_scores_nothing_twice(reranked, tmp_path, here, monkeypatch):
     from rayhier.scores import stage as scores
     from rayhier.scores.scorer import PairScorer
 
@@ -332,15 +317,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("lines", "said"), REFUSED.values(), ids=REFUSED)
-def test_refused(
-    lines: dict[str, str],
-    said: str,
-    reranked: Callable[..., Path],
-    tiny_model: Path,
-    tmp_path: Path,
-    here: Callable[[], None],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_refused(lines, said, reranked, tiny_model, tmp_path, here, capsys):
     here()
     if lines.get("cross_encoder") == "UNTRAINED":
         lines |= {"cross_encoder": reads(tiny_model, train=None, head="emb")}

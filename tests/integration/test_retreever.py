@@ -1,4 +1,4 @@
-"""ReTreever from a folder to a served level of its tree: trained on Ray, indexed with sidecars, searched, changed."""
+"""ReTreever from a folder to a served level of its tree: trained, indexed with sidecars, searched, changed."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ def grown(embedded: Path, folder: Path, model: Path, **lines: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tree(embedded: Path, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+def tree(embedded, tmp_path_factory, tiny_model):
     """A tree over vectors, searched by its second level. Not to be changed by a test."""
     return grown(
         embedded,
@@ -58,7 +58,7 @@ def tree(embedded: Path, tmp_path_factory: pytest.TempPathFactory, tiny_model: P
 
 
 @pytest.fixture(scope="module")
-def attentive(embedded: Path, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+def attentive(embedded, tmp_path_factory, tiny_model):
     """A tree over tokens, searched by its second level; the deepest ranks. Not to be changed by a test."""
     return grown(
         embedded,
@@ -70,11 +70,8 @@ def attentive(embedded: Path, tmp_path_factory: pytest.TempPathFactory, tiny_mod
     )
 
 
-@pytest.mark.slow
-def test_a_tree_over_vectors_is_trained_searched_by_level_and_changed(
-    embedded: Path, tiny_spec: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The whole command on Ray: contrast, adapter and tree; then an added document, and the shell."""
+def test_a_tree_over_vectors_is_trained_searched_by_level_and_changed(embedded, tiny_spec, tmp_path, capsys):
+    """The whole command: contrast, adapter and tree; then an added document, and the shell."""
     work = shutil.copytree(embedded / "work", tmp_path / "work")
     spec = tiny_spec(
         train=f"{{{TRAIN}}}",
@@ -82,7 +79,7 @@ def test_a_tree_over_vectors_is_trained_searched_by_level_and_changed(
         search="{k: 5, how: level, level: 3, shortlist: 60}",
         evaluate="{measures: [R@10], baselines: [exact_same_encoder]}",
     )
-    assert run.main([str(spec)]) == 0
+    make(spec)
     now = current.read(work)
     model = current.artifact(work, now, "model")
     history = files.read_json(model.path("metrics.json"))
@@ -117,7 +114,7 @@ def texts(folder: Path, count: int) -> list[str]:
     return [f"{row['title']} {row['text']}" for row in rows]
 
 
-def test_a_tree_over_tokens(attentive: Path, tiny_model: Path) -> None:
+def test_a_tree_over_tokens(attentive, tiny_model):
     """Attention inside a frozen encoder: documents are encoded again to be routed; the deepest level ranks."""
     work = attentive / "work"
     model = current.artifact(work, current.read(work), "model")
@@ -139,7 +136,7 @@ def served(work: Path, searcher: Snapshot) -> tuple[Engine, list[Near], TestClie
     return engine, groups, TestClient(app_of(engine, RequestLimits(), rules=engine.view.rules))
 
 
-def test_a_level_is_served_as_the_searcher_finds(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_level_is_served_as_the_searcher_finds(tree, monkeypatch):
     searcher, questions = Snapshot.open(tree / "work"), texts(tree, 30)
     engine, groups, client = served(tree / "work", searcher)
     assert len(client.post("/v1/route", json={"query": "oak", "beam": 3}).json()["leaves"]) == 3
@@ -164,9 +161,7 @@ def test_a_level_is_served_as_the_searcher_finds(tree: Path, monkeypatch: pytest
     assert (none["results"], none["visited"]["documents"], len(none["lost"])) == ([], 0, 3)
 
 
-def test_a_tree_over_tokens_refuses_bare_vectors(
-    attentive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tree_over_tokens_refuses_bare_vectors(attentive, tmp_path, capsys):
     work = shutil.copytree(attentive / "work", tmp_path / "work")
     vector = [1.0] + [0.0] * 31
     pq.write_table(pa.table({"_id": ["x"], "text": ["oak"], "vector": [vector]}), tmp_path / "new.parquet")
@@ -188,36 +183,7 @@ def test_a_tree_over_tokens_refuses_bare_vectors(
         assert (answer.status_code, answer.json()["error"]["message"]) == (422, said)
 
 
-def test_documents_alone_ask_for_their_neighbours(
-    tiny_spec: Callable[..., Path],
-    tiny_corpus: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    here: Callable[[], None],
-) -> None:
-    here()
-    spec = tiny_spec(
-        corpus=f"{{type: jsonl, documents: {tiny_corpus}/corpus.jsonl, columns: {{id: _id}}}}",
-        train=f"{{{TRAIN}}}",
-        router="{type: retreever, depth: 3}",
-        search="{how: level, level: 2}",
-    )
-    assert run.main([str(spec)]) == 0
-    work = tmp_path / "work"
-    model = current.artifact(work, current.read(work), "model")
-    assert list(files.read_json(model.path("metrics.json"))) == ["adapter", "tree"]
-    capsys.readouterr()
-    assert search.main([str(work), "river stone", "-k", "3"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 6
-
-
-def test_a_spoilt_sidecar_is_named(
-    tree: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    here: Callable[[], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_spoilt_sidecar_is_named(tree, tmp_path, capsys, here, monkeypatch):
     """By whatever reads it: the shell, evaluation, a served group of shards, inspection, verify."""
     here()
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
@@ -291,14 +257,7 @@ def test_a_spoilt_sidecar_is_named(
         ({"encoder": "none"}, "encoder.train: got 'none' with train.type contrast, which trains it; allowed: head"),
     ],
 )
-def test_what_does_not_fit_is_one_line(
-    sections: dict[str, str | None],
-    said: str,
-    tiny_spec: Callable[..., Path],
-    tiny_corpus: Path,
-    tiny_model: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_does_not_fit_is_one_line(sections, said, tiny_spec, tiny_corpus, tiny_model, capsys):
     given = dict(sections)
     if "corpus" in given:
         given["corpus"] = f"{{type: jsonl, documents: {tiny_corpus}/corpus.jsonl, columns: {{id: _id}}}}"

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 
 @pytest.fixture
-def ran(tiny_spec: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path, Path, str]:
+def ran(tiny_spec, tmp_path, capsys):
     """Spec, workdir and standard output of one run, whose stages but `train` have two workers."""
     measured = f"{{measures: [nDCG@10, R@10], lists: 8, baselines: [{', '.join(BASELINES)}]}}"
     spec = tiny_spec(evaluate=measured, cluster="{train: {workers: 1}}")
@@ -47,7 +46,7 @@ def artifact(work: Path, kind: str) -> Artifact:
     return current.artifact(work, current.read(work), kind)
 
 
-def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str], here: Callable[[], None]) -> None:
+def test_one_run(ran, capsys, here):
     """Every stage on Ray; what is then done again, in this process."""
     spec, work, out = ran
     summary = json.loads(out.splitlines()[-1])
@@ -95,7 +94,7 @@ def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
     assert [len(list((work / kind).glob("*/record.json"))) for kind in ("vectors", "model", "index")] == [1, 1, 0]
 
 
-def test_two_leaves_a_document(built: Path, tmp_path: Path, here: Callable[[], None]) -> None:
+def test_two_leaves_a_document(built, tmp_path, here):
     """A joint router knows no cells: the means of the leaves choose the second leaf."""
     here()
     work = shutil.copytree(built / "work", tmp_path / "work")

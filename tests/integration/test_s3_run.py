@@ -1,6 +1,5 @@
 """A job publishes equal files in a folder by one process, and in a bucket by Ray."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,13 +36,7 @@ def measured(work: Location) -> dict[str, dict[str, float]]:
     return {name: {key: value for key, value in row.items() if key != "ms"} for name, row in systems.items()}
 
 
-def test_ray_makes_in_a_bucket_what_one_process_makes_in_a_folder(
-    tiny_spec: Callable[..., Path],
-    s3: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_ray_makes_in_a_bucket_what_one_process_makes_in_a_folder(tiny_spec, s3, tmp_path, monkeypatch, capsys):
     """Equal to the last bit, in every stage."""
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
     spec, there, folder = str(tiny_spec()), locate(s3), tmp_path / "work"

@@ -1,7 +1,6 @@
 """A tiny index served from the shipped config: it answers as offline search does, and names what is lost."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,12 +25,12 @@ MOST_TRIES = 1_000
 
 
 @pytest.fixture
-def local(configured: Callable[..., ServeConfig]) -> ServeConfig:
+def local(configured):
     return configured("shard_seconds: 8")
 
 
 @pytest.mark.slow
-def test_served(local: ServeConfig, work: Path, built: Path, cache: Path) -> None:
+def test_served(local, work, built, cache):
     deploy(local)
     searcher, client = Snapshot.open(work), Client(local.url, TOKEN)
     conforms(local.url, searcher, built, ["shards-0", "shards-1"])

@@ -8,7 +8,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -16,7 +15,6 @@ import pytest
 from rayhier.index.verify import verify
 from rayhier.serve.app import deploy
 from rayhier.serve.client import Client
-from rayhier.serve.config import ServeConfig
 from rayhier.serve.errors import ApiError
 from rayhier.serve.http.bodies import WrittenResponse
 from rayhier.storage import current
@@ -35,13 +33,13 @@ AGAIN = (0, 503, 504)
 
 
 @pytest.fixture
-def url(configured: Callable[..., ServeConfig]) -> str:
+def url(configured):
     config = configured("ingresses: 2", "writes: {fold_documents: 12}")
     deploy(config)
     return config.url
 
 
-def test_changes_while_processes_die(url: str, work: Path) -> None:
+def test_changes_while_processes_die(url, work):
     with Client(url, WRITE_TOKEN, timeout=120.0) as client:
         size, log = client.index().documents, 0
         _either_ingress_shows_what_was_answered(client)

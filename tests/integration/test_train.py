@@ -45,9 +45,7 @@ def model(work: Path) -> Artifact:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("training", SETTINGS)
-def test_two_workers_train_what_one_does(
-    training: str, embedded: Path, tiny_spec: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_two_workers_train_what_one_does(training, embedded, tiny_spec, tmp_path):
     """By one worker in this process, then by two of Ray from the same artifacts: who works is in no fingerprint."""
     encoder = tiny_spec().read_text().splitlines()[3].removeprefix("encoder: ").replace("}", ", train: all}")
     trains, router = SETTINGS[training]
@@ -76,14 +74,8 @@ def test_two_workers_train_what_one_does(
 
 @pytest.mark.parametrize("training", ["learned_ivf", "ehi"])
 def test_a_trained_last_layer_is_what_indexes_and_searches(
-    training: str,
-    embedded: Path,
-    tiny_spec: Callable[..., Path],
-    tmp_path: Path,
-    tiny_model: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    here: Callable[[], None],
-) -> None:
+    training, embedded, tiny_spec, tmp_path, tiny_model, monkeypatch, here
+):
     """The last layer moves, the rest does not; index, evaluation and search all use it, and embed's precision."""
     here()
     followed: list[str] = []
@@ -122,14 +114,8 @@ def test_a_trained_last_layer_is_what_indexes_and_searches(
 
 @pytest.mark.parametrize("adopt", ["auto", "always"])
 def test_an_encoder_of_which_nobody_says_that_it_gains_stays_the_base(
-    adopt: str,
-    embedded: Path,
-    tiny_spec: Callable[..., Path],
-    tmp_path: Path,
-    tiny_model: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    here: Callable[[], None],
-) -> None:
+    adopt, embedded, tiny_spec, tmp_path, tiny_model, monkeypatch, here
+):
     """The vectors of the index are then those of the base encoder; folds of train queries tell, as dev has few."""
     here()
     monkeypatch.setattr(adoption, "ERRORS", 1e9)
@@ -166,9 +152,7 @@ def _follow(
     return spec
 
 
-def test_tokens_may_be_made_by_others(
-    embedded: Path, tiny_spec: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokens_may_be_made_by_others(embedded, tiny_spec, tmp_path, monkeypatch):
     """A tokeniser ahead of the encoder, both actors of Ray, makes what an encoder alone makes in this process.
 
     It is said how much work that was.

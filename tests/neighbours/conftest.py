@@ -60,13 +60,13 @@ def built(folder: Path, tiny_model: Path, stages: Sequence[str] = (), **more: ob
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+def trained(tmp_path_factory, tiny_model):
     """Workdir of an index. Not to be changed by a test."""
     return built(tmp_path_factory.mktemp("neighbours"), tiny_model)
 
 
 @pytest.fixture(scope="session")
-def reranking(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+def reranking(tmp_path_factory, tiny_model):
     """Workdir of an index with a cross-encoder, which is not trained. Not to be changed by a test."""
     reads = {
         "model": str(tiny_model),
@@ -105,7 +105,7 @@ def server_of(work: Path, token: Path) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def served(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def served(trained, tmp_path_factory):
     """A server of an index, which every test of a module begins with no documents."""
     folder = tmp_path_factory.mktemp("served")
     with server_of(shutil.copytree(trained, folder / "work"), folder / "token") as client:
@@ -113,7 +113,7 @@ def served(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(params=["opened", "served"])
-def index(request: pytest.FixtureRequest, trained: Path, tmp_path: Path) -> Iterator[rayhier.Index | Client]:
+def index(request, trained, tmp_path):
     """An index whose documents were all deleted: opened in this process, and on a server."""
     if request.param == "served":
         client: Client = request.getfixturevalue("served")
@@ -127,7 +127,7 @@ def index(request: pytest.FixtureRequest, trained: Path, tmp_path: Path) -> Iter
 
 
 @pytest.fixture
-def reranks(reranking: Path, tmp_path: Path) -> Iterator[Client]:
+def reranks(reranking, tmp_path):
     """A server of an index with a cross-encoder."""
     with server_of(shutil.copytree(reranking, tmp_path / "reranking"), tmp_path / "token") as client:
         yield client

@@ -2,7 +2,6 @@
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.vectorstores import VectorStore
 from langchain_tests.integration_tests import RetrieversIntegrationTests, VectorStoreIntegrationTests
 
 from rayhier.adapters.langchain import RayhierRetriever, RayhierVectorStore
@@ -10,7 +9,7 @@ from rayhier.adapters.langchain import RayhierRetriever, RayhierVectorStore
 
 class TestVectorStore(VectorStoreIntegrationTests):
     @pytest.fixture
-    def vectorstore(self, index) -> VectorStore:
+    def vectorstore(self, index):
         return RayhierVectorStore(index)
 
 

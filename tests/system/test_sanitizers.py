@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "rayhier" / "search" / "native").glob("*.cpp"))
-SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g", "-std=c++17", "-shared", "-fPIC"]
+SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g1", "-std=c++17"]
 SCANS = """
 import numpy as np
 import rayhier_native
@@ -79,7 +79,10 @@ def sanitized(tmp_path_factory):
     includes = [f"-I{pybind11.get_include()}", f"-I{sysconfig.get_path('include')}"]
     folder = tmp_path_factory.mktemp("sanitized")
     made = folder / f"rayhier_native{sysconfig.get_config_var('EXT_SUFFIX')}"
-    subprocess.run([compiler, *SANITIZED, *includes, *map(str, SOURCES), "-o", str(made), "-pthread"], check=True)
+    subprocess.run(
+        [compiler, *SANITIZED, *includes, *map(str, SOURCES), "-o", str(made), "-shared", "-fPIC", "-pthread"],
+        check=True,
+    )
     # Python itself never gives all memory back.
     environment = {"LD_PRELOAD": " ".join(libraries), "ASAN_OPTIONS": "detect_leaks=0"}
     return {**os.environ, **environment, "PYTHONPATH": f"{folder}:{ROOT}"}

@@ -19,7 +19,7 @@ from rayhier.evaluate.alone import seconds_of
 from rayhier.search.segment.exact import exact
 from rayhier.search.segment.filter import matching
 from rayhier.spec.filter import Filter, fields_of
-from rayhier.storage import columns, files
+from rayhier.storage import columns, parquet
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap
 
@@ -48,7 +48,7 @@ class BaselineDocuments:
                 raise ValueError(f"{corpus.folder}: not the documents of the vectors artifact in the same order")
             return _with(table, read_fields.select(fields))
 
-        count = sum(files.read_metadata(vectors.path(name)).num_rows for name in names)
+        count = sum(parquet.metadata(vectors.path(name)).num_rows for name in names)
         return cls._of(map(read, names), count, where)
 
     @classmethod

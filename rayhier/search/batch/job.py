@@ -27,7 +27,7 @@ from rayhier.search.request.request import Request, Rules
 from rayhier.search.retrieve import Found
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError
-from rayhier.storage import files
+from rayhier.storage import files, parquet
 from rayhier.storage.files import seal, unseal
 from rayhier.storage.leaf_map import LeafMap, Manifest
 
@@ -92,16 +92,21 @@ class Job:
         self.check()
         done = self._begin()
         refused, answered = Refused(), dict[str, int]()
-        with Bar("search", len(self.queries), "queries") as bar:
-            for number, chunk in enumerate(self.queries.chunks(refused)):
-                answered[_name(number)] = len(chunk.ids)
-                if _name(number) not in done:
-                    table = self.answered(searcher, chunk)
-                    files.write_parquet(self.parts, _name(number), [table], RESULTS)
-                bar.advance(len(chunk.ids))
-        if not sum(answered.values()):
-            shutil.rmtree(self.parts)
-            raise InputError(f"{self.queries}: hold no query; {refused if refused else 'there is no row'}")
+        try:
+            with Bar("search", len(self.queries), "queries") as bar:
+                for number, chunk in enumerate(self.queries.chunks(refused)):
+                    if chunk.ids:
+                        answered[_name(number)] = len(chunk.ids)
+                        if _name(number) not in done:
+                            table = self.answered(searcher, chunk)
+                            parquet.write(self.parts, _name(number), [table], RESULTS)
+                    bar.advance(len(chunk.ids))
+            if not answered:
+                raise InputError(f"{self.queries}: hold no query; {refused if refused else 'there is no row'}")
+        except InputError:
+            if not self.done():
+                shutil.rmtree(self.parts)
+            raise
         files.write(self.out, lambda place: _join([self.parts / name for name in answered], place, self.out.suffix))
         shutil.rmtree(self.parts)
         return sum(answered.values()), refused
@@ -171,12 +176,12 @@ def _join(parts: Sequence[Path], place: Path, kind: str) -> None:
     if kind == ".parquet":
         with pq.ParquetWriter(place, RESULTS) as writer:
             for part in parts:
-                writer.write_table(files.read_table(part))
+                writer.write_table(parquet.read(part))
         return
     line: Callable[[IO[str], dict[str, Any]], None] = _json if kind == ".jsonl" else _trec
     with place.open("w") as out:
         for part in parts:
-            for row in files.read_table(part).to_pylist():
+            for row in parquet.read(part).to_pylist():
                 line(out, row)
 
 
@@ -229,7 +234,7 @@ def _bytes(job: Job, leaf_map: LeafMap, k: int) -> float:
     shard = next((shard for shard in leaf_map.manifest.shards if shard.rows), None)
     if shard is None:
         return 0.0
-    ids = files.read_rows(leaf_map.root / shard.file.name, [leaf_map.key(shard)], 0, min(SAMPLED, shard.rows))
+    ids = parquet.read_rows(leaf_map.root / shard.file.name, [leaf_map.key(shard)], 0, min(SAMPLED, shard.rows))
     name = float(ids.nbytes) / ids.num_rows
     result, query = BESIDE[job.out.suffix]
     listed = min(k, job.manifest.documents)

@@ -20,7 +20,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.search.request.request import UNIT_WITHIN, Queries, Rules
 from rayhier.spec import InputError
 from rayhier.spec.query import check_text
-from rayhier.storage import columns, files
+from rayhier.storage import columns, files, parquet
 from rayhier.storage.leaf_map import LeafMap
 
 CHUNK, DOCUMENTS = 1_000, 4_096
@@ -43,8 +43,6 @@ class QueryRow:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Queries that are searched together."""
-
     ids: Sequence[str]
     parts: Sequence[tuple[Ints, Queries]]
     """Texts, and vectors [a, m]: each with the queries' places [a] in `ids`."""
@@ -105,7 +103,6 @@ class QueryFile:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the file."""
         return files.digest(self.path)
 
     def __str__(self) -> str:
@@ -114,7 +111,7 @@ class QueryFile:
     def __len__(self) -> int:
         if self.path.suffix == ".parquet":
             try:
-                return int(files.read_metadata(self.path).num_rows)
+                return int(parquet.metadata(self.path).num_rows)
             except pa.ArrowInvalid as error:
                 raise InputError(f"--queries: {self.path}: cannot be read: {error}") from None
         with self.path.open("rb") as opened:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from rayhier.arrays import Ints
-from rayhier.storage import columns, current, files
+from rayhier.storage import columns, current, parquet
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.current import Current
 from rayhier.storage.paths import Location
@@ -57,7 +57,7 @@ class Calibration:
         """
         if not calibration.names(NAME):
             return None
-        table = files.read_table(calibration.verified(NAME), ["positions"])
+        table = parquet.read(calibration.verified(NAME), ["positions"])
         of: Queried = "documents" if table.schema.metadata == DOCUMENTS else "dev queries"
         return cls(columns.as_stored(table["positions"]), of)
 
@@ -66,7 +66,7 @@ class Calibration:
         positions = columns.vector_column(self.position_QK, pa.int32())
         table = pa.table({"query_id": pa.array(query_ids, pa.string()), "positions": positions})
         table = table.replace_schema_metadata(DOCUMENTS if self.of == "documents" else None)
-        files.write_parquet(root, NAME, [table], table.schema)
+        parquet.write(root, NAME, [table], table.schema)
 
     def chosen(self, recall: float, k: int) -> ChosenBeam:
         """Return the smallest beam with which dev queries find at least a share of their exact best k documents.

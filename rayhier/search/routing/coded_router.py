@@ -45,12 +45,10 @@ class CodedRouter:
 
     @property
     def n_leaves(self) -> int:
-        """Number of leaves of the router's tree."""
         return self.router.n_leaves
 
     @property
     def levels(self) -> int:
-        """Number of levels of the router's tree."""
         return self.router.levels
 
     @property
@@ -60,12 +58,10 @@ class CodedRouter:
 
     @property
     def device(self) -> torch.device:
-        """Device of the router's weights."""
         return self.router.device
 
     @property
     def cells(self) -> Cells:
-        """Centroids by which the router places documents."""
         return self.router.cells
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:

@@ -37,7 +37,6 @@ class LevelSimilarity:
 
     @property
     def numbers(self) -> str:
-        """Say in words by what documents are compared."""
         return f"{2**self.level} numbers, level {self.level} of the tree"
 
     def level_of(self, stored_NL: npt.NDArray[Any], level: int) -> Floats:

@@ -128,11 +128,9 @@ class Segment:
 
     @cached_property
     def declared(self) -> dict[str, pa.ChunkedArray]:
-        """The corpus's declared fields, by name."""
         return {name: self._shown[name] for name in self._shown.column_names if name not in OWN}
 
     def fields(self, row: int) -> dict[str, Any]:
-        """Read the declared fields of a row."""
         return {name: values[row].as_py() for name, values in self.declared.items()}
 
     def first_rows(self, leaves: range) -> Ints:
@@ -141,7 +139,6 @@ class Segment:
         return np.flatnonzero((rank_N == 0) & (leaf_N >= leaves.start) & (leaf_N < leaves.stop))
 
     def ids(self) -> pa.ChunkedArray:
-        """Return the ids of all rows' results."""
         return self._shown[ID]
 
     def with_ids(self, hash_X: npt.NDArray[np.uint64]) -> Ints:

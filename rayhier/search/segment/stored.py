@@ -47,14 +47,11 @@ class Listing:
     """Most documents."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if `after` is not text in UTF-8."""
         _check("after", self.after)
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A document as an index holds it."""
-
     id: str
     title: str
     text: str | None

@@ -143,7 +143,6 @@ class Growing:
         return self._array[: self._size]
 
     def extend(self, values: npt.NDArray[Any]) -> None:
-        """Append values [n] or [n, width]."""
         size = self._size + len(values)
         if size > len(self._array):
             grown = np.empty((max(size, 2 * len(self._array)), *self._shape), self._array.dtype)

@@ -155,8 +155,6 @@ class CrossEncoderReplica:
 
 
 class LocalScorer:
-    """A cross-encoder in this process: `PairScores`."""
-
     def __init__(self, version: Version, threads: int) -> None:
         self._replica = CrossEncoderReplica(version, threads)
 

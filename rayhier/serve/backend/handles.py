@@ -139,8 +139,6 @@ class DeploymentClient:
 
 
 class ShardHandle(DeploymentClient):
-    """A client of a shard group's deployment: `Shards`."""
-
     async def read(self, work: Reading, seen: Seen) -> Any:
         return await self.ask(lambda handle: handle.read.remote(work, seen))
 
@@ -184,8 +182,6 @@ class WriterHandle(DeploymentClient):
 
 
 class ScorerHandle(DeploymentClient):
-    """A client of the cross-encoder's deployment: `PairScores`."""
-
     async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
         return await self.ask(lambda handle: handle.score.remote(list(queries), list(items)), seconds)
 

@@ -163,7 +163,6 @@ class ShardGroup:
         return opened
 
     def _load_again(self) -> None:
-        """Open the newest version's files again, its tail kept."""
         before = self._newest
         after = self._opened(before.manifest.version, before.tail)
         # Everything is open before any part is used: small scans do not wait for the thread that loads.

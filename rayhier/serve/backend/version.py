@@ -21,8 +21,6 @@ from rayhier.storage.paths import Location, locate
 
 @dataclass(frozen=True)
 class Version:
-    """A version of an index in a workdir."""
-
     workdir: str
     now: Current
     number: int
@@ -64,8 +62,6 @@ class Version:
 
 @dataclass(frozen=True)
 class ShardRange:
-    """The leaves of a shard group, and its name."""
-
     name: str
     leaves: range
 

@@ -63,7 +63,6 @@ class Writer:
 
     @property
     def root(self) -> Location:
-        """Folder of the index."""
         return self._follower.root
 
     def _is_named(self) -> bool:

@@ -394,7 +394,6 @@ def _writes(app: FastAPI, writer: "Writes | None", limits: WriteLimits, sight: _
 
 
 def _writing(writer: "Writes | None") -> Writes:
-    """Return the Writer. ApiError 403 if there is none."""
     if writer is None:
         raise ApiError(403, "forbidden", "this server does not write; allowed: a server that has a write_token_file")
     return writer

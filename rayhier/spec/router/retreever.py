@@ -48,7 +48,6 @@ class RetreeverRouting(Routing):
 
     @property
     def leaves(self) -> int:
-        """Number of leaves, 2^depth."""
         return int(2**self.depth)
 
     @property

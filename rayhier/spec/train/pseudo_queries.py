@@ -28,10 +28,8 @@ class PseudoQueries(Section):
 
     @property
     def has_titles(self) -> bool:
-        """Return True if titles of documents are drawn."""
         return self.source != "spans"
 
     @property
     def has_spans(self) -> bool:
-        """Return True if spans of documents are drawn."""
         return self.source != "titles"

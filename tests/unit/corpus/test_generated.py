@@ -10,7 +10,7 @@ from rayhier.corpus.generated import read, write
 from rayhier.corpus.row_checks import Reason
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Limits
-from rayhier.storage import files, schemas
+from rayhier.storage import parquet, schemas
 
 from ...toys import artifact
 
@@ -51,7 +51,7 @@ def parsed(tmp_path, corpus, *raw):
 
 
 def table(root, name):
-    return [tuple(row.values()) for row in files.read_table(root / name).to_pylist()]
+    return [tuple(row.values()) for row in parquet.read(root / name).to_pylist()]
 
 
 def test_every_reason_is_counted_and_listed(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from rayhier.index.assign import read_part
 from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError
-from rayhier.storage import columns, files, schemas
+from rayhier.storage import columns, parquet, schemas
 
 from .conftest import M, documents, unit
 
@@ -24,14 +24,14 @@ def test_vectors_that_are_no_numbers_are_named(assign, value):
 
 def test_a_part_is_read_as_it_was_written_and_never_in_another_order(tmp_path):
     places = tmp_path / "documents.parquet", tmp_path / "vectors.parquet"
-    files.write_parquet(tmp_path, "documents.parquet", [DOCUMENTS], DOCUMENTS.schema)
+    parquet.write(tmp_path, "documents.parquet", [DOCUMENTS], DOCUMENTS.schema)
     column = columns.vector_column(VECTORS, pa.float32())
     table = pa.table([DOCUMENTS["doc_id"], column], schema=schemas.vectors("doc_id", M))
-    files.write_parquet(tmp_path, "vectors.parquet", [table], table.schema)
+    parquet.write(tmp_path, "vectors.parquet", [table], table.schema)
     found, base = read_part(*places)
     assert found.equals(DOCUMENTS)
     assert np.array_equal(base, VECTORS)
     for other in (table[::-1], table[1:]):
-        files.write_parquet(tmp_path, "vectors.parquet", [other], other.schema)
+        parquet.write(tmp_path, "vectors.parquet", [other], other.schema)
         with pytest.raises(ValueError, match="same ids in the same order"):
             read_part(*places)

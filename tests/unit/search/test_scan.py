@@ -18,7 +18,7 @@ from rayhier.search.request.hits import answers
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec import InputError
 from rayhier.spec.filter import OneOf
-from rayhier.storage import files, schemas
+from rayhier.storage import parquet, schemas
 from rayhier.storage.leaf_map import LeafMap
 
 from ...draws import unit
@@ -114,8 +114,8 @@ def test_what_was_made_once_is_kept_and_made_again_where_it_was_cut_short(root, 
 def test_another_file_on_storage_is_named_and_nothing_kept(root, asked, tmp_path):
     """It can be read, and lacks a row."""
     name = LeafMap.open(root).manifest.shards[0].file.name
-    rows = files.read_table(root / name)
-    files.write_parquet(root, name, [rows.slice(1)], rows.schema)
+    rows = parquet.read(root / name)
+    parquet.write(root, name, [rows.slice(1)], rows.schema)
     for _ in range(2):
         with pytest.raises(InputError, match=r"data/0\.parquet: .* published"):
             LeafScan.mapped(LeafMap.open(root)).open()

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rayhier.storage import files
+from rayhier.storage import files, parquet
 
 
 def test_one_of_many_writers_creates(folder):
@@ -83,15 +83,15 @@ def test_a_flipped_bit_in_a_stored_number_is_refused(folder):
     x_N = (
         np.random.default_rng(0).integers(2**32, size=500, dtype=np.uint32).view(np.float32)
     )  # so that none compresses
-    file = files.write_parquet(folder, "x.parquet", [pa.table({"x": x_N})], pa.schema([("x", pa.float32())]))
+    file = parquet.write(folder, "x.parquet", [pa.table({"x": x_N})], pa.schema([("x", pa.float32())]))
     path = folder / file.name
     data = bytearray(path.read_bytes())
     data[data.index(x_N[200].tobytes())] ^= 1
     files.replace(path, bytes(data))
     with pytest.raises(OSError, match="CRC checksum"):
-        files.read_table(path)
+        parquet.read(path)
     with pytest.raises(OSError, match="CRC checksum"):
-        files.read_rows(path, ["x"], 0, 1)
+        parquet.read_rows(path, ["x"], 0, 1)
 
 
 def test_a_filled_folder_lies_where_it_should(folder):
