@@ -92,13 +92,6 @@ def test_files_that_cannot_be_read_are_refused(source, name, change, said, stage
     assert source == "huggingface" or path.name in message
 
 
-def test_msmarco_without_judgements_is_refused(stage, folder):
-    section = make.msmarco(folder)
-    for path in folder.glob("qrels*"):
-        path.unlink()
-    assert "holds no qrels.train.tsv nor qrels.dev.tsv" in refusal(stage, section)
-
-
 MISSING = {"ir_datasets": (make.ir_datasets, "ir-datasets"), "datasets": (make.huggingface, "huggingface")}
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from rayhier.corpus import row_checks
 from rayhier.spec import InputError
-from rayhier.spec.corpus import Limits, TextFiles
+from rayhier.spec.corpus import TextFiles
 from rayhier.storage import listing, source
 
 from .conftest import documents, rows
@@ -45,13 +45,6 @@ def test_each_file_is_a_document(notes, stage):
         ("empty text", "blank.txt"),
         ("invalid UTF-8", "latin.txt"),
     ]
-
-
-def test_endings_limits_and_passages(notes, stage, monkeypatch):
-    monkeypatch.setattr(listing, "SUFFIXES", (".csv", ".txt"))
-    monkeypatch.setattr("rayhier.spec.corpus.LIMITS", Limits(text=20))
-    made = stage({"type": "text", "path": str(notes), "passages": {"words": 3, "stride": 3}})
-    assert documents(made)["text"].to_pylist() == ["Cut back to", "the seco", "not,read"]
 
 
 def test_links_and_large_files_are_rejected_and_not_read(tmp_path, stage, monkeypatch):

@@ -35,13 +35,6 @@ def length(tokenizer, text):
     return len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def test_a_title_and_spans_of_the_text(drawer, tokenizer):
-    text = words(30)
-    rows, drawn = drawer(spans=3, length=6).draw(["d"], ["old oak"], [text])
-    assert (rows, drawn[0]) == ([0] * 4, "old oak")
-    assert all(span in text and length(tokenizer, span) == 6 for span in drawn[1:])
-
-
 @pytest.mark.parametrize(
     ("title", "count", "wanted"), [("", 6, 0), ("oak", 6, 1), ("", 7, 2), ("oak", 7, 3), ("oak", 0, 0), (" ", 7, 2)]
 )

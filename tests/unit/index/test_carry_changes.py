@@ -20,7 +20,6 @@ from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.change_log import Change, ChangeLog
 from rayhier.storage.leaf_map import LeafMap
-from rayhier.storage.writer_lease import leased
 
 from ...draws import unit
 from ..serve.conftest import INDEX, OTHER_INDEX, OTHER_MODEL, TEXTS, N, make_published
@@ -131,24 +130,6 @@ def test_changes_are_carried_wherever_they_are(two, state):
     searcher = Snapshot.of_version(two.work, two.nows[OTHER_INDEX])
     found = searcher.search(model.encode(["oak a"]).numpy, 1)
     assert (found[0].hits[0].id, found[0].hits[0].score) == ("a", pytest.approx(1.0, abs=1e-3))  # float16
-
-
-def test_a_server_that_stays_at_the_index_before_two_trainings_loses_nothing(two, tiny_model):
-    work, third = two.work, "333333333333"
-    plan, now = SimpleNamespace(workdir=work), two.nows[OTHER_INDEX]
-    current.write(work, two.nows[INDEX])
-    with leased(two.root(INDEX)):
-        two.put(INDEX, 1, early="new")
-        assert carry_into(plan, now.spec, now.artifacts) == INDEX
-        two.put(INDEX, 2, later="newer")
-        make_published(work, tiny_model, index=third, model="444444444444")
-        two.nows[third] = current.read(work)
-        current.write(work, now.model_copy(update={"before": INDEX}))
-        assert carry_into(plan, two.nows[third].spec, two.nows[third].artifacts) == INDEX
-    opened = LeafMap.open(two.root(third))
-    assert opened.manifest.log == 2
-    ids = {name for shard in opened.manifest.shards for name in opened.read(shard, ["doc_id"])["doc_id"].to_pylist()}
-    assert {"early", "later"} <= ids
 
 
 def test_what_was_written_after_a_carry_is_carried_by_the_same_run_again(two):

@@ -100,17 +100,6 @@ def test_leaves_that_shrank_are_given_up(made):
     verify(made.root)
 
 
-def test_equal_documents_cannot_be_split(made, write_map, tmp_path):
-    """No cut separates them: the attempt ends, and nothing is published for them alone."""
-    ids, vectors = [f"e{n:03d}" for n in range(N)], np.tile(unit(0, 1, M), (N, 1))
-    write_map(tmp_path / "map", made.assign(documents(ids), Encoded(vectors)), 12, 2, leaves_per_document=2)
-    after = maintain(tmp_path / "map", made.assign.router, SPEC)
-    while after is not None:
-        assert after.manifest.version < 5
-        assert {name for name, _ in content(after)} == set(ids)
-        after = maintain(tmp_path / "map", router_of(after, made), SPEC)
-
-
 def test_a_change_meanwhile_is_not_lost(made, monkeypatch):
     module = sys.modules["rayhier.index.maintain"]
     add = partial(change.add, made.root, made.assign, batch(["late"]), FACTOR)
@@ -159,12 +148,6 @@ def test_a_damaged_router_is_named(made):
 def test_other_routers_are_refused(made):
     with pytest.raises(InputError, match=r"router\.type: got .* whose leaves do not split; allowed: learned_ivf"):
         maintain(made.root, EhiRouter(M, 12, 1, residual=False), SPEC)
-
-
-def test_leaves_that_did_not_pay_are_passed_over(made):
-    assert maintain(made.root, made.assign.router, SPEC, skip=1_000) is None
-    assert leaf_map.versions(made.root) == [1]
-    assert maintain(made.root, made.assign.router, SPEC, skip=1)
 
 
 def test_the_router_of_another_version_is_refused(made):

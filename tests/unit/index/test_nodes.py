@@ -6,11 +6,7 @@ import pytest
 
 from rayhier.index.nodes import NodeTable
 from rayhier.spec import InputError
-from rayhier.storage import parquet, schemas
-from rayhier.storage.leaf_map import LEAVES
-
-from ...conftest import leaf_map_of
-from ..serve.conftest import make_published
+from rayhier.storage import schemas
 
 
 @pytest.fixture
@@ -56,14 +52,3 @@ def test_what_is_not_there_is_refused(table, described):
             table.below(name, 9)
     with pytest.raises(InputError, match="got 5 leaves; allowed: 4"):
         NodeTable(described, np.zeros(4, np.int64))
-
-
-def test_of_a_leaf_map(tmp_path, tiny_model):
-    leaf_map = leaf_map_of(make_published(tmp_path, tiny_model))
-    nodes, total = NodeTable.of(leaf_map).below("0:0", 100)
-    counts = [count for count in leaf_map.manifest.counts if count]
-    assert sorted(node.size for node in nodes) == sorted(counts)
-    assert total == len(counts)
-    parquet.write(leaf_map.root, LEAVES, [pa.table({"leaf": [1]})], pa.schema([("leaf", pa.int64())]))
-    with pytest.raises(InputError, match="another version of rayhier"):
-        NodeTable.of(leaf_map)

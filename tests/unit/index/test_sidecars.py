@@ -60,19 +60,6 @@ def wanted(there):
     return {name: value(name).tolist() for name, rank in content(there) if rank == 0}
 
 
-def test_a_sidecar_is_a_file_of_its_own_with_checksum_and_maker(root):
-    there = LeafMap.open(root)
-    for shard in there.manifest.shards:
-        (one,) = shard.sidecars.values()
-        assert one.maker == "made by a test"
-        assert one.file.name == shard.file.name.replace(".parquet", ".scores.parquet")
-        assert one.file in there.manifest.files
-        assert "scores" not in there.read(shard).column_names
-        assert there.columns(shard)[-1] == "scores"
-    assert scores(there) == wanted(there)
-    assert len(scores(there)) == N
-
-
 def test_every_change_carries_sidecars(root, assign):
     own = beside(assign)
     change.add(root, own, batch([f"n{n}" for n in range(30)]), FACTOR)

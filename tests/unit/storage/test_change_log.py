@@ -34,15 +34,6 @@ def test_changes_come_back_as_they_were(folder, log):
     assert log.last(7) == 7
 
 
-def test_keys_are_read_without_tables(log):
-    for number in (1, 2, 3):
-        log.append(Change(number, "put", ROWS, key=f"k{number}", documents=2))
-    log.gather(1, 2)
-    changes = list(log.there(with_table=False))
-    assert [(made.number, made.key, made.documents) for made in changes] == [(1, "k1", 2), (2, "k2", 2), (3, "k3", 2)]
-    assert not any(made.table.num_columns for made in changes)
-
-
 @pytest.mark.parametrize("read", ["there", "gather"])
 def test_what_was_gathered_while_singles_were_read_counts_in_place_of_them(folder, log, monkeypatch, read):
     """A stale Writer puts change 1 again, under a number that gathering has freed, while another process reads it."""
