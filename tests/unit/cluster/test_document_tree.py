@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayhier.cluster import document_tree
-from rayhier.cluster.document_tree import cluster, grow
+from rayhier.cluster.document_tree import grow
 from rayhier.spec.train.hce import node_counts
 
 from ...draws import to_unit
@@ -56,23 +55,3 @@ def test_every_document_has_one_path_of_fixed_length(documents, branching, disti
     assert np.array_equal(tree.leaf_N, paths[:, -1] if counts else np.zeros(documents))
     if counts:
         assert (np.bincount(tree.leaf_N, minlength=counts[-1]) == 0).sum() == max(0, counts[-1] - len(np.unique(own)))
-
-
-def test_the_largest_cluster_is_cut_for_an_empty_one(monkeypatch):
-    """Of ten and four vectors and none, the ten become two, whose centroids are their directions."""
-    rng, fit = np.random.default_rng(0), document_tree.fit
-    near = np.repeat(np.eye(3, dtype=np.float32), [6, 4, 4], axis=0)
-    vector_NM = to_unit(near + 0.01 * rng.normal(size=near.shape))
-    parted_N = np.repeat([0, 1, 0], [6, 4, 4])
-
-    def leaves_one_empty(vectors, rows, k, seed):
-        return (np.eye(3, dtype=np.float32), parted_N) if k == 3 else fit(vectors, rows, k, seed)
-
-    monkeypatch.setattr(document_tree, "fit", leaves_one_empty)
-    centroid_KM, own_N = cluster(vector_NM, 3, seed=0)
-    assert np.bincount(own_N).tolist() in ([6, 4, 4], [4, 4, 6])
-    assert (own_N[6:10] == 1).all()
-    assert len(set(own_N[:6].tolist())) == len(set(own_N[10:].tolist())) == 1
-    for number in (0, 2):
-        mean_M = vector_NM[own_N == number].mean(axis=0)
-        np.testing.assert_allclose(centroid_KM[number], mean_M / np.linalg.norm(mean_M), atol=1e-6)

@@ -1,6 +1,5 @@
 """Vacuum removes what no version that stays needs, and nothing else, whatever happens meanwhile."""
 
-import os
 import threading
 import time
 
@@ -146,24 +145,6 @@ def test_files_of_a_writer_at_work_stay(grown):
     names = set(files.below(grown.root))
     assert {"data/added-0123-00000.parquet", "work/compact-000001/shard.json"} <= names
     assert vacuum(grown.root, hours=0).files == 2
-
-
-def test_what_a_writer_wrote_days_ago_stays_until_it_is_published(made):
-    def aged():
-        for name in files.below(made.root):
-            os.utime(made.root / name, (time.time() - 172_800,) * 2)
-
-    def slow():
-        yield batch(["a"])[0]
-        aged()
-        assert vacuum(made.root).files == 0
-        yield batch(["b"])[0]
-
-    change.add(made.root, made.assign, slow(), FACTOR)
-    assert verify(made.root) == [1, 2]
-    aged()
-    assert vacuum(made.root).files == 0
-    assert not pins.written(made.root)
 
 
 def test_a_writer_that_starts_while_files_are_listed_keeps_its_own(made, monkeypatch):

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rayhier.dataset.ranking import Ranking
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.words.bm25 import Bm25Index
 from rayhier.search.words.hybrid import RANKS, WordScan, compared, fused
@@ -78,25 +77,6 @@ def test_documents_of_words_count_as_visited_once(world):
             part.documents["text"][row].as_py() for part in parts for row in part.row_QK[query].tolist() if row >= 0
         ]
         assert far == sum(not {*leaves_of[text]} & {*leaves_QB[query].tolist()} for text in found)
-
-
-def test_parts_of_an_index_are_fused_as_one(world):
-    """Words are as rare in each group of leaves as in the whole index. The best five that all groups found count."""
-    leaf_map, _, _, query_QM, queries = world
-    parts = [opened(leaf_map, part).scan(queries, query_QM, 20) for part in (range(2), range(2, 5), range(5, 6))]
-    whole = fused(Ranking.none(Q), [opened(leaf_map).scan(queries, query_QM, 20)], 10, HybridSpec(), 20)
-    np.testing.assert_array_equal(fused(Ranking.none(Q), parts, 10, HybridSpec(), 20).score_QK, whole.score_QK)
-    few = fused(Ranking.none(Q), parts, 20, HybridSpec(), listed=5)
-    for query in range(Q - 1):
-        words = [
-            (score, part.ids[row])
-            for part in parts
-            for score, row in zip(part.score_QK[query], part.row_QK[query], strict=True)
-            if row >= 0
-        ]
-        least = sorted((score for score, _ in words), reverse=True)[:5][-1]
-        row_K = few.row_QK[query]
-        assert set(few.ids[row_K[row_K >= 0]]) == {name for score, name in words if score >= least}
 
 
 def test_a_weight_of_other_scores_is_a_share_of_their_spread(world, passages):

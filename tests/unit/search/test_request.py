@@ -45,8 +45,6 @@ DEFAULTS = {
     "bm25 visits no leaf": (WORDS, ["oak"], {"mode": "bm25"}, (7, 0, "bm25", 0, None)),
     "a level visits no leaf": (LEVEL, ["oak"], {}, (7, 0, "dense", 0, None)),
     "re-ranked by the spec": (RERANKS, ["oak"], {}, (7, 2, "dense", 30, 40)),
-    "re-ranked by so many": (RERANKS, ["oak"], {"budget": 5}, (7, 2, "dense", 5, 40)),
-    "not re-ranked": (RERANKS, ["oak"], {"rerank": False}, (7, 2, "dense", 0, None)),
     "a budget of 0 and rerank false": (RERANKS, ["oak"], {"budget": 0, "rerank": False}, (7, 2, "dense", 0, None)),
     "a budget of 0 without a cross-encoder": (DENSE, ["oak"], {"budget": 0}, (7, 2, "dense", 0, None)),
     "vectors are not re-ranked": (RERANKS, UNIT, {}, (7, 2, "dense", 0, None)),
@@ -79,7 +77,6 @@ REFUSED = {
     "a budget without one": (DENSE, ["oak"], {"budget": 5}, "budget: this index has no cross-encoder"),
     "rerank of a vector": (RERANKS, UNIT, {"rerank": True}, "rerank: got a vector"),
     "a budget of a vector": (RERANKS, UNIT, {"budget": 5}, "budget: got a vector"),
-    "a budget below 0": (RERANKS, ["oak"], {"budget": -1}, "budget: got -1"),
     "a budget beyond its limit": (RERANKS, ["oak"], {"budget": 41}, "budget: got 41"),
     "calls beyond their limit": (RERANKS, ["oak", "elm"], {"budget": 31}, "budget: got 31 for each of 2 queries"),
     "a beam of a level": (LEVEL, ["oak"], {"beam": 3}, "beam: got 3, but search.how is level"),
@@ -89,7 +86,6 @@ REFUSED = {
     "a beam beyond its limit": (DENSE, ["oak"], {"beam": 9}, "beam: got 9"),
     "a vector too large": (DENSE, np.concatenate([UNIT[:1], 1.5 * UNIT[:1]]), {}, "queries: got length 1.5"),
     "a vector of small whole numbers": (DENSE, np.array([[12, 0, 0]], np.int8), {}, "queries: got length 12"),
-    "a vector of nothing": (DENSE, np.full((1, 3), np.nan, np.float32), {}, "queries: got an array of shape (1, 3)"),
 }
 
 
@@ -155,7 +151,6 @@ TOO_LOW = {
     "k": (rules_of(beam=2), "max_k", 7),
     "beam": (rules_of(), "max_beam", 4),
     "budget": (RERANKS, "max_budget", 30),
-    "calls": (RERANKS, "max_calls", 30),
     "pool": (RERANKS, "max_pool", 40),
     "pool with words": (rules_of(groups=2, beam=2, mode="hybrid", rerank=RNR), "max_pool", 60),
 }

@@ -92,28 +92,6 @@ def test_documents_outside_the_pool_are_not_read_and_follow_as_they_were_found(w
         assert (np.diff(scores[: len(there)]) <= 1e-6).all()
 
 
-def test_what_is_added_to_scores_is_not_fitted(world):
-    """ADACUR's anchors know what the cross-encoder itself gives: reads are those without the base, moved by it."""
-    rng = np.random.default_rng(3)
-    anchor_NA = rng.normal(size=(N, 4)).astype(np.float32)
-    anchors = Anchors(pa.array([f"d{n}" for n in range(N)]), anchor_NA)
-    weights = rng.normal(size=4)
-
-    def exact(_, texts):  # what four anchors explain
-        return (anchor_NA @ weights)[[int(text.split()[1].removeprefix("d")) for text in texts]]
-
-    spec = Rerank(type="adacur", budget=12, rounds=2)
-    _, after = reranked(spec, world, read=exact, anchors=anchors, base_weight=5.0)
-    stored = columns.matrix(found(world).documents["vector"])
-    numbers = [int(name.removeprefix("d")) for name in found(world).documents["doc_id"].to_pylist()]
-    for query, rows in enumerate(after.row_QK):
-        there = rows[rows >= 0]
-        true = (anchor_NA @ weights)[[numbers[row] for row in there]] + 5.0 * stored[there] @ world[2][query]
-        # Six reads span four anchors, so that the second round reads the best of all that are left.
-        assert sorted(true[:12])[-6:] == pytest.approx(sorted(true)[-6:])
-        assert (np.diff(true[12:]) <= 1e-4).all()
-
-
 def test_a_query_without_documents_is_answered_with_none(world):
     leaf_map, _, query_QM = world
     nothing = LeafScan.mapped(leaf_map).scan(query_QM, np.full((3, 1), -1), 10, needs="vectors")

@@ -7,7 +7,6 @@ import torch
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.search import retrieve
-from rayhier.search.retrieve import Goal, Widening
 from rayhier.search.routing.routes import Model
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec.filter import OneOf
@@ -90,19 +89,3 @@ def test_leaves_of_a_beam_are_scanned_and_more_until_enough_match(
             found = int(hit.id[1:])
             assert (hit.leaf, hit.title, hit.text) == (leaf_of[found], f"title {found}", f"text {found}")
             assert hit.score == pytest.approx(vectors[row] @ vectors[found], abs=1e-6)
-
-
-def test_leaves_visited_before_stay_although_a_wider_beam_leaves_them_out():
-    """Beams of a tall tree are not nested."""
-    widening = Widening(np.array([[4, -1], [7, 2]]), Goal(k=1, beam=2, matching=1, widest=33))
-    assert (widening.asked_A.tolist(), widening.done) == ([0, 1], False)
-    nothing = widening.ranking
-    widening.add_results(nothing)
-    assert widening.wider_A.tolist() == [4, 4]
-    widening.visit(np.array([[1, 4, 3, -1], [2, 5, 6, 8]]))
-    assert widening.leaves_QB.tolist() == [[4, 1, 3, -1, -1], [7, 2, 5, 6, 8]]
-    widening.add_results(nothing, np.array([True, False]))
-    assert widening.asked_A.tolist() == [1]
-    assert widening.wider_A.tolist() == [8]
-    widening.visit(np.array([[0, 1]]))
-    assert widening.leaves_QB.tolist() == [[4, 1, 3, -1, -1, -1, -1], [7, 2, 5, 6, 8, 0, 1]]

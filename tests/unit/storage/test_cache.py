@@ -99,6 +99,16 @@ def test_a_list_of_files_that_says_nothing(listed):
     assert (make("a").folder / "data").read_bytes() == b"a" * BYTES
 
 
+def test_what_was_touched_is_read_once(monkeypatch):
+    lease = make("a")
+    os.utime(lease.folder / "data", (1, 1))
+    assert not lease.intact()
+    digest, read = cache.files.digest, []
+    monkeypatch.setattr(cache.files, "digest", lambda path: read.append(path.name) or digest(path))
+    assert [cache.get_or_build("kind", "a", pytest.fail).intact() for _ in range(3)] == [True] * 3
+    assert read == ["data"]
+
+
 @pytest.mark.parametrize("order", ["abcd", "dcba", "cadb"])
 def test_the_least_recently_used_go_until_the_limit_is_kept(home, order):
     for when, name in enumerate(order):

@@ -108,7 +108,6 @@ def with_dense(folder, weights="model.safetensors", **changes):
     [
         ({"activation_function": "torch.nn.modules.activation.ReLU"}, "the activation torch.*ReLU; allowed: .*Tanh"),
         ({"use_residual": True}, "use_residual true"),
-        ({"module_input_name": "token_embeddings"}, "module_input_name token_embeddings; allowed: sentence_emb"),
         ({"in_features": 9}, "takes vectors of size 9, gets 8"),
         ({"weights": "pytorch_model.bin"}, r"2_Dense holds pytorch_model\.bin, a pickle"),
     ],
@@ -159,7 +158,6 @@ def test_sharded_weights(tmp_path):
     [
         ({"a": "absent.safetensors"}, r"names absent\.safetensors, which is missing"),
         ({"a": "../m.safetensors"}, "is damaged"),
-        ({}, "is damaged"),
     ],
 )
 def test_damaged_index(tmp_path, names, message):
