@@ -9,11 +9,10 @@ from rayhier.embed import saved
 from rayhier.embed.stage import GENERATED, EmbedPart, TokenisePart, ledger_key
 from rayhier.embed.tokeniser import unpacked
 from rayhier.model import precision
-from rayhier.spec import JobSpec
 from rayhier.storage import parquet, schemas
 from rayhier.storage.ledger import Ledger
 
-from ...toys import artifact
+from ...toys import artifact, job
 
 PARTS = [f"documents/part-0000{number}.parquet" for number in range(2)]
 
@@ -30,8 +29,7 @@ def actor(tiny_model, tmp_path, monkeypatch):
     def start(name, faster, *own):
         monkeypatch.setattr(precision, "_faster", lambda device: faster)
         encoder = {"model": str(tiny_model), "max_length": 16, "precision": name}
-        least = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "cluster": {"embed": {"cpus": 1}}}
-        spec = JobSpec.model_validate({**least, "encoder": encoder, "train": {"type": "contrast"}})
+        spec = job(cluster={"embed": {"cpus": 1}}, encoder=encoder, train={"type": "contrast"})
         return EmbedPart(tiny_model, spec, corpus, Ledger(tmp_path / "ledger", tmp_path / "root"), *own)
 
     yield start

@@ -46,14 +46,10 @@ def root(folder, assign, write_map):
 
 def scores(there):
     """The value of every document, from the first rows."""
-    found = {}
-    for shard in there.manifest.shards:
-        table = there.read(shard, ["doc_id", "rank", "scores"])
-        for row in table.to_pylist():
-            assert (row["scores"] is None) == (row["rank"] > 0)
-            if row["rank"] == 0:
-                found[row["doc_id"]] = row["scores"]
-    return found
+    shards = (there.read(shard, ["doc_id", "rank", "scores"]).to_pylist() for shard in there.manifest.shards)
+    rows = [row for shard in shards for row in shard]
+    assert all((row["scores"] is None) == (row["rank"] > 0) for row in rows)
+    return {row["doc_id"]: row["scores"] for row in rows if row["rank"] == 0}
 
 
 def wanted(there):

@@ -17,7 +17,6 @@ from .changes import content
 from .conftest import L, N, documents, unit
 
 WIDTH = 128
-"""Numbers of a stream's vectors."""
 
 
 def test_a_fresh_index_is_well_until_many_documents_surprise(made):

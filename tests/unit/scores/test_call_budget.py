@@ -41,7 +41,6 @@ def test_a_budget_below_the_rounds_is_refused(budget, rounds):
 
 BROKEN = {
     "too few": (lambda _, row_N: np.zeros(len(row_N) - 1), r"shape \[7\]; allowed: one score for 8 pairs"),
-    "a matrix": (lambda _, row_N: np.zeros((len(row_N), 1)), r"shape \[8, 1\]"),
     "nothing": (lambda *_: None, "NoneType; allowed: a number for each pair"),
     "numbers as text": (lambda _, row_N: ["1"] * len(row_N), "list; allowed: a number for each pair"),
     "a tensor that learns": (lambda _, row_N: torch.zeros(len(row_N), requires_grad=True), "with Tensor"),

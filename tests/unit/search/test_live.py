@@ -65,18 +65,15 @@ class World:
 
     def put(self, *names):
         entries = [self.new(name) for name in names]
-        self._add("put", self.rows(entries))
+        self.tail.add(Change(self.tail.last + 1, "put", self.rows(entries)))
         self.now |= {entry["id"]: entry for entry in entries}
         self.history.append(dict(self.now))
 
     def delete(self, *names):
-        self._add("delete", pa.table({"doc_id": list(names)}))
+        self.tail.add(Change(self.tail.last + 1, "delete", pa.table({"doc_id": list(names)})))
         for name in names:
             del self.now[name]
         self.history.append(dict(self.now))
-
-    def _add(self, kind, table):
-        self.tail.add(Change(self.tail.last + 1, kind, table))
 
     def wander(self, steps):
         """Add, replace and delete documents at random, of leaf files and of the tail."""

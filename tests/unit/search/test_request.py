@@ -9,7 +9,6 @@ import pytest
 from rayhier.search.request.request import Request, Rules, SearchLimits
 from rayhier.search.routing.chosen_beam import Calibration
 from rayhier.spec import InputError
-from rayhier.spec.filter import Bound
 from rayhier.spec.search import SearchSpec
 
 LEAVES, ROWS = 9, 90
@@ -60,12 +59,6 @@ def test_what_is_not_given_is_filled_in(rules, queries, given, filled):
     assert (request.k, request.beam, request.mode, request.budget, request.pool) == filled
     assert request.queries is queries
     assert request.where is None
-
-
-def test_filters_arrive_parsed_or_as_json():
-    where = Bound("year", "gte", 2019)
-    assert DENSE.request(["oak"], filter=where).where is where
-    assert DENSE.request(["oak"], filter={"year": {"gte": 2019}}).where == where
 
 
 REFUSED = {

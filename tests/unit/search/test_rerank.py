@@ -137,10 +137,7 @@ def test_factors_of_another_model_are_refused(tmp_path):
 
 @pytest.mark.parametrize("own", [{"slope": -1.0}, {}], ids=["the factors'", "the dev queries'"])
 def test_a_bias_is_beside_the_weighted_base(own, world, tmp_path, monkeypatch):
-    """Of what is left after the first round, those are read that slope · base + bias + weight · base puts first.
-
-    The slope is below zero, so that factors alone expect the reverse of what they and the base score do together.
-    """
+    """The second round reads what slope · base + bias + weight · base puts first; with the slope alone, the reverse."""
     monkeypatch.setattr("rayhier.search.rerank.PENALTY", 1e6)
     factors, weight = Factors.open(learned(tmp_path, **own), "m"), 3.0
     bias_N = np.zeros(N)

@@ -11,11 +11,8 @@ from rayhier.storage.files import seal, unseal
 
 @pytest.fixture
 def artifact(folder):
-    """An index of two files, published."""
     with Attempt.start(Place(folder / "index" / "0123456789ab")) as attempt:
-        (attempt.root / "data").mkdir()
-        (attempt.root / "data" / "a.bin").write_bytes(b"aaaa")
-        (attempt.root / "b.bin").write_bytes(b"bbbb")
+        (attempt.root / "a.bin").write_bytes(b"aaaa")
         return attempt.publish("index", {"model": "m" * 12}, Output({"documents": 2}))
 
 
