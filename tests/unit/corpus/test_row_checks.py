@@ -50,6 +50,7 @@ def test_document(line, expected):
         ("float", 2, 2.0),
         ("float", float("nan"), Reason.WRONG_FIELD),
         ("float", 10**400, Reason.WRONG_FIELD),
+        ("string", "de", "de"),
         ("string", 1, Reason.WRONG_FIELD),
         ("string", "\ud800", Reason.WRONG_FIELD),
         ("bool", False, False),

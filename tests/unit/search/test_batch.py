@@ -1,4 +1,4 @@
-"""Batch searches of a file: formats, refused rows, a command that was cut off, and what may not be mixed."""
+"""Batch searches of a file: formats, refused rows, and what may not be mixed."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""BM25 beside the leaf scan, against both over all documents by plain loops."""
+"""BM25 fused with the leaf scan, against both over all documents by plain loops."""
 
 from dataclasses import replace
 

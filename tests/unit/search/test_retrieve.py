@@ -18,16 +18,13 @@ VECTORS = np.eye(2, 3, dtype=np.float32)
 
 
 def ranking(*queries):
-    """A ranking in which each query has scores by id."""
+    """A ranking in which each query has scores by id, best first."""
     ids = sorted({name for scores in queries for name in scores})
-    q, width = len(queries), max(map(len, queries))
-    score_QK, row_QK = np.full((q, width), -np.inf, np.float32), np.full((q, width), -1)
-    for query, scores in enumerate(queries):
-        best = sorted(scores, key=lambda name: -scores[name])
-        score_QK[query, : len(best)] = [scores[name] for name in best]
-        row_QK[query, : len(best)] = [ids.index(name) for name in best]
-    scored_Q, documents = np.array([len(scores) for scores in queries]), pa.table({"id": ids})
-    return Ranking(score_QK, row_QK, documents, scored_Q, scored_Q, np.ones(q, np.int64))
+    lacks = [max(map(len, queries)) - len(scores) for scores in queries]
+    score_QK = [[*scores.values(), *[-np.inf] * lack] for scores, lack in zip(queries, lacks, strict=True)]
+    row_QK = [[*map(ids.index, scores), *[-1] * lack] for scores, lack in zip(queries, lacks, strict=True)]
+    counts = np.array([len(scores) for scores in queries])
+    return Ranking(np.array(score_QK, np.float32), np.array(row_QK), pa.table({"id": ids}), counts, counts, counts)
 
 
 def found_by(ranking):
@@ -38,9 +35,8 @@ def found_by(ranking):
     ]
 
 
-def routes(leaves=((3,), (5,)), level=None):
-    leaves_QB = np.array(leaves)
-    return Routes(Encoded(VECTORS[: len(leaves_QB)]), leaves_QB, model=None, flat=level)
+def routes(level=None):
+    return Routes(Encoded(VECTORS), np.array([[3], [5]]), model=None, flat=level)
 
 
 def rules_of(**search):

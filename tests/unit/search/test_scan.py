@@ -1,4 +1,4 @@
-"""Searching a leaf map that lies in mapped files, against sums written out by hand."""
+"""Searching a leaf map that lies in mapped files: its versions, its cache, and files that are not as published."""
 
 import gc
 import shutil

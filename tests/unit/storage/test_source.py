@@ -123,3 +123,6 @@ def test_a_file_of_pairs_is_its_content(tmp_path):
     assert found.identity == pair_source.describe(PairFile(type="file", path=str(other))).identity
     one.write_text("[]")
     assert found.identity != pair_source.describe(PairFile(type="file", path=str(one))).identity
+    one.write_text("\n \n")
+    with pytest.raises(InputError, match=r"^train\.generated\.path: .* is empty; allowed: "):
+        pair_source.describe(PairFile(type="file", path=str(one)))
