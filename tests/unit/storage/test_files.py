@@ -45,9 +45,10 @@ def test_bytes_reach_the_device_before_their_name_and_the_name_before_the_return
     monkeypatch.setattr(os, "link", noted("link"))
     monkeypatch.setattr(Path, "replace", noted("rename"))
     monkeypatch.setattr(os, "fsync", lambda opened: steps.append(os.fstat(opened).st_ino) or real["fsync"](opened))
-    publish(tmp_path / "record.json", b"x")
+    made = tmp_path / "new" / "record.json"
+    publish(made, b"x")
     shown = "link" if publish is files.create else "rename"
-    assert steps == [(tmp_path / "record.json").stat().st_ino, shown, tmp_path.stat().st_ino]
+    assert steps == [tmp_path.stat().st_ino, made.stat().st_ino, shown, made.parent.stat().st_ino]
 
 
 @pytest.mark.parametrize(("code", "is_error"), [(errno.EIO, True), (errno.EINVAL, False), (errno.ENOTSUP, False)])

@@ -41,7 +41,6 @@ def module(path, kind):
         ({"config": {"layers": 8}}, "not a transformer's configuration"),
         ({"config": {"hidden_size": 8, "is_encoder_decoder": True}}, "an encoder with a decoder"),
         ({"pooling": {"pooling_mode_max_tokens": True}}, "pools by max"),
-        ({"pooling": {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}}, "by max and mean"),
         ({"modules": [*MODULES, module("2", "LSTM")]}, "modules Transformer, Pooling, LSTM"),
         ({"modules": MODULES[1:]}, "has the modules Pooling"),
         ({"modules": [*MODULES, {"path": "2", "type": "x.Dense"}]}, r"asks for x\.Dense, which is custom code"),
