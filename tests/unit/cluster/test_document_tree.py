@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayhier.cluster import document_tree
-from rayhier.cluster.document_tree import cluster, grow
+from rayhier.cluster.document_tree import grow
 from rayhier.spec.train.hce import node_counts
 
 from ...draws import to_unit
@@ -56,63 +55,3 @@ def test_every_document_has_one_path_of_fixed_length(documents, branching, disti
     assert np.array_equal(tree.leaf_N, paths[:, -1] if counts else np.zeros(documents))
     if counts:
         assert (np.bincount(tree.leaf_N, minlength=counts[-1]) == 0).sum() == max(0, counts[-1] - len(np.unique(own)))
-
-
-@pytest.mark.parametrize("flat", [10**12, 0])
-def test_documents_belong_to_the_nearest_centroid(vectors, monkeypatch, flat):
-    """In one step of all; in two steps of those in near cells."""
-    monkeypatch.setattr(document_tree, "FLAT", flat)
-    centroid_KM, own_N = cluster(vectors, 20, seed=0)
-    nearest = (vectors @ centroid_KM.T).argmax(axis=1) == own_N
-    assert nearest.all() if flat else 0.8 < nearest.mean() < 1
-
-
-@pytest.mark.parametrize("at_once", [7, 10_000])
-def test_vectors_of_16_bits_are_read_in_batches(vectors, monkeypatch, at_once):
-    monkeypatch.setattr(document_tree, "FLAT", 0)
-    half = vectors.astype(np.float16)
-    whole_KM, whole_N = cluster(half.astype(np.float32), 20, seed=0)
-    monkeypatch.setattr(document_tree, "CAST_ROWS", at_once)
-    centroid_KM, own_N = cluster(half, 20, seed=0)
-    assert np.array_equal(own_N, whole_N)
-    np.testing.assert_allclose(centroid_KM, whole_KM, atol=1e-6)
-
-
-def test_a_crowd_of_equal_documents_is_cut_into_cells_all_the_same(vectors, monkeypatch):
-    monkeypatch.setattr(document_tree, "FLAT", 200)
-    crowd = np.concatenate([np.repeat(vectors[:1], 200, axis=0), vectors[:60]])
-    tree = grow(crowd, 8, seed=0)
-    assert [len(one) for one in tree.centroids] == [5, 33]
-    assert (np.bincount(tree.leaf_N, minlength=33) > 0).all()
-    assert all(np.isfinite(one).all() for one in tree.centroids)
-    zeros = grow(np.concatenate([vectors[:20], np.zeros((20, 8), np.float32)]), 4, seed=0)
-    assert all(np.isfinite(one).all() for one in zeros.centroids)
-
-
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=15), st.floats(0, 1))
-def test_shares_of_cells_are_at_least_one(sizes, part):
-    k = round(len(sizes) + part * (sum(sizes) - len(sizes)))
-    found = document_tree.shares(np.array(sizes), k)
-    assert found.sum() == k
-    assert (found >= 1).all()
-    assert (found <= sizes).all()
-
-
-def test_the_largest_cluster_is_cut_for_an_empty_one(monkeypatch):
-    """Of ten and four vectors and none, the ten become two, whose centroids are their directions."""
-    rng, fit = np.random.default_rng(0), document_tree.fit
-    near = np.repeat(np.eye(3, dtype=np.float32), [6, 4, 4], axis=0)
-    vector_NM = to_unit(near + 0.01 * rng.normal(size=near.shape))
-    parted_N = np.repeat([0, 1, 0], [6, 4, 4])
-
-    def leaves_one_empty(vectors, rows, k, seed):
-        return (np.eye(3, dtype=np.float32), parted_N) if k == 3 else fit(vectors, rows, k, seed)
-
-    monkeypatch.setattr(document_tree, "fit", leaves_one_empty)
-    centroid_KM, own_N = cluster(vector_NM, 3, seed=0)
-    assert np.bincount(own_N).tolist() in ([6, 4, 4], [4, 4, 6])
-    assert (own_N[6:10] == 1).all()
-    assert len(set(own_N[:6].tolist())) == len(set(own_N[10:].tolist())) == 1
-    for number in (0, 2):
-        mean_M = vector_NM[own_N == number].mean(axis=0)
-        np.testing.assert_allclose(centroid_KM[number], mean_M / np.linalg.norm(mean_M), atol=1e-6)

@@ -10,10 +10,11 @@ import pytest
 from rayhier.corpus import stage as corpus
 from rayhier.evaluate.stage import read_test, write_test
 from rayhier.executor.here import Here
-from rayhier.spec import JobSpec
 from rayhier.storage import source
 from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt
+
+from ... import toys
 
 DOCUMENTS = [(f"d{n}", f"tree {n} has leaves and roots {'x' * n}", 2000 + n) for n in range(9)]
 QUERIES = {"train": [(f"t{n}", f"which tree is {n}") for n in range(4)], "test": [("q0", "what"), ("q1", "where to")]}
@@ -32,14 +33,7 @@ configs:
 
 
 def job(corpus, **sections):
-    tree = {
-        "name": "test",
-        "workdir": "unused",
-        "corpus": corpus,
-        "encoder": {"model": "unused"},
-        "router": {"type": "learned_ivf", "branching": 2},
-    }
-    return JobSpec.model_validate(tree | sections)
+    return toys.job(**{"corpus": corpus, "router": {"type": "learned_ivf", "branching": 2}} | sections)
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from rayhier.corpus.row_checks import Reason
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Limits
 from rayhier.storage import parquet, schemas
-from rayhier.storage.artifact import Place
-from rayhier.storage.attempt import Attempt, Output
+
+from ...toys import artifact
 
 LIMITS = Limits(text=20, id=8)
 
@@ -37,22 +37,11 @@ BAD = {
 }
 
 
-@pytest.fixture
-def make_corpus(tmp_path):
-    """`make_corpus(parents=None)`: the corpus of six documents, or of passages of these parents, as an artifact."""
-
-    def make(parents=None):
-        schema = schemas.documents({}, passages=parents is not None)
-        with Attempt.start(Place(tmp_path / "corpus" / "made")) as attempt:
-            for part in range(2):
-                own = range(part * 3, part * 3 + 3)
-                columns = [[f"d{row}" for row in own], [""] * 3, ["text"] * 3]
-                columns += [] if parents is None else [[parents[row] for row in own]]
-                name = f"documents/part-{part:05d}.parquet"
-                parquet.write(attempt.root, name, [pa.table(columns, schema=schema)], schema)
-            return attempt.publish("corpus", {}, Output({"rows": 6}))
-
-    return make
+def corpus_of(tmp_path, parents=None):
+    """The corpus of six documents, or of passages of these parents, as an artifact of two parts."""
+    columns = [[f"d{row}" for row in range(6)], [""] * 6, ["text"] * 6, *([] if parents is None else [list(parents)])]
+    table = pa.table(columns, schema=schemas.documents({}, passages=parents is not None))
+    return artifact(tmp_path, "corpus", {"documents/0.parquet": table[:3], "documents/1.parquet": table[3:]}, rows=6)
 
 
 def parsed(tmp_path, corpus, *raw):
@@ -65,10 +54,10 @@ def table(root, name):
     return [tuple(row.values()) for row in parquet.read(root / name).to_pylist()]
 
 
-def test_every_reason_is_counted_and_listed(make_corpus, tmp_path, monkeypatch):
+def test_every_reason_is_counted_and_listed(tmp_path, monkeypatch):
     monkeypatch.setattr(row_checks, "LONGEST_LINE", 100)
     bad = BAD | {line("x" * 120, "d1"): Reason.LINE_TOO_LONG}
-    found = parsed(tmp_path, make_corpus(), line(" a pine? ", "d1"), b"", *bad, line("an oak", "d0"))
+    found = parsed(tmp_path, corpus_of(tmp_path), line(" a pine? ", "d1"), b"", *bad, line("an oak", "d0"))
     made = write(tmp_path / "made", "pairs.jsonl", found)
     counts = made.counts["pairs"]
     assert (counts["read"], counts["accepted"]) == (len(bad) + 2, 2)
@@ -82,8 +71,8 @@ def test_every_reason_is_counted_and_listed(make_corpus, tmp_path, monkeypatch):
     assert sorted(file.name for file in made.files) == ["pairs.parquet", "queries.parquet", "rejected.parquet"]
 
 
-def test_a_query_of_two_whole_documents_is_one_query(make_corpus, tmp_path):
-    corpus = make_corpus(parents=["a", "a", "b", "b", "b", "c"])
+def test_a_query_of_two_whole_documents_is_one_query(tmp_path):
+    corpus = corpus_of(tmp_path, "aabbbc")
     found = parsed(tmp_path, corpus, line("pine", "a"), line("oak", "a"), line("pine", "c"), line("pine", "d0"))
     made = write(tmp_path / "made", "pairs.jsonl", found)
     assert (made.counts["queries"], made.counts["documents"]) == (2, 2)
@@ -91,7 +80,7 @@ def test_a_query_of_two_whole_documents_is_one_query(make_corpus, tmp_path):
     assert [one.reason for _, one in found.rejected] == [Reason.UNKNOWN_DOCUMENT], "d0 is a passage"
 
 
-def test_a_file_of_another_corpus_is_refused(make_corpus, tmp_path):
+def test_a_file_of_another_corpus_is_refused(tmp_path):
     said = r"^train\.generated\.path: .*pairs\.jsonl: none of its 2 pairs .*'x1'\); allowed: .*'d0'$"
     with pytest.raises(InputError, match=said):
-        parsed(tmp_path, make_corpus(), b"[]", line("pine", "x1"), line("oak", "x2"))
+        parsed(tmp_path, corpus_of(tmp_path), b"[]", line("pine", "x1"), line("oak", "x2"))

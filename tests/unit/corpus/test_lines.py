@@ -4,9 +4,8 @@ import io
 
 import pytest
 
-from rayhier.corpus import lines, sources
+from rayhier.corpus import lines
 from rayhier.corpus.row_checks import Judgement, Reason, Rejection
-from rayhier.spec.corpus import OwnFiles
 from rayhier.storage.listing import NamedFile
 
 
@@ -35,25 +34,6 @@ def test_ranges_hold_every_line_once(tmp_path, monkeypatch, content, step):
     path.write_bytes(content)
     found = [line for begin, end in lines.pieces(len(content)) for line in lines.lines(path, begin, end)]
     assert found == list(io.BytesIO(content))
-
-
-def test_pieces_are_at_most_1024():
-    assert len(lines.pieces(10 << 20)) == 10
-    assert len(lines.pieces((5 << 30) + 1)) == 1024
-    assert lines.pieces((5 << 30) + 1)[-1][1] == (5 << 30) + 1
-
-
-def test_parts_are_numbered_across_files_and_bytes_within(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "SMALLEST_RANGE", 10)
-    for name, size in {"b.jsonl": 15, "a.jsonl": 0, "c.jsonl": 10}.items():
-        (tmp_path / name).write_bytes(b"x" * size)
-    found = sources.ranged(OwnFiles(type="jsonl", documents=str(tmp_path))).ranges()
-    assert [(one.part, one.source, one.begin, one.end) for one in found] == [
-        (0, "documents/a.jsonl", 0, 0),
-        (1, "documents/b.jsonl", 0, 10),
-        (2, "documents/b.jsonl", 10, 15),
-        (3, "documents/c.jsonl", 0, 10),
-    ]
 
 
 def test_an_endless_line_comes_cut_and_the_next_one_whole(tmp_path, monkeypatch):

@@ -1,8 +1,5 @@
 """Docstrings as a corpus."""
 
-import sysconfig
-from pathlib import Path
-
 import pytest
 
 from rayhier.corpus import python_docs
@@ -77,33 +74,3 @@ def test_a_small_library(library):
         ("package/__init__.py", 27, Reason.SHORT_REST, "Short one. N"),
     ]
     assert found.read == 11
-
-
-@pytest.mark.parametrize(
-    ("docstring", "summary", "rest"),
-    [
-        ("One. Two.", "One.", "Two."),
-        ("One\nline.\n\nTwo.", "One line.", "Two."),
-        ("No stop\n\nTwo.", "No stop", "Two."),
-        ("Take one, e.g. this. Two.", "Take one, e.g. this.", "Two."),
-        ("word " * 20 + "\n" + "word " * 30, ("word " * 20).strip(), ("word " * 30).strip()),
-        ("Alone.", "Alone.", ""),
-    ],
-)
-def test_divide(docstring, summary, rest):
-    assert python_docs.divide(docstring) == (summary, rest)
-
-
-def test_a_part_of_the_running_python():
-    found = python_docs.pairs(Path(sysconfig.get_paths()["stdlib"], "asyncio"), LIMITS)
-    plain = [" ".join(one.text.casefold().split()) for one in found.documents]
-    assert len(set(plain)) == len(plain) >= 50
-    assert len({one.key for one in found.documents}) == len(plain)
-    for text, document, query in zip(plain, found.documents, found.queries, strict=True):
-        asked = " ".join(query.text.casefold().split())
-        assert asked
-        assert asked not in text
-        assert asked not in document.title.casefold()
-        assert query.key == f"q:{document.key}"
-    assert found.read == len(found.documents) + len(found.rejected)
-    assert "base_events.BaseEventLoop.call_later" in {one.key for one in found.documents}

@@ -18,29 +18,21 @@ def outcome(parse, *arguments):
         return error.reason
 
 
-def entry(key, title, text, cut=False):
-    return Entry(key, title, text, cut=cut)
-
-
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ({"_id": "1", "title": "t", "text": "x", "metadata": {"year": 1}}, entry("1", "t", "x")),
-        ({"_id": 1, "title": None, "text": "nul \0"}, entry("1", "", "nul \0")),
-        ({"_id": "1", "title": "t"}, entry("1", "t", "")),
-        ({"_id": "1234", "title": "12345", "text": "1234567890"}, entry("1234", "12345", "1234567890")),
-        ({"_id": "1", "title": "123456", "text": "x"}, entry("1", "12345", "x", cut=True)),
-        ({"_id": "1", "text": "12345678901"}, entry("1", "", "1234567890", cut=True)),
+        ({"_id": "1", "title": "t", "text": "x", "metadata": {"year": 1}}, Entry("1", "t", "x", cut=False)),
+        ({"_id": 1, "title": None, "text": "nul \0"}, Entry("1", "", "nul \0", cut=False)),
+        ({"_id": "1234", "title": "12345", "text": "1234567890"}, Entry("1234", "12345", "1234567890", cut=False)),
+        ({"_id": "1", "title": "123456", "text": "x"}, Entry("1", "12345", "x", cut=True)),
+        ({"_id": "1", "text": "12345678901"}, Entry("1", "", "1234567890", cut=True)),
         ({"_id": "1", "text": " " * 10 + "x"}, Reason.EMPTY_TEXT),
-        ({"_id": "1"}, Reason.EMPTY_TEXT),
         ({"text": "x"}, Reason.MISSING_ID),
         ({"_id": " ", "text": "x"}, Reason.MISSING_ID),
         ({"_id": True, "text": "x"}, Reason.WRONG_TYPE),
-        ({"_id": "1", "text": ["x"]}, Reason.WRONG_TYPE),
         ({"_id": "1", "title": 2, "text": "x"}, Reason.WRONG_TYPE),
         ({"_id": 12345, "text": "x"}, Reason.ID_TOO_LONG),
         ({"_id": "1", "text": "\ud800"}, Reason.INVALID_UTF8),
-        ({"_id": "\udfff", "text": "x"}, Reason.INVALID_UTF8),
     ],
 )
 def test_document(line, expected):
@@ -52,14 +44,10 @@ def test_document(line, expected):
     [
         ("int", 2020, 2020),
         ("int", None, None),
-        ("int", -(2**63), -(2**63)),
         ("int", 2**63, Reason.WRONG_FIELD),
         ("int", 2020.0, Reason.WRONG_FIELD),
-        ("int", "2020", Reason.WRONG_FIELD),
         ("int", True, Reason.WRONG_FIELD),
-        ("float", 1.5, 1.5),
         ("float", 2, 2.0),
-        ("float", False, Reason.WRONG_FIELD),
         ("float", float("nan"), Reason.WRONG_FIELD),
         ("float", 10**400, Reason.WRONG_FIELD),
         ("string", "de", "de"),
@@ -83,8 +71,6 @@ def test_a_declared_field(kind, value, expected):
         (b'{"_id": "1", "text": "\xff"}', Reason.INVALID_UTF8),
         ('{"_id": "1"}'.encode("utf-16"), Reason.INVALID_UTF8),
         (b"{", Reason.NOT_JSON),
-        (b'{"_id": "1"} {"_id": "2"}', Reason.NOT_JSON),
-        (b"[" * 1_000_000, Reason.NOT_JSON),
         (b'{"a":' * 1_000_000, Reason.NOT_JSON),
         (b"1" * 5_000, Reason.NOT_JSON),
         (b"null", Reason.NOT_AN_OBJECT),
@@ -100,20 +86,13 @@ def test_a_line_that_is_a_row(monkeypatch):
     assert outcome(row_checks.json_row, b'{"_id": "1", "text": "x"}') == Reason.LINE_TOO_LONG
 
 
-def test_a_query_needs_a_text():
-    assert SCHEMA.query({"_id": "1", "text": "x"}) == Entry("1", "", "x", cut=False)
-    assert outcome(SCHEMA.query, {"_id": "1", "title": "t", "text": ""}) == Reason.EMPTY_TEXT
-
-
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
         (b"q\td\t1\r\n", Judgement("q", "d", 1)),
         (b"q\td\t-1", Judgement("q", "d", -1)),
         (b"q\td", Reason.WRONG_COLUMNS),
-        (b"q 0 d 1", Reason.WRONG_COLUMNS),
         (b"q\td\t1.0", Reason.WRONG_TYPE),
-        (b"q\td\t1_0", Reason.WRONG_TYPE),
         ("q\td\t\u0661".encode(), Reason.WRONG_TYPE),
         (b"q\td\t2147483648", Reason.WRONG_TYPE),
         (b"q\t\xff\t1", Reason.INVALID_UTF8),
@@ -131,19 +110,11 @@ def test_judgement_of_a_typed_row(grade):
     assert outcome(row_checks.judgement_row, row) == Reason.WRONG_TYPE
 
 
-def test_counts_that_do_not_add_up_are_an_error():
-    assert row_checks.count(3, 1, {"b": 1, "a": 1})["rejected"] == {"a": 1, "b": 1}
-    with pytest.raises(RuntimeError, match="1 accepted"):
-        row_checks.count(3, 1, {"a": 1})
-
-
 BEGINNINGS = {
     "bytes that are no UTF-8": (b"a\xff\xe9b", r"a\xff\xe9b"),
     "the end of a line": ("für 東京\r\n".encode(), "für 東京"),
     "what a terminal would act on": ("a\x1b[2J\tb\u202ec\x00", r"a\x1b[2J\tb\u202ec\x00"),
-    "half a character": ("a\ud800b", r"a\ud800b"),
     "an object": ({"id": 1, "text": "x\ny"}, r"{'id': 1, 'text': 'x\ny'}"),
-    "a text too long": ("東" * 81, "東" * 80 + "…"),
     "bytes cut inside a character": (b"x" + "東京".encode() * 80, "x" + "東京" * 39 + "東…"),
     "one that escapes lengthen": (b"\xff" * 1000, r"\xff" * 20 + "…"),
 }

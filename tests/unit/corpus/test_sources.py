@@ -15,7 +15,6 @@ from . import conftest as make
 from .conftest import documents, job, rows
 
 SOURCES = {name: getattr(make, name) for name in ("beir", "jsonl", "parquet", "msmarco", "huggingface", "ir_datasets")}
-WITH_FIELDS = [name for name in SOURCES if name not in ("msmarco", "ir_datasets", "huggingface")]
 
 
 @pytest.fixture(autouse=True)
@@ -51,10 +50,14 @@ def test_the_same_collection_is_the_same_corpus(name, stage, test_stage, folder)
 
 
 @pytest.mark.parametrize("name", [name for name in SOURCES if name != "msmarco"])
-def test_passages_of_every_source_that_cuts(name, stage, test_stage, folder):
-    section = SOURCES[name](folder) | {"passages": {"words": 5, "stride": 3}}
+def test_passages_of_every_source_that_cuts_and_fields_of_those_that_have_them(name, stage, test_stage, folder):
+    fields = {"fields": {"year": "int"}} if name in ("beir", "jsonl", "parquet") else {}
+    section = SOURCES[name](folder) | {"passages": {"words": 5, "stride": 3}} | fields
     made = stage(section)
     found = documents(made)
+    if fields:
+        assert found["year"].to_pylist() == [year for *_, year in make.DOCUMENTS for _ in range(2)]
+        assert made.record.counts["fields"] == {"year": 18}
     first = [row for row in found.to_pylist() if row["parent"] == "d3"]
     assert [(row["doc_id"], row["text"]) for row in first] == [
         ("d3#0001", "tree 3 has leaves and"),
@@ -65,14 +68,6 @@ def test_passages_of_every_source_that_cuts(name, stage, test_stage, folder):
     assert len(found) == 2 * 9, "six words or seven, in windows of five"
     judged = rows(test_stage(made, section), "judgements/test.parquet")
     assert judged == make.JUDGED["test"], "judgements name parents"
-
-
-@pytest.mark.parametrize("name", WITH_FIELDS)
-def test_fields_of_every_source_that_has_them(name, stage, folder):
-    made = stage(SOURCES[name](folder) | {"fields": {"year": "int"}, "passages": {"words": 50, "stride": 50}})
-    assert documents(made).schema.names == ["doc_id", "title", "text", "parent", "year"]
-    assert documents(made)["year"].to_pylist() == [year for *_, year in make.DOCUMENTS]
-    assert made.record.counts["fields"] == {"year": 9}
 
 
 @pytest.mark.parametrize("name", ["huggingface", "ir_datasets"])
@@ -128,17 +123,3 @@ def test_test_queries_that_also_train_or_choose_are_counted_and_said(stage, test
 def test_nothing_is_trained_for_a_test_split_whose_every_query_also_trains(stage, folder, test):
     with pytest.raises(InputError, match=f"evaluate.split: {len(test)} of {len(test)} test queries also train"):
         stage(overlapping(folder, test))
-
-
-def test_every_row_of_a_query_is_in_one_of_the_two_artifacts(stage, test_stage, folder):
-    section = make.beir(folder)
-    with (folder / "queries.jsonl").open("a") as opened:
-        opened.write('{"_id": "t0", "text": "twice"}\nno JSON\n{"_id": "nobody", "text": "judges it"}\n')
-    made = stage(section)
-    test = test_stage(made, section)
-    assert made.record.counts["queries"] == {"read": 4, "accepted": 4, "rejected": {}, "cut": 0}
-    counts = test.record.counts
-    rejected = {"duplicate id": 1, "not JSON": 1}
-    assert counts["queries"] == {"read": 5, "accepted": 3, "rejected": rejected, "cut": 0}
-    assert counts["judged"] == 2, "nobody judges the third"
-    assert [row[1:3] for row in rows(test, "rejected.parquet")] == [(7, "duplicate id"), (8, "not JSON")]

@@ -4,7 +4,7 @@ import pytest
 
 from rayhier.corpus import row_checks
 from rayhier.spec import InputError
-from rayhier.spec.corpus import Limits, TextFiles
+from rayhier.spec.corpus import TextFiles
 from rayhier.storage import listing, source
 
 from .conftest import documents, rows
@@ -47,13 +47,6 @@ def test_each_file_is_a_document(notes, stage):
     ]
 
 
-def test_endings_limits_and_passages(notes, stage, monkeypatch):
-    monkeypatch.setattr(listing, "SUFFIXES", (".csv", ".txt"))
-    monkeypatch.setattr("rayhier.spec.corpus.LIMITS", Limits(text=20))
-    made = stage({"type": "text", "path": str(notes), "passages": {"words": 3, "stride": 3}})
-    assert documents(made)["text"].to_pylist() == ["Cut back to", "the seco", "not,read"]
-
-
 def test_links_and_large_files_are_rejected_and_not_read(tmp_path, stage, monkeypatch):
     monkeypatch.setattr(row_checks, "LONGEST_LINE", 100)
     notes = write(tmp_path / "notes", a_dot_txt="Oak.", c_dot_txt="Ash.", **{"a large one_dot_txt": "oak " * 100})
@@ -64,15 +57,6 @@ def test_links_and_large_files_are_rejected_and_not_read(tmp_path, stage, monkey
     assert made.record.counts["documents"]["accepted"] == 2
     rejected = [("line too long", "a large one.txt"), ("symbolic link", "b.txt"), ("symbolic link", "folder")]
     assert [row[2:] for row in rows(made, "rejected.parquet")] == rejected
-
-
-def test_a_folder_that_cannot_be_read_is_refused(notes, monkeypatch):
-    def walk(folder, onerror):
-        onerror(PermissionError(13, "Permission denied", f"{folder}/winter"))
-
-    monkeypatch.setattr(listing.os, "walk", walk)
-    with pytest.raises(InputError, match=r"winter cannot be read: Permission denied"):
-        listing.texts(TextFiles(type="text", path=str(notes)))
 
 
 def test_the_source_is_what_the_files_hold(notes):

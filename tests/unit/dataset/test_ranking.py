@@ -20,19 +20,16 @@ DOCUMENTS = pa.table(
 COSTS = np.arange(2), np.arange(2) + 1, np.arange(2) + 2
 
 
-@pytest.mark.parametrize(
-    "ranking",
-    [
-        Ranking(
-            np.array([[0.1, -np.inf, 2], [3, 4, 5]], np.float32), np.array([[0, -1, 2], [1, 2, 0]]), DOCUMENTS, *COSTS
-        ),
-        Ranking(np.array([[1 / 3], [2.5]]), np.array([[2], [0]]), DOCUMENTS[1:], *COSTS, np.array([7, 0])),
-        Ranking(np.zeros((4, 2), np.float32)[::2], np.zeros((4, 2), np.int64)[::2], DOCUMENTS.slice(2), *COSTS),
-        Ranking.none(3),
-        Ranking.none(0),
-    ],
-    ids=["missing results", "calls", "not contiguous", "no results", "no queries"],
-)
+SCORES, ROWS = np.array([[0.1, -np.inf, 2], [3, 4, 5]], np.float32), np.array([[0, -1, 2], [1, 2, 0]])
+RANKINGS = {
+    "missing results": Ranking(SCORES, ROWS, DOCUMENTS, *COSTS),
+    "calls": Ranking(np.array([[1 / 3], [2.5]]), np.array([[2], [0]]), DOCUMENTS[1:], *COSTS, np.array([7, 0])),
+    "not contiguous": Ranking(SCORES[:, ::2], ROWS[:, ::2], DOCUMENTS.slice(2), *COSTS),
+    "no queries": Ranking.none(0),
+}
+
+
+@pytest.mark.parametrize("ranking", RANKINGS.values(), ids=RANKINGS)
 @pytest.mark.parametrize("copied", [10**6, -1])
 def test_a_ranking_is_pickled_whole(ranking, copied, monkeypatch):
     monkeypatch.setattr("rayhier.dataset.ranking.COPIED", copied)

@@ -34,16 +34,6 @@ def test_held_out_documents_are_asked_for_by_their_own_pseudo_queries_and_teach_
         np.testing.assert_array_equal(vector, drawn.vector_PM[drawn.texts.to_pylist().index(text)])
 
 
-def test_all_passages_of_a_document_are_held_out_together():
-    ids = [f"d{row // 3}#{row % 3}" for row in range(60)]
-    results = [name.partition("#")[0] for name in ids]
-    held, left = span_queries(spans(np.repeat(np.arange(60), 2)), ids, results)
-    wanted = {name for grades in held.grades.values() for name in grades}
-    assert len(wanted) == 2
-    assert len(held) == 12
-    assert not {results[row] for row in left.row_P} & wanted
-
-
 @pytest.mark.parametrize("rows", [[3], [3, 3, 3]])
 def test_the_only_document_with_pseudo_queries_is_asked_for_and_teaches(rows):
     ids = [f"d{row}" for row in range(5)]

@@ -10,18 +10,9 @@ from rayhier.embed.tokeniser import Tokeniser, packed, unpacked
 from rayhier.spec.encoder import EncoderSpec
 
 
-@pytest.mark.parametrize(
-    ("title", "text", "wanted"),
-    [
-        ("Oak", "A tree.", "Oak A tree."),
-        ("", "A tree.", "A tree."),
-        ("Oak", "", "Oak"),
-        ("", "", ""),
-        (" Oak", "two\nlines ", "Oak two\nlines"),
-    ],
-)
-def test_document_text(title, text, wanted):
-    assert document_text(title, text) == wanted
+def test_a_document_is_its_title_and_text():
+    given = [("Oak", "A tree."), ("", "A tree."), ("Oak", ""), (" Oak", "two\nlines ")]
+    assert [document_text(*one) for one in given] == ["Oak A tree.", "A tree.", "Oak", "Oak two\nlines"]
 
 
 def tiny(tiny_model, **fields):
@@ -32,13 +23,6 @@ def tiny(tiny_model, **fields):
 def texts():
     generator = np.random.default_rng(0)
     return [" ".join(generator.choice(["tree", "oak", "bear", "x1"], size)) for size in generator.integers(0, 30, 50)]
-
-
-def test_chunks_do_not_matter(tiny_model, texts, monkeypatch):
-    encoder = tiny(tiny_model)
-    whole = encoder.encode(texts)
-    monkeypatch.setattr(encode, "CHUNK_TEXTS", 7)
-    np.testing.assert_allclose(encoder.encode(texts), whole, atol=1e-6)
 
 
 def test_tokens_made_elsewhere_and_sent_give_the_same_vectors(tiny_model, texts, monkeypatch):

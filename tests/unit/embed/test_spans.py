@@ -35,13 +35,6 @@ def length(tokenizer, text):
     return len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def test_a_title_and_spans_of_the_text(drawer, tokenizer):
-    text = words(30)
-    rows, drawn = drawer(spans=3, length=6).draw(["d"], ["old oak"], [text])
-    assert (rows, drawn[0]) == ([0] * 4, "old oak")
-    assert all(span in text and length(tokenizer, span) == 6 for span in drawn[1:])
-
-
 @pytest.mark.parametrize(
     ("title", "count", "wanted"), [("", 6, 0), ("oak", 6, 1), ("", 7, 2), ("oak", 7, 3), ("oak", 0, 0), (" ", 7, 2)]
 )
@@ -65,16 +58,6 @@ def test_a_draw_follows_from_key_and_id_alone(drawer):
     assert together[1][4:] == apart[1]
     assert one.draw(["c"], [""], texts[2:], key="1")[1] != apart[1]
     assert one.draw(["other"], [""], texts[2:])[1] != apart[1]
-
-
-def test_spans_are_drawn_evenly(drawer):
-    text = words(14)
-    drawn = [
-        drawer(source="spans", spans=1, length=5).draw([f"d{number}"], [""], [text])[1][0] for number in range(2000)
-    ]
-    starts = [text.split()[first : first + 5] for first in range(10)]
-    shares = [np.mean([span.split() == start for span in drawn]) for start in starts]
-    assert shares == pytest.approx([0.1] * 10, abs=0.03)
 
 
 def test_a_tokenizer_without_offsets_is_refused():

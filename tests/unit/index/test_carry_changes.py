@@ -20,7 +20,6 @@ from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.change_log import Change, ChangeLog
 from rayhier.storage.leaf_map import LeafMap
-from rayhier.storage.writer_lease import leased
 
 from ...draws import unit
 from ..serve.conftest import INDEX, OTHER_INDEX, OTHER_MODEL, TEXTS, N, make_published
@@ -69,11 +68,8 @@ class Two:
         return self.artifact(index).root
 
     def put(self, index, number, **texts):
-        model = self.model(index)
-        assign = Assigner(model.router, model.spec, model.spec.name)
-        table = documents(**texts)
-        rows = assign(table, model.encode(table["text"].to_pylist()))
-        assert ChangeLog(self.root(index)).append(Change(number, "put", rows, documents=len(texts)))
+        assign, made = self.made(index, texts)
+        assert ChangeLog(self.root(index)).append(Change(number, "put", assign(*made), documents=len(texts)))
 
     def delete(self, index, number, *names):
         table = schemas.pa.table({"doc_id": list(names)})
@@ -81,10 +77,14 @@ class Two:
 
     def add(self, index, **texts):
         """As the shell does: a version, not a change of the log."""
-        model = self.model(index)
-        table = documents(**texts)
+        assign, made = self.made(index, texts)
+        change.upsert(self.root(index), assign, [made], 4)
+
+    def made(self, index, texts):
+        """What assigns documents to leaves, and documents with their vectors."""
+        model, table = self.model(index), documents(**texts)
         assign = Assigner(model.router, model.spec, self.nows[index].artifacts["model"])
-        change.upsert(self.root(index), assign, [(table, model.encode(table["text"].to_pylist()))], 4)
+        return assign, (table, model.encode(table["text"].to_pylist()))
 
     def carry(self, source, target):
         return carry_changes(self.artifact(source), self.artifact(target), self.model(target))
@@ -130,42 +130,6 @@ def test_changes_are_carried_wherever_they_are(two, state):
     searcher = Snapshot.of_version(two.work, two.nows[OTHER_INDEX])
     found = searcher.search(model.encode(["oak a"]).numpy, 1)
     assert (found[0].hits[0].id, found[0].hits[0].score) == ("a", pytest.approx(1.0, abs=1e-3))  # float16
-
-
-def test_back_and_forth(two):
-    assert two.carry(INDEX, OTHER_INDEX) is None
-    assert LeafMap.open(two.root(OTHER_INDEX)).manifest.version == 1
-    assert two.carry(INDEX, OTHER_INDEX) is None
-    assert LeafMap.open(two.root(OTHER_INDEX)).manifest.version == 1
-    two.put(INDEX, 1, a="oak a", d7="seven", d9="nine")
-    two.carry(INDEX, OTHER_INDEX)
-    two.delete(OTHER_INDEX, 2, "a")
-    two.put(OTHER_INDEX, 3, b="oak b", d7=TEXTS[7])
-    carried = two.carry(OTHER_INDEX, INDEX)
-    assert two.texts(INDEX) == two.texts(OTHER_INDEX) == BUILT | {"b": "oak b", "d9": "nine"}
-    assert (carried.written, carried.removed, carried.log) == (2, 1, 3)
-    two.put(INDEX, 4, c="oak c")
-    two.carry(INDEX, OTHER_INDEX)
-    assert two.texts(OTHER_INDEX) == two.texts(INDEX)
-    assert LeafMap.open(two.root(OTHER_INDEX)).manifest.log == 4
-
-
-def test_a_server_that_stays_at_the_index_before_two_trainings_loses_nothing(two, tiny_model):
-    work, third = two.work, "333333333333"
-    plan, now = SimpleNamespace(workdir=work), two.nows[OTHER_INDEX]
-    current.write(work, two.nows[INDEX])
-    with leased(two.root(INDEX)):
-        two.put(INDEX, 1, early="new")
-        assert carry_into(plan, now.spec, now.artifacts) == INDEX
-        two.put(INDEX, 2, later="newer")
-        make_published(work, tiny_model, index=third, model="444444444444")
-        two.nows[third] = current.read(work)
-        current.write(work, now.model_copy(update={"before": INDEX}))
-        assert carry_into(plan, two.nows[third].spec, two.nows[third].artifacts) == INDEX
-    opened = LeafMap.open(two.root(third))
-    assert opened.manifest.log == 2
-    ids = {name for shard in opened.manifest.shards for name in opened.read(shard, ["doc_id"])["doc_id"].to_pylist()}
-    assert {"early", "later"} <= ids
 
 
 def test_what_was_written_after_a_carry_is_carried_by_the_same_run_again(two):

@@ -3,36 +3,17 @@
 import math
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
-from rayhier.index import change, find
+from rayhier.index import change
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError
-from rayhier.storage import files, leaf_map, parquet
+from rayhier.storage import files, leaf_map
 from rayhier.storage.leaf_map import LeafMap
 
-from .changes import FACTOR, batch, content
+from .changes import FACTOR, batch
 from .conftest import L, M, N, documents, unit
-
-
-def test_shards_that_have_none_of_the_ids_are_not_read(made, monkeypatch):
-    monkeypatch.setattr(find, "FEWEST", 1)
-    before = change.upsert(made.root, made.assign, batch(["d001", "new"]), FACTOR)
-    assert find.find(before, pa.array(["new", "d001"]))["id"].unique().sort().to_pylist() == ["d001", "new"]
-    reads = []
-    monkeypatch.setattr(LeafMap, "read", lambda _, shard, *rest, **more: reads.append(shard.file.name) or pa.table({}))
-    assert find.find(before, pa.array(["nosuch", "other"])).num_rows == 0
-    assert not reads
-
-
-def test_an_added_document_lies_where_a_build_would_put_it(made, folder):
-    ids = ["new1", "new2", "new3"]
-    (one,) = batch(ids)
-    after = content(change.add(made.root, made.assign, [one], FACTOR))
-    wanted = {(row["doc_id"], row["rank"]): row for row in made.assign(*one).to_pylist()}
-    assert {key: row for key, row in after.items() if key[0] in ids} == wanted
 
 
 def test_a_leaf_that_is_full_takes_no_more(made):
@@ -46,18 +27,6 @@ def test_a_leaf_that_is_full_takes_no_more(made):
     again = change.add(made.root, made.assign, [(documents(["late"]), Encoded(near[None] / np.linalg.norm(near)))], 1.5)
     # To a leaf that is full, whose one row or two of it move as well.
     assert 0 < again.manifest.moved - moved <= 2
-    verify(made.root)
-
-
-def test_no_space_left_leaves_the_version_that_was(made, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(parquet, "write", full)
-    with pytest.raises(OSError, match="No space left"):
-        change.add(made.root, made.assign, batch(["new"]), FACTOR)
-    monkeypatch.undo()
-    assert leaf_map.versions(made.root) == [1]
     verify(made.root)
 
 

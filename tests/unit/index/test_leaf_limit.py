@@ -1,12 +1,8 @@
 """A hard cap on leaves: the likeliest stay, the others go to their next-best leaf with room, nothing is lost."""
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rayhier.index import leaf_limit
 from rayhier.index.assign import leaf_sizes
@@ -31,13 +27,10 @@ def sizes(table):
     return leaf_sizes(table, L)
 
 
-def capped(assign, tables, most):
-    size = sum(sizes(table) for table in tables)
-    gone = leaf_limit.excess(tables, size, np.full(L, most))
-    room = np.maximum(most - size, 0)
-    return gone, [
-        leaf_limit.move(assign.router, table, rows, room) for table, rows in zip(tables, gone, strict=False)
-    ] + tables[len(gone) :]
+def capped(assign, table, most):
+    """Rows that had to go, and the table after that."""
+    (rows,) = leaf_limit.excess([table], sizes(table), np.full(L, most))
+    return rows, leaf_limit.move(assign.router, table, rows, np.maximum(most - sizes(table), 0))
 
 
 @pytest.mark.parametrize("factor", [1.0, 3.0])
@@ -45,13 +38,15 @@ def test_no_leaf_is_fuller_than_the_cap_and_no_row_is_lost(assign, factor):
     table = crowded(assign, 300)
     most = leaf_limit.most_rows(table.num_rows, L, factor)
     assert sizes(table).max() > most
-    gone, (after,) = capped(assign, [table], most)
+    gone, after = capped(assign, table, most)
+    in_parts = leaf_limit.excess([table[:100], table[100:]], sizes(table), np.full(L, most))
+    assert sorted([*in_parts[0], *(in_parts[1] + 100)]) == sorted(gone), "however rows are cut into parts"
     assert sizes(after).max() <= most
     before, found = ({(row["doc_id"], row["rank"]): row for row in one.to_pylist()} for one in (table, after))
     assert before.keys() == found.keys()
     assert (after.num_rows, after.schema) == (table.num_rows, table.schema)
     changed = sizes(table) - sizes(after)
-    assert changed[changed > 0].sum() == len(gone[0])
+    assert changed[changed > 0].sum() == len(gone)
     for leaf in np.flatnonzero(sizes(table) > most):  # the likeliest stay
         rows = [row for row in before.values() if row["leaf"] == leaf]
         for row in sorted(rows, key=lambda row: (-row["log_prob"], row["doc_id"], row["rank"]))[:most]:
@@ -65,7 +60,7 @@ def test_no_leaf_is_fuller_than_the_cap_and_no_row_is_lost(assign, factor):
 def test_a_row_that_moves_takes_its_next_best_leaf_with_room(assign):
     table = crowded(assign, 60)
     most = 20
-    (rows, *_), (after,) = capped(assign, [table], most)
+    rows, after = capped(assign, table, most)
     likelihood = assign.router.cells.centroid_LM.numpy()
     room = np.maximum(most - sizes(table), 0)
     now = {(row["doc_id"], row["rank"]): row for row in after.to_pylist()}
@@ -80,24 +75,6 @@ def test_a_row_that_moves_takes_its_next_best_leaf_with_room(assign):
         assert moved["log_prob"] == pytest.approx(own[wanted], abs=1e-5)
         room[wanted] -= 1
         lies[row["doc_id"]] = lies[row["doc_id"]] - {row["leaf"]} | {wanted}
-
-
-@given(st.integers(1, 4), st.integers(0, 5))
-@settings(max_examples=10)
-def test_who_has_to_go_depends_on_no_cut_into_parts(assign, parts, seed):
-    table = crowded(assign, 120, seed)
-    bounds = np.linspace(0, table.num_rows, parts + 1).astype(int)
-    tables = [table.slice(a, b - a) for a, b in itertools.pairwise(bounds)]
-    size = sizes(table)
-    whole = leaf_limit.excess([table], size, np.full(L, 20))
-    cut = leaf_limit.excess(tables, size, np.full(L, 20))
-    names = [(row["doc_id"], row["rank"]) for row in table.take(whole[0]).to_pylist()]
-    found = [
-        (row["doc_id"], row["rank"])
-        for part, rows in zip(tables, cut, strict=False)
-        for row in part.take(rows).to_pylist()
-    ]
-    assert sorted(found) == sorted(names)
 
 
 def test_no_room_at_all_is_an_error(assign):

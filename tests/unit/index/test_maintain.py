@@ -10,17 +10,16 @@ import torch
 from rayhier.index import change, vacuum
 from rayhier.index.assign import Assigner
 from rayhier.index.compact import compact_here
-from rayhier.index.maintain import maintain, two_means
+from rayhier.index.maintain import maintain
 from rayhier.index.stats import Due, largest
 from rayhier.index.verify import verify
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.revise import in_use
-from rayhier.model.router import load_router, route_all
+from rayhier.model.router import load_router
 from rayhier.search.request.hits import answers
-from rayhier.search.request.request import rules_of
 from rayhier.search.segment.leaf_scan import LeafScan
-from rayhier.spec import InputError, JobSpec
+from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map
 from rayhier.storage.leaf_map import LeafMap
 
@@ -84,26 +83,6 @@ def test_moved_documents_lie_where_the_versions_router_puts_them(made):
     torch.testing.assert_close(router.log_size_L, torch.from_numpy(np.log(sizes + 0.5)).float())
 
 
-def test_growth_is_maintained_again_and_again(made):
-    maintained(made)
-    for step in range(4):
-        newest = LeafMap.open(made.root)
-        assign = Assigner(router_of(newest, made), SPEC)
-        centre = unit(step, 1, M)
-        vectors = centre + 0.05 * np.random.default_rng(step).normal(size=(80, M))
-        vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-        names = [f"s{step}-{n:02d}" for n in range(80)]
-        change.add(made.root, assign, [(documents(names), Encoded(vectors))], FACTOR)
-        assert maintained(made) is not None
-        assert due(LeafMap.open(made.root), made).dear < 1.5
-    newest = LeafMap.open(made.root)
-    assert newest.manifest.documents == N + 320
-    origins = newest.manifest.revision.origins
-    assert len(origins) == len(newest.manifest.counts)
-    assert set(origins) <= set(range(12))
-    verify(made.root)
-
-
 def test_leaves_that_shrank_are_given_up(made):
     after = maintained(made)
     leaves = len(after.manifest.counts)
@@ -119,32 +98,6 @@ def test_leaves_that_shrank_are_given_up(made):
     assert again.manifest.documents == N - len(gone)
     assert {name for name, _ in content(again)} == set(made.ids) - set(gone)
     verify(made.root)
-
-
-def test_every_leaf_can_be_visited_after_deletes(made):
-    after = maintained(made)
-    rows = content(after)
-    gone = [
-        name for (name, rank), row in rows.items() if rank == 0 and min(row["leaves"]) < len(after.manifest.counts) // 2
-    ]
-    there = change.delete(made.root, gone)
-    assert there.manifest.counts.count(0)
-    wide = JobSpec.model_validate(SPEC.model_dump(mode="json") | {"search": {"beam": 1000}})
-    beam = rules_of(wide, there.manifest).default_beam
-    leaves = route_all(router_of(there, made), Encoded(made.vectors), beam)[0].numpy()
-    found = answers(LeafScan.mapped(there).scan(made.vectors, leaves, N), leaves, N, N)
-    assert {len(answer.hits) for answer in found} == {there.manifest.documents}
-
-
-def test_equal_documents_cannot_be_split(made, write_map, tmp_path):
-    """No cut separates them: the attempt ends, and nothing is published for them alone."""
-    ids, vectors = [f"e{n:03d}" for n in range(N)], np.tile(unit(0, 1, M), (N, 1))
-    write_map(tmp_path / "map", made.assign(documents(ids), Encoded(vectors)), 12, 2, leaves_per_document=2)
-    after = maintain(tmp_path / "map", made.assign.router, SPEC)
-    while after is not None:
-        assert after.manifest.version < 5
-        assert {name for name, _ in content(after)} == set(ids)
-        after = maintain(tmp_path / "map", router_of(after, made), SPEC)
 
 
 def test_a_change_meanwhile_is_not_lost(made, monkeypatch):
@@ -195,35 +148,6 @@ def test_a_damaged_router_is_named(made):
 def test_other_routers_are_refused(made):
     with pytest.raises(InputError, match=r"router\.type: got .* whose leaves do not split; allowed: learned_ivf"):
         maintain(made.root, EhiRouter(M, 12, 1, residual=False), SPEC)
-
-
-def test_two_means_is_kmeans_of_each_part():
-    """Two clear groups a part: centroids are the groups' means."""
-    rng, parts, wanted = np.random.default_rng(0), [], []
-    for number in range(5):
-        sides = [unit(10 * number + side, 1, M) + 0.02 * rng.normal(size=(7, M)) for side in (1, 2)]
-        sides = [side / np.linalg.norm(side, axis=1, keepdims=True) for side in sides]
-        parts.append(np.concatenate(sides))
-        wanted.append({tuple(np.round(side.mean(0) / np.linalg.norm(side.mean(0)), 4)) for side in sides})
-    halves = two_means(torch.from_numpy(np.concatenate(parts)).float(), torch.arange(5).repeat_interleave(14), 5)
-    for number in range(5):
-        assert {tuple(np.round(half, 4)) for half in halves[number].double().numpy()} == {
-            tuple(np.round(np.array(mean, np.float32).astype(float), 4)) for mean in wanted[number]
-        }
-
-
-def test_an_index_that_grew_past_small_leaves_keeps_its_leaves(made):
-    """More than 200,000 documents are given fewer leaves by a run: not by maintenance."""
-    update = {"documents": 201_000, "counts": [27] * SPEC.leaves(200_000)}
-    grown = LeafMap.open(made.root).manifest.model_copy(update=update)
-    assert not Due.of(grown, SPEC).advice()
-    assert not len(Due.of(grown, SPEC).shrunk)
-
-
-def test_leaves_that_did_not_pay_are_passed_over(made):
-    assert maintain(made.root, made.assign.router, SPEC, skip=1_000) is None
-    assert leaf_map.versions(made.root) == [1]
-    assert maintain(made.root, made.assign.router, SPEC, skip=1)
 
 
 def test_the_router_of_another_version_is_refused(made):

@@ -6,11 +6,7 @@ import pytest
 
 from rayhier.index.nodes import NodeTable
 from rayhier.spec import InputError
-from rayhier.storage import parquet, schemas
-from rayhier.storage.leaf_map import LEAVES
-
-from ...conftest import leaf_map_of
-from ..serve.conftest import make_published
+from rayhier.storage import schemas
 
 
 @pytest.fixture
@@ -47,12 +43,6 @@ def test_children_come_by_their_size_in_this_version_and_without_empty_ones(tabl
     assert [node.name for node in table.below("1:0", 1)[0]] == ["2:1"]
 
 
-def test_leaves_come_as_they_are_named(table):
-    nodes = table.leaves([2, 4])
-    assert [(node.name, node.size, node.documents) for node in nodes] == [("2:2", 7, ["d2", "d4"]), ("2:4", 0, [])]
-    assert [table.children(node) for node in nodes] == [0, 0]
-
-
 def test_what_is_not_there_is_refused(table, described):
     for number in (-1, 5):
         with pytest.raises(InputError, match=rf"leaf: got {number}; allowed: 0 to 4"):
@@ -62,14 +52,3 @@ def test_what_is_not_there_is_refused(table, described):
             table.below(name, 9)
     with pytest.raises(InputError, match="got 5 leaves; allowed: 4"):
         NodeTable(described, np.zeros(4, np.int64))
-
-
-def test_of_a_leaf_map(tmp_path, tiny_model):
-    leaf_map = leaf_map_of(make_published(tmp_path, tiny_model))
-    nodes, total = NodeTable.of(leaf_map).below("0:0", 100)
-    counts = [count for count in leaf_map.manifest.counts if count]
-    assert sorted(node.size for node in nodes) == sorted(counts)
-    assert total == len(counts)
-    parquet.write(leaf_map.root, LEAVES, [pa.table({"leaf": [1]})], pa.schema([("leaf", pa.int64())]))
-    with pytest.raises(InputError, match="another version of rayhier"):
-        NodeTable.of(leaf_map)

@@ -13,11 +13,10 @@ from rayhier.model.encoded import Encoded
 from rayhier.storage.leaf_map import LeafMap
 
 from ...toys import job
-from .changes import FACTOR, content
-from .conftest import L, M, N, documents, unit
+from .changes import content
+from .conftest import L, N, documents, unit
 
 WIDTH = 128
-"""Numbers of a stream's vectors."""
 
 
 def test_a_fresh_index_is_well_until_many_documents_surprise(made):
@@ -36,25 +35,9 @@ def test_a_fresh_index_is_well_until_many_documents_surprise(made):
     assert replace(stats, added_documents=100, added_log_prob=-0.05 - SURPRISE).advice() == []
 
 
-def test_crowding_wants_maintenance_where_leaves_can_be_split(made):
-    centroid = made.assign.router.cells.centroid_LM[:1].numpy()
-    vectors = centroid + 0.05 * unit(2, 400, M)
-    change.add(made.root, made.assign, [(documents([f"n{n}" for n in range(400)]), Encoded(vectors))], FACTOR)
-    manifest = LeafMap.open(made.root).manifest
-    for spec, advised in ((of_leaves(L), "maintain"), (None, "retrain")):
-        assert [line.partition(":")[0] for line in Stats.of(manifest, spec).advice()][-1] == advised
-
-
 def of_leaves(leaves):
     """A spec that makes so many leaves, of however many documents, or `auto` of them."""
     return job(router={"type": "learned_ivf", "branching": leaves})
-
-
-def test_empty_leaves_want_maintenance(made):
-    manifest = LeafMap.open(made.root).manifest
-    counts = [0, 0, 0, *manifest.counts[3:]]
-    (line,) = Stats.of(manifest.model_copy(update={"counts": counts}), of_leaves(L)).advice()[-1:]
-    assert line.startswith("maintain: 25% of the leaves are nearly empty")
 
 
 class Stream:

@@ -16,7 +16,7 @@ from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.change_log import LOG, Change, ChangeLog
 from rayhier.storage.leaf_map import LeafMap, publish
 
-from .changes import FACTOR, batch, compacted
+from .changes import FACTOR, batch
 from .conftest import L, M, N, documents, unit
 
 MUTATIONS = 240
@@ -86,32 +86,6 @@ def test_any_mutation_is_caught(index):
     the_newest(index.folder)
 
 
-def test_a_changed_byte_of_a_file_that_only_older_versions_need_is_told(index):
-    """No row of it is read."""
-    older = LeafMap.open(index.root).manifest.files
-    newer = {file.name for file in compacted(index.root).manifest.files}
-    assert not newer & {file.name for file in older}
-    for file in older:
-        path = index.root / file.name
-        data = path.read_bytes()
-        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-        with pytest.raises(InputError, match=f"{file.name}: SHA-256"):
-            verify(index.root)
-        path.write_bytes(data)
-    assert verify(index.root) == [1, 2, 3, 4]
-
-
-def forged(index, **changed):
-    """The newest version again, with a manifest that says something else."""
-    newest = LeafMap.open(index.root).manifest
-    publish(index.root, newest.model_copy(update={"version": 4, "parent": 3, **changed}))
-
-
-def moved(manifest):
-    first, second, *others = manifest.counts
-    return {"counts": [first + 1, second - 1, *others]}
-
-
 def shifted(manifest):
     shard = manifest.shards[0]
     wrong = shard.model_copy(update={"offsets": [0, shard.offsets[1] + 1, *shard.offsets[2:]]})
@@ -121,13 +95,14 @@ def shifted(manifest):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (moved, "version 4: leaf 0 holds"),
+        (lambda manifest: {"counts": [manifest.counts[0] + 1, *manifest.counts[1:]]}, "version 4: leaf 0 holds"),
         (lambda manifest: {"documents": manifest.documents + 1}, r"\d+ documents, but \d+ in the manifest"),
         (shifted, r"0\.parquet: leaves do not lie where the manifest says"),
     ],
 )
 def test_a_manifest_that_differs_from_the_files_is_told(index, change, said):
-    forged(index, **change(LeafMap.open(index.root).manifest))
+    newest = LeafMap.open(index.root).manifest
+    publish(index.root, newest.model_copy(update={"version": 4, "parent": 3, **change(newest)}))
     with pytest.raises(InputError, match=said):
         verify(index.root)
     verify(index.root, 3)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from rayhier.index import change
-from rayhier.index.shards import write_shard
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
 from rayhier.search.segment.leaf_scan import LeafScan
@@ -77,16 +76,3 @@ def test_words_are_added_replaced_and_deleted_with_their_documents(made, languag
     assert verify(root) == leaf_map.versions(root)
     change.rollback(root, 3)
     check(root, parts)
-
-
-def test_an_index_without_words_stays_without(made, assign):
-    there = LeafMap.open(made.root)
-    table = assign(documents(made.ids), Encoded(made.vectors))
-    shard = write_shard(made.root, "data/bare.parquet", [table], range(L), there.manifest.counts, words=None)
-    bare = there.manifest.model_copy(update={"shards": [shard], "version": 2, "parent": 1})
-    leaf_map.publish(made.root, bare)
-    change.add(made.root, made.assign, batch(["more"], 4), FACTOR)
-    newest = LeafMap.open(made.root).manifest
-    assert newest.version == 3
-    assert not newest.words
-    assert [shard.postings for shard in newest.shards] == [None, None]

@@ -18,17 +18,6 @@ def spend(budget, rounds, score, queries):
     return run_sync(spending(queries, budget, rounds), lambda pairs: score(*pairs))
 
 
-def test_the_remainder_is_spent_in_the_last_round():
-    sizes = []
-
-    def score(query_N, row_N):
-        sizes.append(np.bincount(query_N).tolist())
-        return np.zeros(len(row_N))
-
-    spend(11, 3, score, asked(50))
-    assert sizes == [[3, 3], [3, 3], [5, 5]]
-
-
 def test_an_empty_pool_has_no_results_and_costs_nothing():
     empty = Asked(np.zeros(0), Ridge(np.zeros(0), np.zeros((0, 4))))
     found = spend(4, 2, lambda _, row_N: np.ones(len(row_N)), [empty, *asked(9, 1)])
@@ -52,7 +41,6 @@ def test_a_budget_below_the_rounds_is_refused(budget, rounds):
 
 BROKEN = {
     "too few": (lambda _, row_N: np.zeros(len(row_N) - 1), r"shape \[7\]; allowed: one score for 8 pairs"),
-    "a matrix": (lambda _, row_N: np.zeros((len(row_N), 1)), r"shape \[8, 1\]"),
     "nothing": (lambda *_: None, "NoneType; allowed: a number for each pair"),
     "numbers as text": (lambda _, row_N: ["1"] * len(row_N), "list; allowed: a number for each pair"),
     "a tensor that learns": (lambda _, row_N: torch.zeros(len(row_N), requires_grad=True), "with Tensor"),

@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from rayhier.scores.estimators import Matching
 from rayhier.scores.factorise import (
     Inductive,
     Matrix,
     base_scores,
     inductive,
     mapped,
-    match,
     residual_bias,
     transductive,
 )
@@ -71,14 +69,3 @@ def test_a_prior_never_turns_the_base_s_order_round():
     """Where scores fall with the base score, as chance may have it with few."""
     matrix = Matrix(np.zeros(12, np.int64), np.arange(12), -np.arange(12.0))
     assert residual_bias(matrix, np.arange(12.0), 12)[1] == 0
-
-
-def test_scores_are_matched_by_a_hundred_queries():
-    rng = np.random.default_rng(0)
-    query_X = np.repeat(np.arange(120), 3)
-    matrix, base_X = Matrix(query_X, np.tile(np.arange(3), 120), rng.normal(size=360)), rng.normal(size=360)
-    matching = match(matrix, base_X)
-    first = query_X < 100
-    assert matching == Matching.of(matrix.score_X[first], base_X[first])
-    matched_X = matching(matrix.score_X[first])
-    np.testing.assert_allclose([matched_X.mean(), matched_X.std()], [base_X[first].mean(), base_X[first].std()])

@@ -1,7 +1,6 @@
-"""Batch searches of a file: formats, refused rows, a command that was cut off, and what may not be mixed."""
+"""Batch searches of a file: formats, refused rows, and what may not be mixed."""
 
 import json
-import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayhier.dataset.ranking import Ranking
-from rayhier.index.vacuum import vacuum
 from rayhier.search.__main__ import main
 from rayhier.search.batch import job as batch
 from rayhier.search.batch import query_files
@@ -18,10 +16,7 @@ from rayhier.search.batch.query_files import QueryFile
 from rayhier.search.retrieve import Found
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError
-from rayhier.storage import leaf_map
-from rayhier.storage.leaf_map import versions
 
-from ...conftest import leaf_map_of
 from ..serve.conftest import TEXTS, published, work
 
 __all__ = ["published", "work"]  # fixtures
@@ -44,13 +39,9 @@ def written(path, rows):
     return path
 
 
-def job(searcher, path, out, **asked):
-    return Job(QueryFile(path, searcher.rules), searcher.manifest, searcher.rules, out, ASKED | asked)
-
-
 def run(searcher, path, out, **asked):
-    work = job(searcher, path, out, **asked)
-    return work.run(searcher)
+    job = Job(QueryFile(path, searcher.rules), searcher.manifest, searcher.rules, out, ASKED | asked)
+    return job.run(searcher)
 
 
 @pytest.fixture
@@ -113,30 +104,6 @@ def test_broken_rows_are_counted_by_reason(searcher, tmp_path):
     assert "line 2: not JSON" in str(refused)
 
 
-@pytest.mark.parametrize("cut", [1, 2])
-def test_a_command_that_was_cut_off_goes_on(searcher, file, tmp_path, monkeypatch, cut):
-    """Killed after so many chunks; those are not searched again, and no query is lost or answered twice."""
-    work, chunks = job(searcher, file, tmp_path / "out.parquet"), []
-    retrieve = Snapshot.retrieve
-
-    def failing(self, request, encoded=None):
-        if len(chunks) == cut:
-            raise KeyboardInterrupt
-        chunks.append(len(request.queries))
-        return retrieve(self, request, encoded)
-
-    monkeypatch.setattr(Snapshot, "retrieve", failing)
-    with pytest.raises(KeyboardInterrupt):
-        work.run(searcher)
-    assert not work.out.exists()
-    cut = 99
-    assert work.run(searcher)[0] == 10
-    assert sum(chunks) == 10
-    table = pq.read_table(work.out)
-    assert table["query_id"].to_pylist() == [f"q{n}" for n in range(10)]
-    assert table["ids"].to_pylist() == wanted(searcher)
-
-
 def test_parts_of_another_search_are_refused(searcher, file, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(batch, "_join", lambda *_: 1 / 0)
@@ -166,42 +133,30 @@ def test_what_may_not_be_is_refused_before_anything_is_searched(searcher, file, 
     assert not list(tmp_path.glob("*.parts"))
 
 
-def test_the_command(published, file, tmp_path, capsys):
-    out = tmp_path / "out.parquet"
-    assert main([str(published), "--queries", str(file), "--out", str(out), "-k", "3", "--beam", "4"]) == 0
-    summary = json.loads(capsys.readouterr().out)
-    assert (summary["queries"], summary["refused"]) == (10, {})
-    assert pq.read_table(out).num_rows == 10
-
-
 @pytest.mark.parametrize(
     ("options", "wrong"),
     [
-        (["--queries", "FILE"], "--queries: got no --out"),
-        (["oak", "--queries", "FILE", "--out", "OUT"], "--queries: got a query too"),
-        (["--documents", "--queries", "FILE", "--out", "OUT"], "--documents: got --queries too"),
-        (["--out", "OUT"], "--out, --plan: allowed: with --queries or --documents"),
-        (["--documents", "--out", "OUT", "--mode", "hybrid"], "mode: got 'hybrid' with a vector, which has no words"),
-        (["--documents", "--out", "OUT", "--filter", '{"month": 1}'], "month"),
+        ("--queries FILE", "--queries: got no --out"),
+        ("oak --queries FILE --out OUT", "--queries: got a query too"),
+        ("--documents --queries FILE --out OUT", "--documents: got --queries too"),
+        ("--out OUT", "--out, --plan: allowed: with --queries or --documents"),
+        ("--documents --out OUT --mode hybrid", "mode: got 'hybrid' with a vector, which has no words"),
+        ('--documents --out OUT --filter {"month":1}', "month"),
     ],
 )
 def test_options_that_do_not_go_together(published, file, tmp_path, capsys, options, wrong):
     places = {"FILE": str(file), "OUT": str(tmp_path / "out.parquet")}
-    assert main([str(published), *(places.get(option, option) for option in options)]) == 2
+    assert main([str(published), *(places.get(option, option) for option in options.split())]) == 2
     assert wrong in capsys.readouterr().err
     assert not (tmp_path / "out.parquet.parts").exists()
-
-
-def neighbours_of(published, tmp_path, *options):
-    out = tmp_path / "graph.parquet"
-    assert main([str(published), "--documents", "--out", str(out), *options]) == 0
-    return pq.read_table(out).to_pylist()
 
 
 @pytest.mark.parametrize("k", [1, 5, 200])
 def test_neighbours_are_the_nearest_of_all_other_documents(published, searcher, tmp_path, k):
     """With every leaf visited, as products of all vectors say; a document in two leaves is asked for once."""
-    rows = neighbours_of(published, tmp_path, "-k", str(k), "--beam", "9")
+    out = tmp_path / "graph.parquet"
+    assert main([str(published), "--documents", "--out", str(out), "-k", str(k), "--beam", "9"]) == 0
+    rows = pq.read_table(out).to_pylist()
     vector_NM = searcher.model.encode(TEXTS).numpy
     score_NN = vector_NM @ vector_NM.T
     np.fill_diagonal(score_NN, -np.inf)
@@ -224,25 +179,3 @@ def test_a_passage_is_no_neighbour_of_its_own_document():
     table = batch._results(["D1#0", "D1#1", "D3#0"], found, 2, ["D1", "D1", "D3"])
     assert table["ids"].to_pylist() == [["D2", "D3"], ["D2"], ["D2", "D1"]]
     np.testing.assert_allclose(table["scores"].to_pylist()[0], [0.8, 0.7])
-
-
-def test_a_version_stays_while_a_job_reads_it(work, tmp_path, monkeypatch):
-    """A vacuum in the middle, after a version without any of its files, removes them only once the job is over."""
-    root, swept = leaf_map_of(work).root, []
-    shutil.rmtree(root / "pins", ignore_errors=True)  # copies of other searchers'
-    before = neighbours_of(work, tmp_path)
-    (tmp_path / "graph.parquet").unlink()
-    retrieve = Snapshot.retrieve
-
-    def sweeping(self, request, encoded=None):
-        if not swept:
-            nothing = {"shards": [], "counts": [0] * 9, "documents": 0}
-            leaf_map.commit(root, lambda there: there.manifest.model_copy(update=nothing))
-            swept.append(vacuum(root, hours=0))
-        return retrieve(self, request, encoded)
-
-    monkeypatch.setattr(Snapshot, "retrieve", sweeping)
-    assert neighbours_of(work, tmp_path) == before
-    assert (swept[0].versions, swept[0].held) == ([], [1])
-    assert vacuum(root, hours=0).versions == [1]
-    assert versions(root) == [2]

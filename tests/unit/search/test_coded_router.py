@@ -7,7 +7,6 @@ import torch
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter
 from rayhier.model.router import route_all
-from rayhier.search.routing import coded_router
 from rayhier.search.routing.coded_router import CodedRouter
 
 M, L, Q = 96, 2_000, 50
@@ -42,17 +41,6 @@ def shared(leaves, others):
     return np.mean([len(np.intersect1d(*pair)) for pair in zip(leaves.numpy(), others.numpy(), strict=True)])
 
 
-def test_where_all_leaves_are_kept_the_full_comparison_is_the_same(router, queries, monkeypatch):
-    """Nothing is left out: every leaf is scored in full behind the codes."""
-    monkeypatch.setattr(CodedRouter, "_codes_pay", lambda *_: True)
-    monkeypatch.setattr(coded_router, "FEWEST_MORE", L)
-    leaves, log_probs = CodedRouter(router).route(queries, 20)
-    wanted, wanted_log_probs = route_all(router, queries, 20)
-    assert shared(leaves, wanted) > 0.99 * 20  # weights have 16 bits
-    same = leaves == wanted
-    torch.testing.assert_close(log_probs[same], wanted_log_probs[same], atol=1e-4, rtol=0)
-
-
 @pytest.mark.parametrize("beam", [1, 5, 20])
 def test_codes_find_nearly_all_of_the_best_leaves(beam, router, queries):
     best, wanted = route_all(router, queries, beam)
@@ -73,7 +61,6 @@ def test_a_wide_beam_and_no_queries(router, queries):
 
 
 def test_fewer_leaves_in_use_than_a_beam(queries):
-    """Codes know the leaves in use alone, of which there may be fewer than a query visits."""
     router = made()
     router.b[150:] = -torch.inf
     leaves = CodedRouter(router).by_codes(queries.numpy, 200)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayhier.search.segment.filter import matching
-from rayhier.spec.filter import MOST_VALUES, as_json, parse
+from rayhier.spec.filter import as_json, parse
 from rayhier.storage.schemas import FIELDS
 
 TYPES = {"year": "int", "price": "float", "lang": "string", "open": "bool"}
@@ -82,12 +82,3 @@ def test_rows_are_those_of_a_predicate(where, rows):
     found = matching(table, parsed)
     assert found.dtype == bool
     assert found.tolist() == [holds(where, row) for row in rows]
-
-
-def test_columns_in_chunks_and_the_most_values():
-    table = pa.table({"year": pa.chunked_array([[1, None], [], [3]], pa.int64())})
-    assert matching(table, parse({"year": {"in": list(range(3, 3 + MOST_VALUES))}}, TYPES)).tolist() == [
-        False,
-        False,
-        True,
-    ]

@@ -1,42 +1,16 @@
-"""BM25 beside the leaf scan, against both over all documents by plain loops."""
+"""BM25 fused with the leaf scan, against both over all documents by plain loops."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from rayhier.dataset.ranking import Ranking
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.words.bm25 import Bm25Index
 from rayhier.search.words.hybrid import RANKS, WordScan, compared, fused
-from rayhier.spec.filter import Bound
 from rayhier.spec.search import UNTAUGHT_WEIGHT, HybridSpec, SearchSpec
 
-from .maps import leaf_map_of_rows, leaf_rows
-
-N, M, LEAVES, Q = 60, 8, 6, 4
-WORDS = ["oak", "elm", "ash", "fir", "yew", "bay", "fig", "plum"]
-
-
-@pytest.fixture
-def world(unit, tmp_path, write_map, passages):
-    """Sixty documents of a few words in six leaves, every third in two; as passages, three rows a document."""
-    rng = np.random.default_rng(0)
-    vector_NM = unit(rng, N, M).astype(np.float16).astype(np.float32)
-    texts = [" ".join(rng.choice(WORDS, size=rng.integers(2, 9))) for _ in range(N)]
-    leaf_N = rng.integers(LEAVES, size=N)
-    leaves = [[int(leaf), int(leaf + 1) % LEAVES][: 2 if n % 3 == 0 else 1] for n, leaf in enumerate(leaf_N)]
-    table = leaf_rows(
-        leaves,
-        vector_NM,
-        doc_id=[f"d{n}" for n in range(N)],
-        text=texts,
-        year=[n % 7 for n in range(N)],
-        **({"parent": [f"p{n // 3}" for n in range(N)]} if passages else {}),
-    )
-    leaf_map = leaf_map_of_rows(tmp_path / "map", write_map, table, LEAVES)
-    queries = [" ".join(rng.choice(WORDS, size=2)) for _ in range(Q - 1)] + ["unheard"]
-    return leaf_map, vector_NM, texts, unit(rng, Q, M), queries
+N, LEAVES, Q = 60, 6, 4
 
 
 def result(n, passages):
@@ -62,25 +36,6 @@ def ordered(found):
     return sorted(found, key=lambda name: (-np.float32(found[name]), name))
 
 
-@pytest.mark.parametrize("where", [None, Bound("year", "gte", 4)], ids=["all", "filtered"])
-def test_words_are_those_of_all_documents(world, passages, where):
-    leaf_map, vector_NM, texts, query_QM, queries = world
-    lexical = opened(leaf_map).scan(queries, query_QM, 10, where)
-    plain = Bm25Index(texts)
-    for query, text in enumerate(queries):
-        expected = best(plain.scores(text), passages, lambda n: where is None or n % 7 >= 4)
-        rows = lexical.row_QK[query]
-        names = lexical.ids[rows[rows >= 0]].tolist()
-        scores = [expected[name] for name in names]
-        np.testing.assert_allclose(lexical.score_QK[query, : len(names)], scores, rtol=1e-5)
-        np.testing.assert_allclose(scores, sorted(expected.values(), reverse=True)[: len(names)], rtol=1e-5)
-        assert len(names) == min(10, len(expected))
-        shown = lexical.documents["text"].to_pylist()
-        for row, base in zip(rows[rows >= 0], lexical.base_QK[query], strict=False):
-            assert any(shown[row] == texts[n] and abs(vector_NM[n] @ query_QM[query] - base) < 1e-5 for n in range(N))
-    assert not len(lexical.row_QK) or (lexical.row_QK[-1] < 0).all()  # a word of no document
-
-
 @pytest.mark.parametrize("fusion", [HybridSpec(weight=0.3), HybridSpec(fuse="rank")], ids=["sum", "rank"])
 def test_fused_is_a_loop_over_all_documents(world, passages, fusion):
     leaf_map, vector_NM, texts, query_QM, queries = world
@@ -102,11 +57,8 @@ def test_fused_is_a_loop_over_all_documents(world, passages, fusion):
             expected = {name: 1 / (RANKS + 1 + by_base.index(name)) for name in bases}
             for place, name in enumerate(by_words, start=1):
                 expected[name] += 1 / (RANKS + place)
-        rows = ranking.row_QK[query]
-        names = ranking.ids[rows[rows >= 0]].tolist()
-        np.testing.assert_allclose(
-            ranking.score_QK[query, : len(names)], sorted(expected.values(), reverse=True)[:10], atol=2e-3
-        )
+        names = ranking.ids[ranking.row_QK[query]].tolist()
+        np.testing.assert_allclose(ranking.score_QK[query], sorted(expected.values(), reverse=True)[:10], atol=2e-3)
         if fusion.fuse == "sum":
             np.testing.assert_allclose(ranking.score_QK[query], [expected[name] for name in names], atol=1e-4)
         assert len(set(names)) == 10
@@ -125,35 +77,6 @@ def test_documents_of_words_count_as_visited_once(world):
             part.documents["text"][row].as_py() for part in parts for row in part.row_QK[query].tolist() if row >= 0
         ]
         assert far == sum(not {*leaves_of[text]} & {*leaves_QB[query].tolist()} for text in found)
-
-
-def test_parts_of_an_index_are_fused_as_one(world):
-    """Words are as rare in each group of leaves as in the whole index: however it is divided, results are the same."""
-    leaf_map, _, _, query_QM, queries = world
-    every_QB = np.tile(np.arange(LEAVES), (Q, 1))
-    dense = LeafScan.mapped(leaf_map).scan(query_QM, every_QB, 20)
-    parts = [opened(leaf_map, part).scan(queries, query_QM, 20) for part in (range(2), range(2, 5), range(5, 6))]
-    for weight in (0.0, 0.1, 1.0):
-        whole = fused(dense, [opened(leaf_map).scan(queries, query_QM, 20)], 10, HybridSpec(weight=weight), 20)
-        ranking = fused(dense, parts, 10, HybridSpec(weight=weight), 20)
-        np.testing.assert_array_equal(ranking.score_QK, whole.score_QK)
-        assert [[ranking.ids[row] for row in row_K] for row_K in ranking.row_QK] == [
-            [whole.ids[row] for row in row_K] for row_K in whole.row_QK
-        ]
-
-    # Of what all groups found, the best five by BM25 count, as where one group lists five.
-    nothing = Ranking.none(Q)
-    few = fused(nothing, parts, 20, HybridSpec(), listed=5)
-    for query in range(Q - 1):
-        words = [
-            (score, part.ids[row])
-            for part in parts
-            for score, row in zip(part.score_QK[query], part.row_QK[query], strict=True)
-            if row >= 0
-        ]
-        least = sorted((score for score, _ in words), reverse=True)[:5][-1]
-        row_K = few.row_QK[query]
-        assert set(few.ids[row_K[row_K >= 0]]) == {name for score, name in words if score >= least}
 
 
 def test_a_weight_of_other_scores_is_a_share_of_their_spread(world, passages):
@@ -175,11 +98,9 @@ def test_a_weight_of_other_scores_is_a_share_of_their_spread(world, passages):
         ({}, 0.05, True, "hybrid", 0.05),
         ({}, 0.0, True, "dense", 0.0),
         ({}, 0.05, False, "dense", UNTAUGHT_WEIGHT),
-        ({"mode": "dense"}, 0.05, True, "dense", 0.05),
         ({"mode": "hybrid"}, 0.0, True, "hybrid", 0.0),
         ({"hybrid": {"weight": 0.4}}, 0.05, True, "hybrid", 0.4),
         ({"hybrid": {"fuse": "rank"}}, 0.0, True, "hybrid", UNTAUGHT_WEIGHT),
-        ({"beam": {"recall": 0.9}, "rerank": {"type": "rnr"}}, 0.05, True, "hybrid", 0.05),
     ],
 )
 def test_mode_and_weight_are_settled(search, weight, words, mode, chosen):

@@ -22,6 +22,7 @@ from .maps import leaf_map_of_rows, leaf_rows
 
 N, M, LEAVES = 900, 4, 12
 QUERIES = 60
+ODD = ["", "the of and", "unheard of", "a b c", "\x00", "é" * 10_000, "w1 " * 3_334]
 
 
 def text(rng, most):
@@ -40,21 +41,6 @@ def world(tmp_path, write_map, unit):
     leaf_map = leaf_map_of_rows(tmp_path / "map", write_map, table, LEAVES, 3)
     queries = [text(rng, 9) for _ in range(QUERIES)]
     return leaf_map, dict(zip(ids, texts, strict=True)), queries
-
-
-@pytest.fixture
-def older_words(monkeypatch):
-    """Postings of another tokenizer, as a release before this one wrote them."""
-
-    def others(texts, row_N, _):
-        return postings([f"older {text[:9]}" for text in texts], row_N).replace_schema_metadata(None)
-
-    monkeypatch.setattr("rayhier.index.shards.postings", others)
-
-
-def test_words_of_an_older_tokenizer_are_counted_again(older_words, world):
-    leaf_map, texts, queries = world
-    check(leaf_map, texts, ["older", *queries])
 
 
 def lists_of(leaf_map, leaves=None):
@@ -89,23 +75,26 @@ def form(request, monkeypatch):
         pytest.skip("no native scan")
 
 
+def test_words_of_an_older_tokenizer_are_counted_again(monkeypatch, request):
+    """Postings as a release before this one wrote them."""
+
+    def others(texts, row_N, _):
+        return postings([f"older {text[:9]}" for text in texts], row_N).replace_schema_metadata(None)
+
+    monkeypatch.setattr("rayhier.index.shards.postings", others)
+    leaf_map, texts, queries = request.getfixturevalue("world")
+    check(leaf_map, texts, ["older", *queries])
+
+
+def test_texts_without_words_are_not_found():
+    assert (Bm25Index(["", "the"]).best(["fox", ""], 9)[1] == -1).all()
+
+
 @pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("k", [1, 10, N])
 def test_equals_bm25s(world, k):
     leaf_map, texts, queries = world
     check(leaf_map, texts, [*queries, *ODD], k)
-
-
-@pytest.mark.usefixtures("form")
-def test_only_allowed_rows_are_results(world):
-    leaf_map, _, queries = world
-    lists, _ = lists_of(leaf_map)
-    allowed_N = np.random.default_rng(1).random(N) < 0.1
-    for every, some in zip(
-        zip(*lists.best(queries, N), strict=True), zip(*lists.best(queries, 15, allowed_N), strict=True), strict=True
-    ):
-        kept = [(score, row) for score, row in zip(*every, strict=True) if row >= 0 and allowed_N[row]]
-        assert [(score, row) for score, row in zip(*some, strict=True) if row >= 0][:15] == kept[:15]
 
 
 @given(st.text(st.sampled_from("ab1_ '-.")))
@@ -131,14 +120,11 @@ def test_words_do_not_depend_on_how_a_text_is_composed(text):
         ("किताब", "हिन्दी में किताब पढ़ना"),
         ("压缩文件", "如何打开压缩文件"),
         ("ファイル", "圧縮ﾌｧｲﾙを開く"),
-        ("파일", "압축 파일을 여는"),
         ("ภาษา", "ภาษาไทยเป็นภาษาที่สวยงาม"),
-        ("ខ្មែរ", "ភាសាខ្មែរ"),
         ("cafe\u0301", "le CAFÉ noir"),
         ("كتاب", "كِتَابٌ جَدِيدٌ"),
         ("STRASSE", "die Straße"),
         ("vitamin b", "B-vitamin"),
-        ("超", "B 超"),
         ("q", "press ’q’ to quit"),
         ("葛城", "葛\U000e0100城市"),
     ],
@@ -153,29 +139,11 @@ GERMAN = ["Die Bank will ein Haus an der Elbe.", "Er war in Rom, das war schön.
 ENGLISH = ["the small tree", "a shrub with red berries and thorns", "act of giving", "of or like gold"]
 
 
-@pytest.mark.parametrize(
-    ("texts", "language"),
-    [
-        (FRENCH, "other"),
-        (GERMAN, "other"),
-        (ENGLISH, "english"),
-        (9 * ENGLISH + FRENCH, "english"),
-        (ENGLISH + 9 * FRENCH, "other"),
-        (["如何打开压缩文件"], "other"),
-        ([], "other"),
-    ],
-)
-def test_texts_tell_their_language(texts, language):
-    assert language_of(texts) == language_of(texts[::-1]) == language
-
-
-def test_stop_words_are_counted_only_in_other_languages():
-    assert [words("or in die Mine", language) for language in ("english", "other")] == [
-        ["die", "mine"],
-        ["or", "in", "die", "mine"],
-    ]
-    assert Bm25Index(FRENCH, None).best(["or"], 9)[1].max() >= 0
-    assert Bm25Index(ENGLISH, None).best(["or"], 9)[1].max() < 0
+def test_texts_tell_their_language():
+    for texts in (FRENCH, GERMAN, ENGLISH + 9 * FRENCH, ["如何打开压缩文件"], []):
+        assert language_of(texts) == language_of(texts[::-1]) == "other"
+    for texts in (ENGLISH, 9 * ENGLISH + FRENCH):
+        assert language_of(texts) == language_of(texts[::-1]) == "english"
 
 
 def test_an_index_without_words_is_refused(world):
@@ -187,52 +155,14 @@ def test_an_index_without_words_is_refused(world):
         lists_of(bare)
 
 
-@pytest.mark.parametrize("damage", ["changed", "cut", "missing", "another"])
+@pytest.mark.parametrize("damage", ["changed", "missing"])
 def test_damaged_postings_are_refused(world, damage, tmp_path, monkeypatch):
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "empty"))
     leaf_map, _, _ = world
-    path, other = (leaf_map.root / shard.postings.name for shard in leaf_map.manifest.shards[:2])
+    path = leaf_map.root / leaf_map.manifest.shards[0].postings.name
     body = path.read_bytes()
-    match damage:
-        case "changed":
-            path.write_bytes(body[:-20] + bytes([body[-20] ^ 1]) + body[-19:])
-        case "cut":
-            path.write_bytes(body[:-1])
-        case "missing":
-            path.unlink()
-        case "another":
-            path.write_bytes(other.read_bytes())
+    path.unlink() if damage == "missing" else path.write_bytes(body[:-20] + bytes([body[-20] ^ 1]) + body[-19:])
     with pytest.raises(InputError, match=rf"{path.name}.*(rebuild the index|rollback)"):
         lists_of(leaf_map)
     with pytest.raises(InputError, match=path.name):
         verify(leaf_map.root)
-
-
-@pytest.fixture
-def twice(tmp_path, write_map, unit):
-    """Forty documents in the first leaf, all of them in the last one too: its shard counts no words."""
-    rng, leaves = np.random.default_rng(2), 3
-    texts = [f"{text(rng, 20)} tree{n}" for n in range(40)]
-    names = [f"d{n:02d}" for n in range(40)]
-    table = leaf_rows([[0, leaves - 1]] * 40, unit(rng, 40, M), doc_id=names, text=texts)
-    return leaf_map_of_rows(tmp_path / "map", write_map, table, leaves), dict(zip(names, texts, strict=True))
-
-
-@pytest.mark.usefixtures("form")
-@pytest.mark.parametrize("leaves", [None, range(1), range(2), range(1, 2), range(1, 3), range(2, 3)], ids=str)
-def test_a_shard_or_a_group_of_second_rows_alone_has_no_words(twice, leaves):
-    leaf_map, texts = twice
-    assert len(leaf_map.manifest.shards) == 2
-    scan = LeafScan.mapped(leaf_map, leaves)
-    lexical = WordScan.mapped(leaf_map, scan).scan(["tree7 w1", "unheard"], np.ones((2, M), np.float32), 5)
-    here = leaves is None or 0 in leaves
-    (row_K, none_K), plain = lexical.row_QK, Bm25Index(list(texts.values()))
-    assert (none_K < 0).all()
-    assert (row_K >= 0).any() == here
-    if here:
-        assert lexical.ids[row_K[0]] == "d07"
-        wanted_K = np.sort(plain.scores("tree7 w1"))[::-1][:5]
-        np.testing.assert_allclose(lexical.score_QK[0], wanted_K, rtol=1e-4)
-
-
-ODD = ["", "the of and", "unheard of", "a b c", "\x00", "é" * 10_000, "w1 " * 3_334]

@@ -11,10 +11,9 @@ from rayhier.search.rerank import Anchors, Reranker
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec import InputError
 from rayhier.spec.search import Rerank
-from rayhier.storage import columns, files, parquet
-from rayhier.storage.artifact import Artifact, Record
+from rayhier.storage import columns, files
 
-from .maps import leaf_map_of_rows, leaf_rows
+from ...toys import artifact
 
 N, M, LEAVES = 60, 8, 6
 SCORES = np.random.default_rng(5).normal(size=N)
@@ -26,22 +25,10 @@ def read(_, texts):
 
 
 @pytest.fixture
-def world(unit, tmp_path, write_map, passages):
-    """Sixty documents in six leaves, every third in two; as passages, three rows a document."""
-    rng = np.random.default_rng(0)
-    vector_NM = unit(rng, N, M).astype(np.float16).astype(np.float32)
-    leaf_N = rng.integers(LEAVES, size=N)
-    leaves = [[int(leaf), int(leaf + 1) % LEAVES][: 2 if n % 3 == 0 else 1] for n, leaf in enumerate(leaf_N)]
-    ids = [f"d{n}" for n in range(N)]
-    table = leaf_rows(
-        leaves,
-        vector_NM,
-        doc_id=ids,
-        title=[f"title {name}" for name in ids],
-        text=[f"text {name}" for name in ids],
-        **({"parent": [f"p{n // 3}" for n in range(N)]} if passages else {}),
-    )
-    return leaf_map_of_rows(tmp_path / "map", write_map, table, LEAVES), vector_NM, unit(rng, 3, M)
+def world(world):
+    """Leaf map, vectors, and vectors of three queries."""
+    leaf_map, vector_NM, _, query_QM, _ = world
+    return leaf_map, vector_NM, query_QM[:3]
 
 
 def found(world, k=N, leaves=range(LEAVES)):
@@ -63,20 +50,24 @@ SPECS = {
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-def test_each_pair_is_read_once_and_the_read_come_first(spec, world, passages):
-    seen = []
+@pytest.mark.parametrize("by_score", [False, True])
+def test_each_pair_is_read_once_and_the_read_come_first(spec, by_score, world, passages):
+    """The base score is the vectors' product, or the search's score, which is ten times as large here."""
+    seen, before = [], found(world)
+    before = replace(before, score_QK=10 * before.score_QK)
 
     def counted(queries, texts):
         seen.extend(zip(queries, texts, strict=True))
         return read(queries, texts)
 
-    before, after = reranked(spec, world, read=counted, base_weight=0.5)
+    after = Reranker(spec, counted, base_weight=0.5)(tuple("abc"), world[2], before, N, by_score=by_score)
     assert len(seen) == len(set(seen)) == 30
     assert after.calls_Q.tolist() == [10] * 3
     assert "doc_id" not in after.documents.column_names
     for query, name in enumerate("abc"):
         there = before.row_QK[query] >= 0
-        base = dict(zip(before.ids[before.row_QK[query][there]], before.score_QK[query][there], strict=True))
+        score_K = before.score_QK[query][there] / (1 if by_score else 10)
+        base = dict(zip(before.ids[before.row_QK[query][there]], score_K, strict=True))
         rows = after.row_QK[query][after.row_QK[query] >= 0]
         ids, scores = after.ids[rows].tolist(), after.score_QK[query][: len(rows)]
         assert sorted(ids) == sorted(base)
@@ -99,48 +90,6 @@ def test_documents_outside_the_pool_are_not_read_and_follow_as_they_were_found(w
         assert set(before.ids[own[:8]]) == set(after.ids[there[:8]])
         np.testing.assert_array_equal(before.ids[own[8:][own[8:] >= 0]], after.ids[there[8:]])
         assert (np.diff(scores[: len(there)]) <= 1e-6).all()
-    with pytest.raises(ValueError, match="pool at least budget"):
-        Rerank(type="rnr", budget=9, pool=8)
-
-
-@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-@pytest.mark.parametrize("by_score", [False, True])
-def test_the_base_is_the_vectors_product_or_the_search_s_score(spec, by_score, world, tmp_path):
-    """The product where BM25 alone or ranks ordered the documents: their scores are in another range."""
-    ranking, factors = found(world), Factors.open(learned(tmp_path), "m")
-    stored = columns.matrix(ranking.documents["vector"])
-    numbers = [int(name.removeprefix("d")) for name in ranking.documents["doc_id"].to_pylist()]
-    given_QK = np.where(ranking.row_QK >= 0, 100.0 - np.arange(ranking.row_QK.shape[1]), -np.inf)
-    other = replace(ranking, score_QK=given_QK)
-    reranker = Reranker(spec, read, base_weight=2.0, factors=factors)
-    after = reranker(("a", "b", "c"), world[2], other, N, by_score=by_score)
-    for query, (rows, scores) in enumerate(zip(after.row_QK[:, :10], after.score_QK[:, :10], strict=True)):
-        given = dict(zip(other.row_QK[query], other.score_QK[query], strict=True))
-        base = [given[row] if by_score else float(stored[row] @ world[2][query]) for row in rows]
-        expected = [SCORES[numbers[row]] + 2 * own for row, own in zip(rows, base, strict=True)]
-        np.testing.assert_allclose(scores, expected, atol=1e-5)
-
-
-def test_what_is_added_to_scores_is_not_fitted(world):
-    """ADACUR's anchors know what the cross-encoder itself gives: reads are those without the base, moved by it."""
-    rng = np.random.default_rng(3)
-    anchor_NA = rng.normal(size=(N, 4)).astype(np.float32)
-    anchors = Anchors(pa.array([f"d{n}" for n in range(N)]), anchor_NA)
-    weights = rng.normal(size=4)
-
-    def exact(_, texts):  # what four anchors explain
-        return (anchor_NA @ weights)[[int(text.split()[1].removeprefix("d")) for text in texts]]
-
-    spec = Rerank(type="adacur", budget=12, rounds=2)
-    _, after = reranked(spec, world, read=exact, anchors=anchors, base_weight=5.0)
-    stored = columns.matrix(found(world).documents["vector"])
-    numbers = [int(name.removeprefix("d")) for name in found(world).documents["doc_id"].to_pylist()]
-    for query, rows in enumerate(after.row_QK):
-        there = rows[rows >= 0]
-        true = (anchor_NA @ weights)[[numbers[row] for row in there]] + 5.0 * stored[there] @ world[2][query]
-        # Six reads span four anchors, so that the second round reads the best of all that are left.
-        assert sorted(true[:12])[-6:] == pytest.approx(sorted(true)[-6:])
-        assert (np.diff(true[12:]) <= 1e-4).all()
 
 
 def test_a_query_without_documents_is_answered_with_none(world):
@@ -149,18 +98,6 @@ def test_a_query_without_documents_is_answered_with_none(world):
     after = Reranker(Rerank(type="axn", budget=10), read)(("a", "b", "c"), query_QM, nothing, 5)
     assert (after.row_QK == -1).all()
     assert after.calls_Q.tolist() == [0, 0, 0]
-
-
-def artifact(folder, kind, write):
-    """An artifact whose files a function writes."""
-    root = folder / kind / "f" / "attempt"
-    root.mkdir(parents=True)
-    write(root)
-    entries = [files.describe(root, name) for name in files.below(root)]
-    record = Record(
-        kind=kind, fingerprint="f", attempt="attempt", inputs={}, files=entries, counts={}, versions={}, seconds=0
-    )
-    return Artifact(folder / kind / "f", record)
 
 
 def test_adacur_s_vectors_are_the_anchors_scores(world, tmp_path):
@@ -173,8 +110,7 @@ def test_adacur_s_vectors_are_the_anchors_scores(world, tmp_path):
             "score": anchor_AN.reshape(-1),
         }
     )
-    scores = artifact(tmp_path, "scores", lambda root: parquet.write(root, "pairs/0.parquet", [pairs], pairs.schema))
-    anchors = Anchors.open(scores)
+    anchors = Anchors.open(artifact(tmp_path, "scores", {"pairs/0.parquet": pairs}))
     np.testing.assert_allclose(
         anchors.vectors(pa.array(["d3", "new"])), [anchor_AN[:, 3], anchor_AN.mean(axis=1)], atol=1e-6
     )
@@ -186,14 +122,12 @@ def test_adacur_s_vectors_are_the_anchors_scores(world, tmp_path):
 
 
 def learned(tmp_path, **own):
-    def write(root):
-        values = {"model": "m", "slope": 2.0, "alpha": 0.0, "beta": 1.0, "biased": True, **own}
-        files.write_json(root / CONFIG, Learned(**values).model_dump())
-        vectors = columns.vector_column(np.eye(M, dtype=np.float32)[:2], pa.float32())
-        table = pa.table({"doc_id": ["d1", "d4"], "bias": [9.0, -3.0], "count": [2, 1], "vector": vectors})
-        parquet.write(root, ITEMS, [table], table.schema)
-
-    return artifact(tmp_path, "factors", write)
+    vectors = columns.vector_column(np.eye(M, dtype=np.float32)[:2], pa.float32())
+    table = pa.table({"doc_id": ["d1", "d4"], "bias": [9.0, -3.0], "count": [2, 1], "vector": vectors})
+    made = artifact(tmp_path, "factors", {ITEMS: table})
+    values = {"model": "m", "slope": 2.0, "alpha": 0.0, "beta": 1.0, "biased": True, **own}
+    files.write_json(made.path(CONFIG), Learned(**values).model_dump())
+    return made
 
 
 def test_factors_of_another_model_are_refused(tmp_path):
@@ -201,26 +135,9 @@ def test_factors_of_another_model_are_refused(tmp_path):
         Factors.open(learned(tmp_path), "other")
 
 
-def test_a_budget_below_the_rounds_is_spent_one_call_a_round(world):
-    """Each query's second call follows from what the first one told."""
-    rounds = []
-
-    def counted(queries, texts):
-        rounds.append(sorted(queries))
-        return read(queries, texts)
-
-    spec = Rerank(type="axn", budget=10, rounds=5)
-    after = Reranker(spec, counted)(("a", "b", "c"), world[2], found(world), N, budget=2)
-    assert rounds == [["a", "b", "c"]] * 2
-    assert after.calls_Q.tolist() == [2] * 3
-
-
 @pytest.mark.parametrize("own", [{"slope": -1.0}, {}], ids=["the factors'", "the dev queries'"])
 def test_a_bias_is_beside_the_weighted_base(own, world, tmp_path, monkeypatch):
-    """Of what is left after the first round, those are read that slope · base + bias + weight · base puts first.
-
-    The slope is below zero, so that factors alone expect the reverse of what they and the base score do together.
-    """
+    """The second round reads what slope · base + bias + weight · base puts first; with the slope alone, the reverse."""
     monkeypatch.setattr("rayhier.search.rerank.PENALTY", 1e6)
     factors, weight = Factors.open(learned(tmp_path, **own), "m"), 3.0
     bias_N = np.zeros(N)

@@ -6,37 +6,25 @@ import pytest
 
 from rayhier.dataset.ranking import Ranking
 from rayhier.model.encoded import Encoded
-from rayhier.search.request.request import Rules, SearchLimits
-from rayhier.search.rerank import Reranker
-from rayhier.search.retrieve import RERANKER, Reply, Retriever, Scan
+from rayhier.search.request.request import Rules
+from rayhier.search.retrieve import Reply, Retriever
 from rayhier.search.routing.routes import Routes
 from rayhier.search.segment.level_similarity import FlatQuery
-from rayhier.spec import InputError
-from rayhier.spec.search import Rerank, SearchSpec
-from rayhier.storage import columns
+from rayhier.spec.search import SearchSpec
 
 LEAVES, ROWS = 8, 16
 TEXTS = ["oak", "elm"]
 VECTORS = np.eye(2, 3, dtype=np.float32)
-RNR = Rerank(type="rnr", budget=2, pool=4)
 
 
-def ranking(*queries, with_vectors=False):
-    """A ranking in which each query has scores by id."""
+def ranking(*queries):
+    """A ranking in which each query has scores by id, best first."""
     ids = sorted({name for scores in queries for name in scores})
-    q, width = len(queries), max(map(len, queries))
-    score_QK, row_QK = np.full((q, width), -np.inf, np.float32), np.full((q, width), -1)
-    for query, scores in enumerate(queries):
-        best = sorted(scores, key=lambda name: -scores[name])
-        score_QK[query, : len(best)] = [scores[name] for name in best]
-        row_QK[query, : len(best)] = [ids.index(name) for name in best]
-    documents = {"id": pa.array(ids, pa.string()), "text": pa.array(ids, pa.string())}
-    if with_vectors:
-        documents |= {"title": pa.array([""] * len(ids)), "doc_id": documents["id"]}
-        vectors = np.random.default_rng(0).normal(size=(len(ids), 3)).astype(np.float32)
-        documents["vector"] = columns.vector_column(vectors, pa.float32())
-    scored_Q = np.array([len(scores) for scores in queries])
-    return Ranking(score_QK, row_QK, pa.table(documents), scored_Q, scored_Q, np.ones(q, np.int64))
+    lacks = [max(map(len, queries)) - len(scores) for scores in queries]
+    score_QK = [[*scores.values(), *[-np.inf] * lack] for scores, lack in zip(queries, lacks, strict=True)]
+    row_QK = [[*map(ids.index, scores), *[-1] * lack] for scores, lack in zip(queries, lacks, strict=True)]
+    counts = np.array([len(scores) for scores in queries])
+    return Ranking(np.array(score_QK, np.float32), np.array(row_QK), pa.table({"id": ids}), counts, counts, counts)
 
 
 def found_by(ranking):
@@ -47,9 +35,8 @@ def found_by(ranking):
     ]
 
 
-def routes(leaves=((3,), (5,)), level=None):
-    leaves_QB = np.array(leaves)
-    return Routes(Encoded(VECTORS[: len(leaves_QB)]), leaves_QB, model=None, flat=level)
+def routes(level=None):
+    return Routes(Encoded(VECTORS), np.array([[3], [5]]), model=None, flat=level)
 
 
 def rules_of(**search):
@@ -71,82 +58,19 @@ def driven(retrieval, *answers):
 
 
 def unwidened(*_):
-    raise AssertionError("no query visits more leaves")
-
-
-class Further:
-    """Leaves that queries visit when they visit more; notes the queries."""
-
-    def __init__(self):
-        self.asked = []
-
-    def __call__(self, encoded, beam):
-        self.asked.append((encoded.numpy.tolist(), beam))
-        return np.tile(np.arange(beam), (len(encoded), 1))
-
-
-@pytest.mark.parametrize(("search", "beam"), [({"beam": 1}, None), ({}, 1)])
-def test_no_query_visits_more_leaves_than_were_named(search, beam):
-    rules = rules_of(**search)
-    request = rules.request(TEXTS, beam=beam)
-    _, found = driven(Retriever(rules, unwidened)(request, routes()), [Reply([ranking({}, {})])])
-    assert found_by(found.ranking) == [{}, {}]
+    raise AssertionError("the router is asked for more leaves")
 
 
 def test_where_no_number_is_named_queries_that_lack_results_visit_more_leaves():
-    rules, further = rules_of(how="leaves"), Further()
-    request = rules.request(TEXTS)
-    assert request.beam == 4
+    rules = rules_of(how="leaves")
     rounds, found = driven(
-        Retriever(rules, further)(request, routes()),
+        Retriever(rules, unwidened)(rules.request(TEXTS), routes()),
         [Reply([ranking({"a": 0.9, "b": 0.8}, {"c": 0.7})])],
         [Reply([ranking({"d": 0.75, "c": 0.7})])],
     )
     assert [len(scan.query_QM) for (scan,) in rounds] == [2, 1]
-    assert further.asked == []  # all leaves are visited, without the router
-    assert sorted(rounds[1][0].leaves_QB[0].tolist()) == list(range(LEAVES))
+    assert sorted(rounds[1][0].leaves_QB[0].tolist()) == list(range(LEAVES)), "all, without the router"
     assert found_by(found.ranking) == [{"a": 0.9, "b": 0.8}, {"d": 0.75, "c": 0.7}]
-
-
-def test_a_query_visits_further_leaves_as_it_would_alone():
-    further = Further()
-    leaves_AB = Retriever(rules_of(), further)._further(Encoded(VECTORS[:3]), np.array([4, 2, 8]))
-    assert further.asked == [([VECTORS[1].tolist()], 2), ([VECTORS[0].tolist()], 4)]
-    assert leaves_AB.tolist() == [[0, 1, 2, 3, *[-1] * 4], [0, 1, *[-1] * 6], list(range(8))]
-
-
-def reranked(spec, base_weight=0.0):
-    """Rules, and what decides the work of a search that is re-ranked, whose pairs are scored by whoever drives it."""
-    rules = rules_of(beam=1, rerank=spec.model_dump())
-    return rules, Retriever(rules, unwidened, Reranker(spec, None, base_weight))
-
-
-POOL = ranking({"a": 0.9, "b": 0.8, "c": 0.7, "d": 0.6}, {"e": 0.5}, with_vectors=True)
-
-
-@pytest.mark.parametrize("scored", [0, 1])
-def test_without_the_cross_encoder_results_stay_as_they_were_found(scored):
-    """It may be lost in the first round or in a later one."""
-    rules, retriever = reranked(Rerank(type="axn", budget=4, rounds=2, pool=4))
-    found_before = Reply([POOL], [["shards-1"], []])
-    replies = [[Reply([np.array([1.0, 5.0, 3.0])])]] * scored
-    rounds, found = driven(retriever(rules.request(TEXTS), routes()), [found_before], *replies, [Reply([])])
-    assert len(rounds) == 2 + scored
-    assert [list(scores.items()) for scores in found_by(found.ranking)] == [[("a", 0.9), ("b", 0.8)], [("e", 0.5)]]
-    assert found.ranking.calls_Q is None
-    assert found.ranking.documents.column_names == ["id", "text", "title"]
-    assert sorted(found.ranking.ids) == ["a", "b", "e"]
-    assert found.lost == [["shards-1", RERANKER], [RERANKER]]
-
-
-def test_a_pool_beyond_its_limit_is_refused_before_anything_is_read():
-    rules, retriever = reranked(RNR)
-    rules = Rules(rules.search, LEAVES, ROWS, limits=SearchLimits(max_pool=5))
-    retriever = Retriever(rules, unwidened, retriever.reranker)
-    with pytest.raises(InputError, match=r"^rerank: got 2 queries, which may read some of 6 documents together; "):
-        next(retriever(rules.request(TEXTS), routes(), np.array([2, 9])))
-    (scan,) = next(retriever(rules.request(TEXTS), routes(), np.array([1, 9])))
-    assert isinstance(scan, Scan)
 
 
 NOTHING = Reply([], [["shards-0", "shards-1"]] * 2)

@@ -7,11 +7,9 @@ import torch
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.search import retrieve
-from rayhier.search.retrieve import Goal, Widening
 from rayhier.search.routing.routes import Model
 from rayhier.search.snapshot import Snapshot
-from rayhier.spec import InputError
-from rayhier.spec.filter import Bound, Not, OneOf
+from rayhier.spec.filter import OneOf
 
 from ...draws import unit
 from ...toys import job
@@ -91,41 +89,3 @@ def test_leaves_of_a_beam_are_scanned_and_more_until_enough_match(
             found = int(hit.id[1:])
             assert (hit.leaf, hit.title, hit.text) == (leaf_of[found], f"title {found}", f"text {found}")
             assert hit.score == pytest.approx(vectors[row] @ vectors[found], abs=1e-6)
-
-
-def test_nothing_matches(searcher):
-    for answer in searcher.search(["1", "2"], 3, 1, filter=OneOf("doc_id", ("nobody",))):
-        assert (answer.hits, answer.documents, answer.scored, answer.enough) == ([], 0, 0, False)
-        assert sorted(answer.leaves) == list(range(L))
-
-
-def test_each_query_widens_alone(searcher, leaf_of):
-    """One query has more than ten documents that match in its first leaf, the other none."""
-    first, last = searcher.search(["3", "4"], 1, 1, filter=OneOf("leaf", (3,)))
-    assert (first.leaves, first.documents) == ([3], (leaf_of == 3).sum())
-    assert (leaf_of == 3).sum() > N / L
-    assert last.documents == first.documents
-    assert 3 in last.leaves[1:]
-
-
-def test_filters_as_json_are_over_declared_fields(searcher):
-    with pytest.raises(InputError, match=r"filter\.year: got no declared field"):
-        searcher.search(["1"], filter={"year": 1})
-    by_vector = searcher.search(np.eye(M, dtype=np.float32)[:1], 2, 1, filter=Not(Bound("leaf", "gt", 2)))
-    assert {hit.leaf for hit in by_vector[0].hits} <= {1, 2}
-
-
-def test_leaves_visited_before_stay_although_a_wider_beam_leaves_them_out():
-    """Beams of a tall tree are not nested."""
-    widening = Widening(np.array([[4, -1], [7, 2]]), Goal(k=1, beam=2, matching=1, widest=33))
-    assert (widening.asked_A.tolist(), widening.done) == ([0, 1], False)
-    nothing = widening.ranking
-    widening.add_results(nothing)
-    assert widening.wider_A.tolist() == [4, 4]
-    widening.visit(np.array([[1, 4, 3, -1], [2, 5, 6, 8]]))
-    assert widening.leaves_QB.tolist() == [[4, 1, 3, -1, -1], [7, 2, 5, 6, 8]]
-    widening.add_results(nothing, np.array([True, False]))
-    assert widening.asked_A.tolist() == [1]
-    assert widening.wider_A.tolist() == [8]
-    widening.visit(np.array([[0, 1]]))
-    assert widening.leaves_QB.tolist() == [[4, 1, 3, -1, -1, -1, -1], [7, 2, 5, 6, 8, 0, 1]]

@@ -7,58 +7,35 @@ import pytest
 from rayhier.search import __main__ as shell
 from rayhier.search.__main__ import main
 from rayhier.search.request.hits import Answer, Hit
-from rayhier.search.request.request import Request, Rules
+from rayhier.search.request.request import Rules
 from rayhier.search.snapshot import Snapshot
-from rayhier.spec.filter import Bound
 from rayhier.spec.search import SearchSpec
 
 
 class Opened(SimpleNamespace):
+    """What is searched, and always answers the same."""
+
+    rules, levels = Rules(SearchSpec(), 9, 10, {"year": "int"}, words=True), None
+    model = SimpleNamespace(router=SimpleNamespace(n_leaves=9))
+
     def __len__(self):
         return 10
 
-
-@pytest.fixture
-def printed(monkeypatch, capsys):
-    """`printed(hits)`: the lines of an answer of these hits."""
-
-    def run(hits, *options, leaves=(3, 1), enough=True, asked=None):
-        answer = Answer(hits, list(leaves), 4, 0.4, enough=enough)
-        fields = {"year": "int"}
-        model = SimpleNamespace(
-            router=SimpleNamespace(n_leaves=9), spec=SimpleNamespace(corpus=SimpleNamespace(field_types=fields))
-        )
-
-        def answered(request):
-            if asked is not None:
-                asked.append(request)
-            return [answer]
-
-        searcher = Opened(
-            model=model,
-            rules=Rules(SearchSpec(), 9, 10, fields, words=True),
-            levels=None,
-            answer=answered,
-        )
-        monkeypatch.setattr(Snapshot, "open", lambda workdir: searcher)
-        monkeypatch.setattr(shell, "published_rules", lambda workdir: searcher.rules)
-        code = main(["work", "oak", *options])
-        said = capsys.readouterr()
-        loading, _, wrong = said.err.partition("loading index and encoder from work\n")
-        assert code == (2 if loading or wrong else 0)
-        return (loading or wrong or said.out).splitlines()
-
-    return run
+    def answer(self, _):
+        return [Answer(self.hits, [3, 1], 4, 0.4, enough=True)]
 
 
-def test_declared_fields_stand_below_their_hit(printed):
+def test_declared_fields_stand_below_their_hit(monkeypatch, capsys):
     hits = [
         Hit("d1", 0.5, 3, "a title", "", {"year": 2021, "lang": "en"}),
         Hit("d2", 0.4, 3, "", "a text", {"year": None, "lang": None}),
         Hit("d3", 0.3, 1, "d3", "", {"year": None, "lang": "de"}),
         Hit("d4", 0.2, 1, "d4", "", {}),
     ]
-    assert printed(hits) == [
+    monkeypatch.setattr(Snapshot, "open", lambda _: Opened(hits=hits))
+    monkeypatch.setattr(shell, "published_rules", lambda _: Opened.rules)
+    assert main(["work", "oak"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
         "     score  leaf     document",
         "  1  0.5000 3        d1  a title",
         "     year=2021 lang=en",
@@ -68,29 +45,6 @@ def test_declared_fields_stand_below_their_hit(printed):
         "  4  0.2000 1        d4",
         "visited 4 documents (40.0%) in 2 of 9 leaves: 3, 1",
     ]
-
-
-HIT = Hit("d1", 0.5, 3, "a title", "", {})
-
-
-def test_a_filter(printed):
-    asked = []
-    lines = printed([HIT], "--filter", '{"year": {"gte": 2019}}', asked=asked)
-    assert asked == [Request(["oak"], 10, 4, "dense", Bound("year", "gte", 2019), fills=True)]
-    assert lines[2:] == ["visited 4 documents that match (40.0%) in 2 of 9 leaves: 3, 1"]
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ('{"yeer": 1}', "error: --filter.yeer: got no declared field; allowed: "),
-        ("{year: 1}", "error: --filter: got text that is not JSON"),
-        ('{"not":' * 100_000, "error: --filter: got objects nested too deep"),
-    ],
-)
-def test_a_filter_that_is_none(printed, given, said):
-    (line,) = printed([HIT], "--filter", given)
-    assert said in line
 
 
 def test_the_shell_says_where_no_index_is_and_refuses_odd_questions(tmp_path, capsys):

@@ -4,27 +4,16 @@ import pytest
 
 from rayhier.spec import InputError
 from rayhier.storage import files
-from rayhier.storage.artifact import Artifact, Place
+from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.files import seal, unseal
 
 
 @pytest.fixture
 def artifact(folder):
-    """An index of two files, published."""
     with Attempt.start(Place(folder / "index" / "0123456789ab")) as attempt:
-        (attempt.root / "data").mkdir()
-        (attempt.root / "data" / "a.bin").write_bytes(b"aaaa")
-        (attempt.root / "b.bin").write_bytes(b"bbbb")
+        (attempt.root / "a.bin").write_bytes(b"aaaa")
         return attempt.publish("index", {"model": "m" * 12}, Output({"documents": 2}))
-
-
-@pytest.mark.parametrize("data", [b"aaab", b"aaa", None], ids=["flipped byte", "truncated", "missing"])
-def test_verify_names_the_file_that_differs(artifact, data):
-    path = artifact.path("data/a.bin")
-    path.unlink() if data is None else path.write_bytes(data)
-    with pytest.raises(InputError, match=r"a\.bin: .*--fresh --stage index"):
-        artifact.verify()
 
 
 @pytest.mark.parametrize(
@@ -41,14 +30,6 @@ def test_a_record_that_is_damaged_or_of_another_format_is_refused(artifact, chan
     files.replace(record, b'{"kind": ' if changed is None else seal(unseal(record) | changed))
     with pytest.raises(InputError, match=rf"record\.json: {message}"):
         Place(artifact.folder).published()
-
-
-def test_nothing_published(folder):
-    place = Place(folder / "corpus" / "0123456789ab")
-    assert place.published() is None
-    assert place.kind == "corpus"
-    with pytest.raises(InputError, match="no artifact is published there"):
-        Artifact.open(place.folder)
 
 
 def test_the_record_goes_before_its_files(artifact, monkeypatch):

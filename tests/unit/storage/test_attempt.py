@@ -55,9 +55,6 @@ def attempts(place):
     return sorted(path.name for path in place.folder.glob("attempt-*"))
 
 
-# Taking over
-
-
 @pytest.mark.parametrize("zombie", [False, True])
 def test_the_attempt_of_a_killed_owner_is_adopted_with_its_work(place, owner, zombie):
     name = owner.stdout.readline().strip()
@@ -137,9 +134,6 @@ def test_an_attempt_that_another_run_claims_at_the_same_moment_is_its_own(place,
         assert attempt.root != dead.root
 
 
-# Publishing
-
-
 def test_publishing_lists_every_file_but_scratch(place):
     with Attempt.start(place) as attempt:
         write(attempt, "a", "x")
@@ -151,17 +145,6 @@ def test_publishing_lists_every_file_but_scratch(place):
     assert artifact.record.fingerprint == place.folder.name
     assert artifact.record.inputs == {"model": "m"}
     artifact.verify()
-
-
-def test_a_file_that_changed_since_it_was_written_is_told(place):
-    """Its digest is the one taken then, not that of what storage holds now."""
-    with Attempt.start(place) as attempt:
-        write(attempt, "a", "as written")
-        made = files.describe(attempt.root, "a")
-        write(attempt, "a", "as damaged")
-        artifact = attempt.publish("index", {}, Output({}, (made,)))
-    with pytest.raises(InputError, match=r"a: SHA-256 .* was published"):
-        artifact.verify()
 
 
 @pytest.mark.parametrize("left", [False, True])
@@ -179,16 +162,6 @@ def test_the_second_of_two_racing_publishes_returns_the_winners(place, left):
     won.verify()
 
 
-def test_a_published_attempt_is_nobodys_to_adopt(place):
-    with Attempt.start(place) as first:
-        write(first, "a", "first")
-        won = first.publish("index", {}, Output({}))
-    with Attempt.start(place) as second:
-        assert second.root != first.root
-        assert second.publish("index", {}, Output({})) == won
-    won.verify()
-
-
 @pytest.mark.parametrize("lives", [False, True])
 def test_publishing_sweeps_attempts_of_the_dead(place, owner, lives):
     name = owner.stdout.readline().strip()
@@ -198,9 +171,6 @@ def test_publishing_sweeps_attempts_of_the_dead(place, owner, lives):
             owner.wait()
         attempt.publish("index", {}, Output({}))
     assert (name in attempts(place)) is lives
-
-
-# What a dead or removed owner leaves
 
 
 @pytest.mark.parametrize("left", ["no owner.json", "the owner of an earlier claim"])

@@ -1,7 +1,6 @@
 """What libraries read from paths is fetched once, whole, and never trusted unread; what is made stays in its limit."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ from rayhier.spec import InputError
 from rayhier.storage import cache
 from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt, Output
-from rayhier.storage.paths import locate
 
 from .in_place import overwrite
 
@@ -25,11 +23,7 @@ def home(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def model(s3):
-    return publish(locate(s3))
-
-
-def publish(folder):
+def model(folder):
     with Attempt.start(Place(folder / "model" / "0123456789ab")) as attempt:
         (attempt.root / "encoder" / "1_Pooling").mkdir(parents=True)
         (attempt.root / "encoder" / "weights").write_bytes(b"w")
@@ -38,16 +32,13 @@ def publish(folder):
         return attempt.publish("model", {}, Output({}))
 
 
-def test_a_folder_of_the_artifact_on_this_machine(folder):
-    model = publish(folder)
+def test_what_was_fetched_is_read_without_the_bucket_and_fetched_again_if_damaged(model, home):
     found = model.local("encoder")
     assert isinstance(found, Path)
     assert (found / "weights").read_bytes() == b"w"
     assert (found / "1_Pooling" / "config.json").read_bytes() == b"{}"
-
-
-def test_what_was_fetched_is_read_without_the_bucket_and_fetched_again_if_damaged(model, home):
-    found = model.local("encoder")
+    if isinstance(model.folder, Path):
+        return
     (found / "weights").write_bytes(b"x")
     assert (model.local("encoder") / "weights").read_bytes() == b"w"
     model.path("encoder/weights").unlink()
@@ -55,6 +46,7 @@ def test_what_was_fetched_is_read_without_the_bucket_and_fetched_again_if_damage
     assert list((home / "fetched").iterdir()) == [found.parent]
 
 
+@pytest.mark.parametrize("anywhere", ["s3"], indirect=True)
 def test_a_damaged_original_is_refused_and_not_kept(model, home):
     model.path("encoder/weights").write_bytes(b"x")
     with pytest.raises(InputError, match="not the file that was published"):
@@ -88,14 +80,11 @@ def used(lease, when):
     os.utime(lease.folder / cache.LOCK, (when, when))
 
 
-@pytest.mark.parametrize("held", [False, True])
-def test_a_file_that_was_overwritten_is_made_again(held):
+def test_a_file_that_was_overwritten_is_made_again_though_it_is_held():
     lease = make("a")
     assert lease.intact()
     overwrite(lease.folder / "data", b"x")
     assert not lease.intact()
-    if not held:
-        lease.release()
     again = make("a")
     assert (again.folder / "data").read_bytes() == b"a" * BYTES
     assert again.intact()
@@ -116,8 +105,7 @@ def test_what_was_touched_is_read_once(monkeypatch):
     assert not lease.intact()
     digest, read = cache.files.digest, []
     monkeypatch.setattr(cache.files, "digest", lambda path: read.append(path.name) or digest(path))
-    for _ in range(3):
-        assert cache.get_or_build("kind", "a", pytest.fail).intact()
+    assert [cache.get_or_build("kind", "a", pytest.fail).intact() for _ in range(3)] == [True] * 3
     assert read == ["data"]
 
 
@@ -132,37 +120,6 @@ def test_the_least_recently_used_go_until_the_limit_is_kept(home, order):
     assert names(home) == {order[0], "e", "f"}
 
 
-def test_folders_are_looked_at_only_where_the_limit_may_be_passed(home, monkeypatch):
-    """A server that makes folders all day must not look at thousands of older ones each time."""
-    looked, sweep = [], cache._sweep
-    monkeypatch.setattr(cache, "_sweep", lambda *args: looked.append(args) or sweep(*args))
-    for when, name in enumerate("abc"):
-        used(make(name, 4 * ROOM), when)
-    assert len(looked) == 1, "the first folder of all"
-    sizes = sum(path.stat().st_size for path in (home / "kind").rglob("*") if path.is_file())
-    total, _ = map(int, (home / "kind.size").read_text().split())
-    assert total == sizes
-    make("d", 3 * ROOM).release()
-    assert names(home) == set("bcd")
-    assert len(looked) == 2
-    shutil.rmtree(make("b").folder)
-    for name in "ef":  # the sum counts b still, and says that there is no room
-        make(name, 4 * ROOM).release()
-    assert names(home) == set("cdef")
-    (home / "kind.size").write_text("")  # a process died
-    make("g", 4 * ROOM).release()
-    assert names(home) == set("defg")
-
-
-@pytest.mark.parametrize("later", [cache.DAY + 1, -10], ids=["a day later", "where the clock was set back"])
-def test_folders_are_looked_at_again(home, later):
-    make("a", 4 * ROOM).release()
-    total, swept = (home / "kind.size").read_text().split()
-    (home / "kind.size").write_text(f"0 {int(swept) - later}")
-    make("b", 4 * ROOM).release()
-    assert int((home / "kind.size").read_text().split()[0]) > int(total)
-
-
 def test_what_has_a_lease_stays_whatever_the_limit(home):
     held = make("a", 1)
     make("b", 1).release()
@@ -172,20 +129,6 @@ def test_what_has_a_lease_stays_whatever_the_limit(home):
     held.release()
     make("d", 1)
     assert names(home) == set("d"), "c was forgotten"
-
-
-def test_folders_of_older_versions_and_of_the_dead_count_and_go(home):
-    for when, name in enumerate((cache.get_or_build("kind", "x", write("x")).folder.name, ".gone.tmp", "z")):
-        folder = home / "kind" / name
-        folder.mkdir(exist_ok=True)
-        (folder / "data").write_bytes(b"x" * BYTES)
-        (folder / cache.LOCK).unlink(missing_ok=True)
-        os.utime(folder, (when, when))
-    (home / "kind.size").unlink()
-    make("a", 3 * ROOM)
-    assert len(list((home / "kind").iterdir())) == 3
-    make("b", 1)
-    assert names(home) == set("b")
 
 
 def test_a_folder_that_cannot_be_filled_leaves_nothing(home):
@@ -198,36 +141,18 @@ def test_a_folder_that_cannot_be_filled_leaves_nothing(home):
     assert not list((home / "kind").iterdir())
 
 
-def test_one_that_is_being_filled_is_not_removed(home):
-    """Another process makes one, sweeps, and finds the first half done."""
-
-    def fill(folder):
-        write("a")(folder)
-        make("b", 1).release()
-        assert (folder / "data").exists()
-
-    assert cache.get_or_build("kind", "a", fill, 1).folder.exists()
-    assert names(home) == set("a")
-
-
 RACE = """
 import random, sys
 from rayhier.storage import cache
-draw, made = random.Random(int(sys.argv[1])), 0
-def fill(name):
-    def write(folder):
-        global made
-        made += 1
-        for number in range(3):
-            (folder / str(number)).write_text(name * 1000)
-    return write
+draw, made = random.Random(int(sys.argv[1])), []
+def write(folder):
+    made.append([(folder / number).write_text(name * 1000) for number in "012"])
 for _ in range(60):
     name = draw.choice("abcd")
-    lease = cache.get_or_build("kind", name, fill(name), 4000)
-    for number in range(3):
-        assert (lease.folder / str(number)).read_text() == name * 1000
+    lease = cache.get_or_build("kind", name, write, 4000)
+    assert all((lease.folder / number).read_text() == name * 1000 for number in "012")
     lease.release()
-print(made)
+print(len(made))
 """
 
 

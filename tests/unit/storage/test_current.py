@@ -29,8 +29,3 @@ def test_refused(folder, data, message):
         (folder / "current.json").write_bytes(data)
     with pytest.raises(InputError, match=rf"current\.json: {message}"):
         current.read(folder)
-
-
-def test_a_kind_that_is_not_there(folder):
-    with pytest.raises(InputError, match="names no index"):
-        current.artifact(folder, Current(spec=job(), artifacts={}), "index")

@@ -8,7 +8,6 @@ import pytest
 from huggingface_hub import constants
 
 from rayhier.spec import InputError
-from rayhier.spec.corpus import HuggingFace
 from rayhier.storage import hub_data
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -49,17 +48,3 @@ def test_a_hub_that_never_answers(monkeypatch):
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(InputError, match="Timeout"):
             hub_data.commit("corpus.path", "team/set")
-
-
-def test_a_folder_is_no_hub_id(tmp_path):
-    assert hub_data.folder("corpus.path", str(tmp_path)) == tmp_path
-    assert hub_data.folder("corpus.path", "team/set") is None
-    assert hub_data.folder("corpus.path", "team/set@refs/pr/1") is None
-    for path in ("/absent/folder", "./absent", "a/b/c", "a b", "../x"):
-        with pytest.raises(InputError, match="no such folder; allowed: a folder, or a hub id"):
-            hub_data.folder("corpus.path", path)
-
-
-def test_judgements_of_a_hub_data_set_lie_beside_it():
-    assert HuggingFace(type="huggingface", path="BeIR/scifact").qrels == "BeIR/scifact-qrels"
-    assert HuggingFace(type="huggingface", path="mteb/scifact", judgements="mteb/scifact").qrels == "mteb/scifact"

@@ -10,7 +10,7 @@ from huggingface_hub.utils import filter_repo_objects
 
 from rayhier.spec import InputError
 from rayhier.spec.encoder import EncoderSpec
-from rayhier.storage.model_folder import UNWANTED, WANTED, is_hub_id, open_model
+from rayhier.storage.model_folder import UNWANTED, WANTED, open_model
 
 BUILT_IN = "sentence_transformers.models"
 MODULES = [{"path": "", "type": f"{BUILT_IN}.Transformer"}, {"path": "1_Pooling", "type": f"{BUILT_IN}.Pooling"}]
@@ -39,17 +39,12 @@ def module(path, kind):
         ({"weights": "notes.txt"}, r"holds no model\.safetensors"),
         ({"config": {"hidden_size": 8, "auto_map": {"AutoModel": "x.Y"}}}, r"run its own code \(auto_map\)"),
         ({"config": {"layers": 8}}, "not a transformer's configuration"),
-        ({"config": [8]}, "not a transformer's configuration"),
         ({"config": {"hidden_size": 8, "is_encoder_decoder": True}}, "an encoder with a decoder"),
         ({"pooling": {"pooling_mode_max_tokens": True}}, "pools by max"),
-        ({"pooling": {"pooling_mode": "lasttoken"}}, "pools by lasttoken"),
-        ({"pooling": {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}}, "by max and mean"),
-        ({"pooling": {"pooling_mode": ["mean", "cls"]}}, "pools by mean and cls"),
         ({"modules": [*MODULES, module("2", "LSTM")]}, "modules Transformer, Pooling, LSTM"),
         ({"modules": MODULES[1:]}, "has the modules Pooling"),
         ({"modules": [*MODULES, {"path": "2", "type": "x.Dense"}]}, r"asks for x\.Dense, which is custom code"),
         ({"modules": [MODULES[0], module("../p", "Pooling")]}, r"names \.\./p"),
-        ({"modules": [MODULES[0], module("2_Pooling", "Pooling")]}, "cannot be read"),
         ({"modules": {"type": 1}}, "cannot be read"),
     ],
 )
@@ -71,13 +66,9 @@ def test_wrong_hash(tmp_path):
     [
         ("absent", "no such folder; allowed: a folder, package:NAME, or a hub id"),
         (".", r"holds no config\.json"),
-        ("x" * 300, "not a path"),
         ("a\0b", "not a path"),
-        ("~nosuchuser/x", "not a path"),
         ("package:no_such_package", r"is not an installed package; .*pip install 'rayhier\[demo\]'"),
-        ("package:some.module", "the name of a top-level Python package"),
         ("package:../x", "the name of a top-level Python package"),
-        ("package:__main__", "is not an installed package"),
         ("package:rayhier", r"holds no folder with config\.json"),
     ],
 )
@@ -95,7 +86,7 @@ def test_a_package_is_found_and_not_imported(tmp_path, monkeypatch):
     assert "some_package" not in sys.modules
 
 
-@pytest.mark.parametrize("weights", [WEIGHTS[:-1], WEIGHTS[:12], WEIGHTS + b"x", b"", b"\x80\x04pickle, renamed"])
+@pytest.mark.parametrize("weights", [WEIGHTS[:-1], WEIGHTS + b"x", b"", b"\x80\x04pickle, renamed"])
 def test_damaged_weights(tmp_path, weights):
     model = build(tmp_path / "m")
     (tmp_path / "m" / "model.safetensors").write_bytes(weights)
@@ -115,9 +106,7 @@ def with_dense(folder, weights="model.safetensors", **changes):
     ("changes", "said"),
     [
         ({"activation_function": "torch.nn.modules.activation.ReLU"}, "the activation torch.*ReLU; allowed: .*Tanh"),
-        ({"activation_function": "os.abort"}, r"the activation os\.abort"),
         ({"use_residual": True}, "use_residual true"),
-        ({"module_input_name": "token_embeddings"}, "module_input_name token_embeddings; allowed: sentence_emb"),
         ({"in_features": 9}, "takes vectors of size 9, gets 8"),
         ({"weights": "pytorch_model.bin"}, r"2_Dense holds pytorch_model\.bin, a pickle"),
     ],
@@ -125,11 +114,6 @@ def with_dense(folder, weights="model.safetensors", **changes):
 def test_refused_dense(tmp_path, changes, said):
     with pytest.raises(InputError, match=said):
         open_model(EncoderSpec(model=with_dense(tmp_path / "m", **changes)))
-
-
-@pytest.mark.parametrize("name", ["dim", "d_model", "n_embd"])
-def test_other_names_of_the_dimension(tmp_path, name):
-    assert open_model(EncoderSpec(model=build(tmp_path / "m", config={name: 8}))).dimension == 8
 
 
 COUNT = ("tokenizer.json", "vocab.txt", "special_tokens_map.json", "sentence_bert_config.json")
@@ -173,8 +157,6 @@ def test_sharded_weights(tmp_path):
     [
         ({"a": "absent.safetensors"}, r"names absent\.safetensors, which is missing"),
         ({"a": "../m.safetensors"}, "is damaged"),
-        ({"a": "weights.bin"}, "is damaged"),
-        ({}, "is damaged"),
     ],
 )
 def test_damaged_index(tmp_path, names, message):
@@ -212,24 +194,6 @@ def test_a_snapshot_that_others_cached_in_part_is_not_taken(hub):
     (snapshot / "modules.json").unlink()
     with pytest.raises(InputError, match=r"not complete in the hub's local cache, .* allowed: a folder"):
         open_model(EncoderSpec(model="some-org/a.model"))
-
-
-def test_a_folder_goes_before_the_hub(hub, tmp_path, monkeypatch):
-    cache(hub, "a" * 40)
-    build(tmp_path / "some-org" / "a.model")
-    monkeypatch.chdir(tmp_path)
-    assert open_model(EncoderSpec(model="some-org/a.model")).path == tmp_path / "some-org" / "a.model"
-
-
-@pytest.mark.parametrize(
-    ("texts", "wanted"),
-    [
-        (("sentence-transformers/all-MiniLM-L6-v2", "org/name@main", "org/name@refs/pr/1"), True),
-        (("name", "a/b/c", "./models/m", "/models/m", "~/m", "../m", "org/name@", "org/na me"), False),
-    ],
-)
-def test_hub_id(texts, wanted):
-    assert all(is_hub_id(text) is wanted for text in texts)
 
 
 FETCHED = """1_Pooling/config.json 2_Dense/config.json 2_Dense/model.safetensors config.json merges.txt

@@ -10,7 +10,6 @@ import pytest
 from rayhier.corpus import parts, sources
 from rayhier.corpus.passages import DocumentLayout
 from rayhier.spec.corpus import Limits, OwnFiles, Passages
-from rayhier.storage import source
 from rayhier.storage.source import describe
 
 PASSAGES = Passages(words=50, stride=40)
@@ -61,15 +60,3 @@ def test_a_sample_of_all_is_exact(tmp_path, texts, kind, monkeypatch):
     documents, made = passages(spec, tmp_path / "made")
     assert made > 1.2 * documents, "many documents are several passages"
     assert describe(spec).rows == made
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-@pytest.mark.parametrize("limit", ["SAMPLE", "SAMPLE_BYTES"])
-def test_the_sample_is_bounded(tmp_path, kind, limit, monkeypatch):
-    """What stands behind the sample changes nothing."""
-    monkeypatch.setattr(source, limit, {"SAMPLE": 60, "SAMPLE_BYTES": 6_000}[limit])
-    short = ["word " * 30] * 80
-    for number, long in enumerate(["oak " * 30, "oak " * 200]):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        assert describe(write(folder, kind, short + [long] * 40)).rows == pytest.approx(120, abs=10)

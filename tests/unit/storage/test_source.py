@@ -1,13 +1,11 @@
 """What identifies a corpus, and what is wrong with its folder before anything is read."""
 
 import hashlib
-import platform
-from importlib import metadata
 
 import pytest
 
 from rayhier.spec import InputError
-from rayhier.spec.corpus import Beir, Columns, HuggingFace, IrDatasets, MsMarco, OwnFiles, PythonDocs
+from rayhier.spec.corpus import Beir, HuggingFace, MsMarco, OwnFiles
 from rayhier.spec.train import PairFile
 from rayhier.storage import pair_source
 from rayhier.storage.source import describe
@@ -47,7 +45,6 @@ def test_a_folder_is_its_content(folder):
     [
         ("corpus.jsonl", None, r"corpus\.jsonl is missing; allowed: a BEIR folder"),
         ("queries.jsonl", None, r"queries\.jsonl is missing; .*; documents alone are"),
-        ("queries.jsonl", "", r"queries\.jsonl is empty; allowed: one query a line"),
         ("qrels/test.tsv", None, r"qrels holds none of train\.tsv, dev\.tsv"),
         ("corpus.jsonl", "\n \n", r"corpus\.jsonl is empty"),
     ],
@@ -58,10 +55,6 @@ def test_refused(folder, name, text, said):
         look(folder)
     with pytest.raises(InputError, match="no such folder; allowed: a BEIR folder"):
         look(folder / "absent")
-
-
-def test_python_docs_are_the_pythons():
-    assert describe(PythonDocs(type="python_docs")).identity == {"python": platform.python_version()}
 
 
 def write(path, text):
@@ -85,24 +78,10 @@ def test_files_in_folders_and_patterns(tmp_path):
     assert deep.judged == frozenset()
 
 
-def test_first_rows_without_a_key_are_refused_before_anything_is_read(tmp_path):
-    documents = write(tmp_path / "d.jsonl", '{"id": "1", "text": "a"}\n')
-    queries = write(tmp_path / "q.jsonl", '{"qid": "1", "body": "a"}\nno JSON\n{"qid": "2", "body": "b"}\n')
-    mine = OwnFiles(type="jsonl", documents=documents, queries=queries)
-    with pytest.raises(InputError, match=r"corpus.queries: .*q.jsonl: key 'id' is missing in the first 2 rows, which"):
-        describe(mine)
-    named = mine.model_copy(update={"query_columns": Columns(id="qid", text="body")})
-    assert describe(named).queries == 3
-    other = OwnFiles.model_validate({"type": "jsonl", "documents": documents, "columns": {"id": "key"}})
-    with pytest.raises(InputError, match=r"corpus.documents: .*key 'key' is missing .* corpus.columns that name"):
-        describe(other)
-
-
 @pytest.mark.parametrize(
     ("present", "files"),
     [
         (["train", "dev"], {"train": "train", "test": "dev"}),
-        (["train", "dev", "dev.small"], {"train": "train", "test": "dev.small"}),
         (["dev.small"], {"test": "dev.small"}),
         (["train", "dev.small", "test"], {"train": "train", "dev": "dev.small", "test": "test"}),
     ],
@@ -135,17 +114,6 @@ def test_a_commit_of_the_hub_identifies_itself():
     assert describe(spec).identity == {"a/b": one, "a/b-qrels": other}
 
 
-def test_ir_datasets_are_ids_and_the_packages_version():
-    found = describe(IrDatasets(type="ir_datasets", dataset="beir/scifact"))
-    assert found.identity == {"ir_datasets": metadata.version("ir_datasets"), "dataset": "beir/scifact"}
-    assert found.judged == {"train", "dev", "test"}
-    given = describe(IrDatasets(type="ir_datasets", dataset="a", splits={"test": "a/b"}))
-    assert (given.identity["test"], given.judged) == ("a/b", {"test"})
-
-
-# Generated pairs
-
-
 def test_a_file_of_pairs_is_its_content(tmp_path):
     one, other = tmp_path / "one.jsonl", tmp_path / "other.jsonl"
     for path in (one, other):
@@ -155,14 +123,6 @@ def test_a_file_of_pairs_is_its_content(tmp_path):
     assert found.identity == pair_source.describe(PairFile(type="file", path=str(other))).identity
     one.write_text("[]")
     assert found.identity != pair_source.describe(PairFile(type="file", path=str(one))).identity
-
-
-@pytest.mark.parametrize(
-    ("content", "said"), [(None, r"got '.*', no such file; allowed: "), ("\n \n", r".* is empty; allowed: ")]
-)
-def test_a_file_without_pairs_is_refused(content, said, tmp_path):
-    path = tmp_path / "pairs.jsonl"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(InputError, match=rf"^train\.generated\.path: {said}"):
-        pair_source.describe(PairFile(type="file", path=str(path)))
+    one.write_text("\n \n")
+    with pytest.raises(InputError, match=r"^train\.generated\.path: .* is empty; allowed: "):
+        pair_source.describe(PairFile(type="file", path=str(one)))
