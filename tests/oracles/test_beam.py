@@ -2,12 +2,10 @@
 
 from itertools import product
 
-import faiss
 import numpy as np
 import pytest
 import torch
 
-from rayhier.cluster.kmeans import spherical_kmeans
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import place_all, route_all
@@ -82,18 +80,7 @@ def route(router, texts, beam):
 
 
 @ALL
-def test_a_beam_of_all_leaves_is_every_path(branching, height, residual, texts):
-    router = build(branching, height, residual)
-    leaves, logp = route(router, texts, router.n_leaves)
-    wanted = np.stack([Reference(router).leaves(x) for x in texts])
-    found = np.full_like(wanted, np.nan)
-    np.put_along_axis(found, leaves, np.exp(logp), axis=1)
-    np.testing.assert_allclose(found, wanted, rtol=1e-9)
-    np.testing.assert_allclose(np.exp(logp).sum(axis=1), 1.0)
-
-
-@ALL
-@pytest.mark.parametrize("beam", [1, 2, 3, 5, 1000])
+@pytest.mark.parametrize("beam", [1, 3, 1000])
 def test_every_beam_keeps_what_a_beam_search_keeps(branching, height, residual, beam, texts):
     router = build(branching, height, residual)
     leaves, logp = route(router, texts, beam)
@@ -121,23 +108,3 @@ def test_all_in_batches_is_route(texts, way, monkeypatch):
     wanted = route(router, texts, 4)
     assert leaves.tolist() == wanted[0].tolist()
     np.testing.assert_allclose(logp.numpy(), wanted[1])
-
-
-@pytest.fixture(scope="module")
-def clustered():
-    """Unit vectors, their centroids, and every centroid by nearness as faiss orders them."""
-    vectors = np.random.default_rng(2).normal(size=(400, 16)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    centroids = spherical_kmeans(vectors, 12, seed=0)
-    index = faiss.IndexFlatIP(16)
-    index.add(centroids)
-    return torch.from_numpy(vectors), torch.from_numpy(centroids), index.search(vectors, 12)[1]
-
-
-@pytest.mark.parametrize(("residual", "beam", "share"), [("none", 12, 0.999), ("relu", 1, 0.98)])
-def test_a_warm_start_is_or_begins_close_to_nearest_centroid(clustered, residual, beam, share):
-    vectors, centroids, nearest = clustered
-    torch.manual_seed(0)
-    router = EhiRouter(16, 12, 1, residual)
-    router.warm_start(centroids)
-    assert (route_all(router, Encoded(vectors), beam)[0].numpy() == nearest[:, :beam]).mean() > share

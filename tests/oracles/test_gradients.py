@@ -62,27 +62,13 @@ def test_gradcheck(height, residual):
     assert torch.autograd.gradcheck(loss, tuple(values.values()))
 
 
-def step(model, data):
-    """One AdamW step; the change of every tensor."""
-    before = {name: value.detach().clone() for name, value in model.named_parameters()}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0)
-    model(*data).backward()
-    optimizer.step()
-    return {name: value.detach() - before[name] for name, value in model.named_parameters()}
-
-
 def test_every_number_of_a_warm_started_model_learns():
     torch.manual_seed(0)
     model, data = Model(8, 6, 1), texts(48, 8)
     model.router.warm_start(torch.from_numpy(spherical_kmeans(np.asarray(data[1]), 6, seed=0)))
-    changes = step(model, data)
-    assert set(changes) == {"head.weight", "router.W.0.weight", "router.U.0.weight"}
-    assert all((change != 0).all() for change in changes.values())
-
-
-def test_every_tensor_of_a_taller_cold_model_learns():
-    torch.manual_seed(0)
-    model, data = Model(8, 3, 3), texts(48, 8)
-    changes = step(model, data)
-    assert len(changes) == 7
-    assert all(change.abs().max() > 1e-4 for change in changes.values())
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0)
+    model(*data).backward()
+    optimizer.step()
+    assert set(before) == {"head.weight", "router.W.0.weight", "router.U.0.weight"}
+    assert all((value != before[name]).all() for name, value in model.named_parameters())

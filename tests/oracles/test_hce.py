@@ -19,7 +19,6 @@ from rayhier.train.tower import HeadTower
 from ..draws import unit
 
 Q, N, M, ROWS = 20, 50, 12, 16
-NOTHING = np.empty(0, np.int64)
 
 
 def parts(documents=N):
@@ -41,27 +40,6 @@ def begun(tower, examples, spec, pseudo=None):
     hce = Hce(tower, examples, pseudo, spec, 0, silent)
     _, rows, generator = next(hce.steps(0))
     return hce, rows, generator
-
-
-@pytest.mark.parametrize("branching", [4, 8])
-def test_without_levels_and_siblings_the_paper_s_form_is_their_ranking_loss(branching):
-    """Height L times the sum of both directions."""
-    (tower, examples), rows = parts(), np.random.default_rng(1).permutation(Q)[:ROWS]
-    given = {"type": "hce", "form": "paper", "siblings": 0, "temperature": 0.1, "hard_negatives": {"source": "none"}}
-    spec = HceTraining.model_validate({**given, "tree": {"branching": branching, "levels": 0}, "anchor": 0})
-    ours, *_ = begun(tower, examples, spec)
-    loss = ours.take([ours.batch(rows, NOTHING)])
-
-    theirs = parts()[0]
-    query, document = theirs.encode("query", rows), theirs.encode("document", rows)
-    reference = MultipleNegativesRankingLoss(torch.nn.Identity(), scale=10)
-    both = [reference.compute_loss_from_embeddings(pair, None) for pair in ([query, document], [document, query])]
-    height = len(spec.tree.counts(N)) + 1
-    assert height == {4: 3, 8: 2}[branching]
-    wanted = height * sum(both)
-    wanted.backward()
-    assert loss.item() == pytest.approx(wanted.item(), rel=1e-5)
-    torch.testing.assert_close(tower.module.weight.grad, theirs.module.weight.grad, atol=1e-5, rtol=1e-4)
 
 
 def test_without_hierarchy_and_siblings_it_is_the_contrast():

@@ -71,11 +71,3 @@ def test_the_baseline_with_two_lists_a_document_by_its_definition(vectors, queri
         wanted = members[np.argsort(-(vectors[members] @ query))][:K]
         assert rows_of(found)[number] == wanted.tolist()
         assert (found.visited_Q[number], found.scanned_Q[number]) == (len(members), hits.sum())
-
-
-def test_exact_is_an_argsort(vectors, queries):
-    ranking = documents(vectors).exact(queries, K)
-    scores = queries.astype(np.float64) @ vectors.T.astype(np.float64)
-    order = np.argsort(-scores, axis=1)[:, :K]
-    assert rows_of(ranking) == order.tolist()
-    np.testing.assert_allclose(ranking.score_QK, np.take_along_axis(scores, order, axis=1), atol=1e-5)

@@ -1,6 +1,5 @@
 """Spherical k-means against faiss from our centroids and against plain Lloyd iterations."""
 
-import faiss
 import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -32,13 +31,6 @@ def test_not_worse_than_plain_lloyd_from_random_starts(clustered):
     plain = np.mean([objective(clustered, lloyd(clustered, start, 25)) for start in starts])
     ours = np.mean([objective(clustered, spherical_kmeans(clustered, K, seed)) for seed in range(5)])
     assert ours > plain - 0.005
-
-
-def test_faiss_finds_little_to_improve(clustered):
-    ours = spherical_kmeans(clustered, K, seed=1)
-    kmeans = faiss.Kmeans(M, K, niter=10, spherical=True)
-    kmeans.train(clustered, init_centroids=ours)
-    assert objective(clustered, ours) >= objective(clustered, kmeans.centroids) - 0.003
 
 
 def test_one_iteration_more_is_one_lloyd_step(clustered):

@@ -54,19 +54,6 @@ def mean(values):
     return torch.stack(values).mean()
 
 
-def test_shares_of_a_batch_add_up(batch):
-    """Three workers' rows, everybody's columns."""
-    spec = Loss()
-    rows = ("query_NM", "positive_NM", "hard_NM", "hard_N", "query_NT", "positive_NT", "negative_ND")
-    whole = ehi_losses(batch, spec)
-    shares = [
-        ehi_losses(replace(batch, **{name: getattr(batch, name)[part] for name in rows}), spec)
-        for part in (slice(0, 3), slice(3, 4), slice(4, N))
-    ]
-    for name in ("semantic", "indexing", "intra_leaf", "total"):
-        torch.testing.assert_close(sum(getattr(share, name) for share in shares), getattr(whole, name))
-
-
 @pytest.mark.parametrize("has_hard", [True, False])
 def test_semantic_loss_counts_one_hard_negative_beside_the_others(batch, has_hard):
     q, d, hard = batch.query_NM, batch.positive_NM, batch.hard_NM

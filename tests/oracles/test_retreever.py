@@ -114,20 +114,6 @@ def loss(model, queries, documents, similarity):
     return total
 
 
-@pytest.mark.parametrize(("similarity", "depth"), [("tv", D), ("cosine", D), ("cosine", 2)])
-def test_gradients_are_numeric_ones(similarity, depth):
-    """With a learned propagation a tree of two levels has parameters enough."""
-    learned = moved(LearnedPropagation(depth, dropout=0.0)) if depth < D else None
-    model = NodeTree(Splits(M, depth), learned).double()
-    queries, documents = drawn(4, M, seed=4).requires_grad_(), drawn(4, M, seed=5).requires_grad_()
-    parameters = list(model.parameters())
-
-    def value(queries, documents, *_):
-        return loss(model, queries, documents, similarity)
-
-    assert torch.autograd.gradcheck(value, (queries, documents, *parameters), atol=1e-6)
-
-
 def similarity_by_hand(first, second, similarity):
     """Of the probabilities of a level's nodes."""
     if similarity == "tv":

@@ -70,24 +70,16 @@ def test_batch_size_and_order_do_not_matter(minilm, base, monkeypatch):
 
 def test_bfloat16_is_close(minilm, base):
     rough = ours(minilm, precision="bfloat16").encode(TEXTS)
-    assert rough.dtype == np.float32
     assert np.abs(rough - base).max() > 1e-6
     assert (rough * base).sum(axis=1).min() > 0.99
 
 
+IDENTITY = torch.nn.Identity()
 MODULES = {
-    "mean": lambda: [Pooling(32, "mean")],
     "mean, normal": lambda: [Pooling(32, "mean"), Normalize()],
     "cls": lambda: [Pooling(32, "cls")],
-    "cls, normal": lambda: [Pooling(32, "cls"), Normalize()],
-    "dense": lambda: [Pooling(32, "mean"), Dense(32, 12, bias=False, activation_function=torch.nn.Identity())],
-    "dense with bias, normal": lambda: [
-        Pooling(32, "mean"),
-        Dense(32, 40, activation_function=torch.nn.Identity()),
-        Normalize(),
-    ],
+    "dense with bias, normal": lambda: [Pooling(32, "mean"), Dense(32, 40, activation_function=IDENTITY), Normalize()],
     "tanh": lambda: [Pooling(32, "cls"), Dense(32, 12, bias=False)],
-    "tanh with bias, normal": lambda: [Pooling(32, "cls"), Dense(32, 12), Normalize()],
     "two": lambda: [Pooling(32, "mean"), Normalize(), Dense(32, 12), Dense(12, 20)],
 }
 

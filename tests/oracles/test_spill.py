@@ -34,39 +34,9 @@ def test_soar_takes_the_least_loss(found, monkeypatch):
     for x, own, place in zip(vectors, leaves, places, strict=True):
         losses = [loss(x, centroids[own[0]], centroids[leaf]) for leaf in own[1:]]
         assert losses[place - 1] == pytest.approx(min(losses), rel=1e-5)
+    for length in (0.5, 6.0):
+        assert second_leaves(length * vectors, leaves, centroids).tolist() == places.tolist()
     assert (places > 1).any(), "the nearest other leaf was always the best: nothing was tested"
-
-
-def test_a_dear_leaf_is_farther(found):
-    """|x - c|² + 2 price = 2 - 2 (cos - price)."""
-    vectors, centroids, leaves = found
-    prices = np.random.default_rng(1).uniform(-0.3, 0.3, L).astype(np.float32)
-    places = second_leaves(vectors, leaves, centroids, prices)
-    for x, own, place in zip(vectors, leaves, places, strict=True):
-        losses = [loss(x, centroids[own[0]], centroids[leaf]) + 2 * prices[leaf] for leaf in own[1:]]
-        assert losses[place - 1] == pytest.approx(min(losses), rel=1e-5)
-    assert (places != second_leaves(vectors, leaves, centroids)).any()
-
-
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_only_documents_near_a_border_have_a_second_leaf(found, share):
-    vectors, centroids, leaves = found
-    prices = np.random.default_rng(1).uniform(0, 0.05, L).astype(np.float32)
-    n, own = np.arange(N), (vectors @ centroids.T - prices)
-    gap = own[n, leaves[:, 0]] - own[n, leaves[:, 1]]
-    border = np.quantile(gap, share) if share else gap.min() - 1
-    places = second_leaves(vectors, leaves, centroids, prices, float(border) + 1e-6)
-    two = places > 0
-    assert two.mean() == pytest.approx(share, abs=0.02)
-    assert gap[two].max(initial=-1) <= gap[~two].min(initial=3) + 1e-5
-    assert places[two].tolist() == second_leaves(vectors, leaves, centroids, prices)[two].tolist()
-
-
-@pytest.mark.parametrize("length", [0.5, 6.0])
-def test_length_makes_no_difference(found, length):
-    vectors, centroids, leaves = found
-    longer = second_leaves(length * vectors, leaves, centroids)
-    assert longer.tolist() == second_leaves(vectors, leaves, centroids).tolist()
 
 
 def test_a_document_on_its_centroid_has_no_residual_to_avoid():
