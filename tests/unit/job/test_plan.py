@@ -19,6 +19,7 @@ STAGES = tuple(stage for stage in planning.STAGES if stage not in ("generate", *
 """Stages of a spec without generated pairs and without a cross-encoder."""
 SPECS = sorted((Path(__file__).parents[3] / "specs").glob("*.yaml"))
 ONE_LEAF = "{vectors: float32, leaves_per_document: 1, words: false}"
+ROWS = "documents: {0}/corpus.jsonl, queries: {0}/queries.jsonl, columns: {{id: _id}}"
 NEW = '{"_id": "new", "text": "a new one"}\n'
 
 
@@ -39,10 +40,9 @@ def test_a_copy_of_corpus_and_model_elsewhere_is_the_same(tiny_spec, tiny_corpus
         (model / file.name).write_bytes(file.read_bytes())
     before = fingerprints(spec, f"corpus.path={corpus}")
     assert fingerprints(spec, f"corpus.path={corpus}", f"encoder.model={model}") == before
-    rows = "{{type: jsonl, documents: {0}/corpus.jsonl, queries: {0}/queries.jsonl, columns: {{id: _id}}}}"
-    listed = tiny_spec(corpus=rows.format(corpus))
+    listed = tiny_spec(corpus=f"{{type: jsonl, {ROWS.format(corpus)}}}")
     before = fingerprints(listed, f"corpus.judgements.test={corpus}/qrels/test.tsv")
-    moved = tiny_spec(corpus=rows.format(corpus.rename(tmp_path / "again")))
+    moved = tiny_spec(corpus=f"{{type: jsonl, {ROWS.format(corpus.rename(tmp_path / 'again'))}}}")
     judged = f"corpus.judgements.test={tmp_path}/again/qrels/test.tsv"
     assert fingerprints(moved, judged) == before
     assert not {*fingerprints(moved, judged, "corpus.columns.title=text").values()} & {*before.values()}
@@ -303,14 +303,14 @@ def test_a_corpus_without_judgements_is_indexed_and_not_evaluated(tiny_spec, tin
         ("workdir", "workdir", "runs/tiny"),
         ("corpus.path", "corpus", "{type: huggingface, path: models}"),
         ("corpus.documents", "corpus", "{type: jsonl, documents: corpus/corpus.jsonl}"),
-        ("corpus.judgements.test", "corpus", "{type: jsonl, documents: OWN, queries: OWN, judgements: {test: t.tsv}}"),
+        ("corpus.judgements.test", "corpus", f"{{type: jsonl, {ROWS.format('AT')}, judgements: {{test: t.tsv}}}}"),
         ("encoder.model", "encoder", "{model: models/mine}"),
     ],
 )
 def test_a_relative_path_is_refused_inside_a_job(key, section, line, tiny_spec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models" / "mine").mkdir(parents=True)
-    spec = load(tiny_spec(**{section: line.replace("OWN", __file__)}))
+    spec = load(tiny_spec(**{section: line.replace("AT", f"{tmp_path}/corpus")}))
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
     with pytest.raises(InputError, match=rf"^{key}: got .*inside a Ray job "):
         make_plan(spec)
