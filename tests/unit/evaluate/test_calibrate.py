@@ -8,7 +8,6 @@ import torch
 from rayhier.evaluate.calibrate import documents_as_queries, exact_best, leaves_of, positions
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search.routing.coded_router import CodedRouter
 from rayhier.search.routing.routes import Model
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, schemas
@@ -68,22 +67,6 @@ def test_positions_are_those_of_the_first_leaf_of_each_of_the_exact_best(leaf_ma
     ]
     assert positions(model(router), Encoded(query_QM), leaf_QKR).tolist() == wanted
     assert leaves_of(exact_best(leaf_map, query_QM, 3 * N)).shape == (Q, N, 2), "fewer documents than results"
-
-
-def test_what_codes_of_leaves_miss_comes_later():
-    """With a beam of a power of two, a query finds what the positions say, and of other leaves few."""
-    leaves, generator = 700, torch.Generator().manual_seed(3)
-    router = LearnedIvfRouter(M, leaves, 0)
-    router.begin(torch.nn.functional.normalize(torch.randn(leaves, M, generator=generator)))
-    coded, queries = model(router), Encoded(torch.randn(40, M, generator=generator).numpy())
-    assert isinstance(coded.router, CodedRouter)
-    every_QL1 = np.tile(np.arange(leaves), (40, 1))[:, :, None]
-    position_QL = positions(coded, queries, every_QL1)
-    for beam in (64, 256, leaves):
-        routed_QL = np.zeros((40, leaves), bool)
-        np.put_along_axis(routed_QL, coded.route(queries, beam), values=True, axis=1)
-        assert not (~routed_QL & (position_QL <= beam)).any()
-        assert (routed_QL & (position_QL > beam)).sum() <= 0.1 * routed_QL.sum()
 
 
 def test_documents_are_queries_that_do_not_find_themselves(leaf_map, vectors, placed):

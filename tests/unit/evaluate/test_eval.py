@@ -38,9 +38,6 @@ def test_a_table_of_the_index_and_exact_search(published, files, tmp_path, capsy
     assert float(rows["as searched"][0]) <= float(rows["exact, same encoder"][0])
     assert "1 queries have no judgements and were left out" in out
     assert f"1 judged queries are not among those of {files[1]} and were left out" in out
-
-
-def test_a_beam_and_a_run_as_searches_give_them(published, files, tmp_path):
     assert main([str(published), *files, "--trec", str(tmp_path / "run"), "--beam", "1"]) == 0
     (expected,) = Snapshot.open(published).search([TEXTS[9]], 100, 1)
     lines = [line.split() for line in (tmp_path / "run").read_text().splitlines()]
@@ -72,7 +69,6 @@ def test_mistakes(published, files, tmp_path, capsys):
     (tmp_path / "bad").write_text("q1 d1\n")
     for arguments, said in (
         ([*files[:3], str(tmp_path / "bad")], "line 1: wrong number of columns"),
-        ([*files[:3], str(tmp_path / "none")], "cannot be read: No such file"),
         ([*files, "--trec", str(tmp_path)], "allowed: a file in a folder that exists"),
         ([*files, "--mode", "sparse"], "mode: got 'sparse'; allowed: dense, bm25, hybrid"),
     ):

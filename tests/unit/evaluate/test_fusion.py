@@ -5,7 +5,6 @@ import pytest
 
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
-from rayhier.evaluate import calibrate
 from rayhier.evaluate.calibrate import MEASURE, choose_weight
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
@@ -73,6 +72,8 @@ def test_words_that_are_always_wrong_get_no_weight_and_those_that_are_right_one(
 
 def test_measured_is_what_searches_find(world):
     leaf_map, queries = world
+    none = Queries([], np.zeros((0, M), np.float32), {})
+    assert chosen(world, none) == FusionWeight(weight=UNTAUGHT_WEIGHT, queries=0, measure=MEASURE, measured={})
     dev = queries(right=0.5, noise=0.6)
     choice = chosen(world, dev)
     leaves = LeafScan.mapped(leaf_map)
@@ -81,11 +82,6 @@ def test_measured_is_what_searches_find(world):
     for weight in WEIGHTS:
         both = fused(dense, parts, 10, HybridSpec(weight=weight), FUSED)
         assert Judge(dev, [MEASURE]).mean(both)[MEASURE] == pytest.approx(choice.measured[f"{weight:g}"], abs=1e-6)
-
-
-def test_without_dev_queries_it_is_that_of_an_untaught_encoder(world):
-    none = Queries([], np.zeros((0, M), np.float32), {})
-    assert chosen(world, none) == FusionWeight(weight=UNTAUGHT_WEIGHT, queries=0, measure=MEASURE, measured={})
 
 
 def test_train_queries_in_folds_choose_too(world):
@@ -107,11 +103,6 @@ def test_other_queries_that_decided_do_not_choose_again(world):
         assert chosen(world, dev, told(best=0.4, source=source)) == chosen(world, dev)
     dense = told(best=0.4).model_copy(update={"measured": {}})
     assert chosen(world, dev, dense) == chosen(world, dev)
-
-
-def test_at_most_so_many_are_asked(world, monkeypatch):
-    monkeypatch.setattr(calibrate, "MOST_FUSED", 30)
-    assert chosen(world, world[1](right=0.5, noise=0.5)).queries == 30
 
 
 def test_the_more_queries_the_less_a_weight_has_to_win():

@@ -10,9 +10,6 @@ import pytest
 import torch
 
 from rayhier.dataset.documents import load_documents
-from rayhier.dataset.holdout import Holdout
-from rayhier.evaluate.output import as_markdown
-from rayhier.evaluate.report import Report
 from rayhier.index.assign import Assigner
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
@@ -77,8 +74,8 @@ def _write_index(folder, router, spec, texts, leaves, write_map):
     write_map(folder / "a", Assigner(router, spec, "f")(documents, Encoded(VECTORS)), leaves, 4, model="f")
 
 
-@pytest.fixture(scope="module", params=[1, 3])
-def evaluation(published, request):
+@pytest.fixture(scope="module")
+def evaluation(published):
     one = {0: (published["model"], published["index"])}
     return evaluated(JobSpec.model_validate(SPEC), published["corpus"], published["vectors"], one)
 
@@ -118,41 +115,21 @@ def test_passages_in_another_order_than_their_vectors_are_refused(published, tmp
         load_documents(corpus, published["vectors"])
 
 
-def test_documents_know_what_they_are_results_for(published):
-    documents = load_documents(published["corpus"], published["vectors"])
-    assert (documents.ids, documents.results) == (IDS, PARENT)
-    assert documents.result_N.tolist() == [row // EACH for row in range(N)]
-    ids, parents = pa.array(documents.ids), pa.array(documents.results)
-    held = Holdout.of(ids, parents, documents.vector_NM, 5)
-    assert held.results == [name.partition("#")[0] for name in held.ids]
-
-
 LEVEL, LISTED = 2, 20
 
 
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory, write_map):
+def test_a_level_by_hand(published, write_map, tmp_path):
     torch.manual_seed(0)
     router = RetreeverRouter(M, 4, "linear", "ancestors", "product", 0.0, "tv")
     router.splits.scale(torch.from_numpy(VECTORS))
     router.eval().requires_grad_(requires_grad=False)
-    index, model = tmp_path_factory.mktemp("index"), tmp_path_factory.mktemp("model")
-    _write_index(index, router, by_level(), IDS, 16, write_map)
-    return write_model(model, router, torch.zeros(M, M)), artifact(index, "index"), router
-
-
-def by_level():
     search = {"k": 10, "mode": "dense", "how": "level", "level": LEVEL, "shortlist": LISTED}
-    measures = {"measures": ["R@10"], "baselines": []}
-    router = {"type": "retreever", "depth": 4}
-    return JobSpec.model_validate({**SPEC, "router": router, "search": search, "evaluate": measures})
-
-
-@pytest.mark.parametrize("workers", [1, 5])
-def test_a_level_finds_and_costs_the_same_with_any_number_of_workers(published, tree, workers):
-    model, index, router = tree
-    found = evaluated(by_level(), published["corpus"], published["vectors"], {0: (model, index)})
-    (result,), scored = found.seeds, []
+    by_level = {"router": {"type": "retreever", "depth": 4}, "search": search}
+    spec = JobSpec.model_validate({**SPEC, **by_level, "evaluate": {"measures": ["R@10"], "baselines": []}})
+    _write_index(tmp_path / "index", router, spec, IDS, 16, write_map)
+    model = write_model(tmp_path / "model", router, torch.zeros(M, M))
+    one = {0: (model, artifact(tmp_path / "index", "index"))}
+    (result,), scored = evaluated(spec, published["corpus"], published["vectors"], one).seeds, []
     query_QL, document_NL = (router.leaves(Encoded(x)) for x in (QUERIES, VECTORS))
     coarse = -0.5 * np.abs(at_level(query_QL, LEVEL)[:, None] - at_level(document_NL, LEVEL)).sum(axis=2)
     last = QUERIES @ VECTORS.T
@@ -170,11 +147,3 @@ def test_a_level_finds_and_costs_the_same_with_any_number_of_workers(published, 
     (point,) = result.curves["retreever"]
     assert point.cost_mean * N == pytest.approx(15 + N * 2**LEVEL / M + np.mean(scored))
     assert (point.beam, point.visited_mean) == (LISTED, 1.0)
-
-
-def test_the_report_says_level_and_shortlist(published, tree):
-    spec = by_level()
-    found = evaluated(spec, published["corpus"], published["vectors"], {0: tree[:2]})
-    report = Report.of(spec, found)
-    assert report.level == LEVEL
-    assert "## All measures at level 2, shortlist 20\n" in as_markdown(spec, report)

@@ -28,22 +28,18 @@ def test_resamples_draw_families_by_enumeration(family, seed):
         assert (found.low, found.high) == pytest.approx((min(means), max(means)))
 
 
-def starred(intervals, families):
-    rows = [
-        Difference(system="a", baseline="b", measure="m", visited=1.0, families=families, **asdict(interval))
-        for interval in intervals
-    ]
-    return np.mean(["*" in said(row) for row in rows])
-
-
-@pytest.mark.parametrize("families", [1, 2, 3, 5, 19, 20, 40])
+@pytest.mark.parametrize("families", [1, 2, 19, 20, 40])
 def test_chance_is_seldom_starred(families):
     """The same number of queries in each family, of which all have the family's difference."""
     difference_QP = np.random.default_rng(families).normal(size=(families, 400)).repeat(3, axis=0)
-    share = starred(bootstrap(difference_QP, np.repeat(np.arange(families), 3)), families)
-    assert share == 0 if families < FEWEST else share < 0.1
-    certain = starred(bootstrap(difference_QP + 9, np.repeat(np.arange(families), 3)), families)
-    assert certain == (families >= FEWEST)
+    about = {"system": "a", "baseline": "b", "measure": "m", "visited": 1.0, "families": families}
+
+    def starred(difference_QP):
+        found = bootstrap(difference_QP, np.repeat(np.arange(families), 3))
+        return np.mean(["*" in said(Difference(**about, **asdict(interval))) for interval in found])
+
+    assert starred(difference_QP) <= (0 if families < FEWEST else 0.1)
+    assert starred(difference_QP + 9) == (families >= FEWEST)
 
 
 def test_pairs(spec, evaluation):
@@ -67,13 +63,9 @@ def test_both_encoders_are_compared_in_every_measure_over_all_queries_and_those_
         assert (row.system, row.visited) == ("exact_same_encoder", 1.0)
         numbers = [getattr(row, name) for name in ("difference", "low", "high", "wins")]
         assert numbers == pytest.approx(INTERVALS[row.queries])
-
-
-@pytest.mark.parametrize("new", [True, False])
-def test_where_all_answers_are_new_or_none_is_there_is_one_group(spec, trained, new):
-    alike = replace(trained, new_Q=np.array([new, new]))
-    assert {row.queries for row in differences(spec, alike)} == {"all"}
-    assert [row for row in differences(spec, trained) if row.queries == "all"] == differences(spec, alike)
+    for new in (True, False):
+        alike = differences(spec, replace(trained, new_Q=np.array([new, new])))
+        assert alike == [row for row in differences(spec, trained) if row.queries == "all"]
 
 
 @pytest.mark.parametrize(
