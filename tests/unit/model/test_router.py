@@ -30,18 +30,14 @@ def test_round_trip(tmp_path, router):
     assert not any(parameter.requires_grad for parameter in loaded.parameters())
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ('"ehi"', '"tiger"', r"config\.json: router type 'tiger'; allowed: 'ehi'"),
-        ('"branching": 3', '"branching": 4', "size mismatch"),
-    ],
-)
-def test_another_type_or_shape_is_refused(tmp_path, old, new, said):
+def test_another_type_or_shape_is_refused(tmp_path):
     save_router(EhiRouter(6, 3, 1, "relu"), tmp_path)
     config = tmp_path / "config.json"
-    config.write_text(config.read_text().replace(old, new))
-    with pytest.raises((ValueError, RuntimeError), match=said):
+    config.write_text(config.read_text().replace('"branching": 3', '"branching": 4'))
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        load_router(tmp_path)
+    config.write_text(config.read_text().replace('"ehi"', '"tiger"'))
+    with pytest.raises(ValueError, match=r"config\.json: router type 'tiger'; allowed: 'ehi'"):
         load_router(tmp_path)
 
 
