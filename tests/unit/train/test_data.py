@@ -41,27 +41,16 @@ def test_a_document_in_passages_trains_by_the_one_nearest_to_the_query(documents
     assert [np.flatnonzero(row).tolist() for row in known] == [[*range(4, 8), *range(36, 40)], [*range(40, 44)]]
 
 
-def test_documents_ask_for_their_nearest_others(documents):
-    held = holdout_rows(documents.ids)
-    products = documents.vector_NM @ documents.vector_NM.T
-    np.fill_diagonal(products, -np.inf)
-    products[:, held] = -np.inf
-    nearest = np.argsort(-products, axis=1)[:, :POSITIVES]
-    asked = sorted(set(range(N)) - set(held.tolist()))
-    assert len(asked) == N - N // 10
-    wanted = [[row, other] for row in asked for other in sorted(nearest[row].tolist())]
-    assert sorted(document_pairs(documents).pair_P2.tolist()) == wanted
-
-
-def test_a_passage_never_asks_for_its_own_document(documents):
-    parents = [f"p{row // 4}" for row in range(N)]
+@pytest.mark.parametrize("passages", [1, 4])
+def test_documents_ask_for_their_nearest_others_and_passages_for_none_of_their_own(documents, passages):
+    parent_N, held = np.arange(N) // passages, holdout_rows(documents.ids)
+    parents = [f"p{parent}" for parent in parent_N]
     pairs = document_pairs(Documents(documents.ids, documents.vector_NM, parents)).pair_P2
-    assert (pairs[:, 0] // 4 != pairs[:, 1] // 4).all()
-    products = documents.vector_NM @ documents.vector_NM.T
-    products[:, holdout_rows(documents.ids)] = -np.inf
-    for row in np.unique(pairs[:, 0]):
-        others = [other for other in np.argsort(-products[row]) if other // 4 != row // 4][:POSITIVES]
-        assert pairs[pairs[:, 0] == row, 1].tolist() == others
+    products = np.where(parent_N[:, None] == parent_N, -np.inf, documents.vector_NM @ documents.vector_NM.T)
+    products[:, held] = -np.inf
+    asked = np.setdiff1d(np.arange(N), held) if passages == 1 else np.unique(pairs[:, 0])
+    wanted = [[row, other] for row in asked for other in np.argsort(-products[row])[:POSITIVES]]
+    assert sorted(pairs.tolist()) == sorted(wanted)
 
 
 def published(tmp_path, documents, grade, dev=1, generated=False):
@@ -115,17 +104,6 @@ def test_generated_pairs_come_after_the_judged_ones(tmp_path, documents, objecti
     known = found.known()(np.arange(3)[:, None], np.arange(N)[None, :])
     assert [np.flatnonzero(row).tolist() for row in known] == [[3] * grade, [7, 9], [5]]
     assert found.answers(documents.results) == {"d5", "d7", "d9", *["d3"] * grade}
-
-
-def test_other_passages_of_a_generated_answer_are_no_negatives(tmp_path, documents):
-    corpus, vectors = published(tmp_path, documents, 1, generated=True)
-    generated = generated_pairs(tmp_path)
-    parents = [f"d{row // 2}" for row in range(N)]
-    passages = Documents(documents.ids, documents.vector_NM, parents)
-    found = load_examples(HceTraining(type="hce"), corpus, vectors, passages, generated)
-    known = found.known()(np.arange(3)[:, None], np.arange(N)[None, :])
-    assert [np.flatnonzero(row).tolist() for row in known] == [[6, 7], [14, 15, 18, 19], [10, 11]]
-    assert [parents[row] for _, row in sorted(found.pair_P2.tolist())] == ["d3", "d7", "d9", "d5"]
 
 
 @pytest.mark.parametrize("most", [1_000, 4_000])

@@ -41,14 +41,10 @@ def spans(problem):
 def build(problem, train=None, seed=0, measure=None, judged=True, pseudo=True):
     stored = {**problem.stored(), "pseudo": spans(problem).vector_PM}
     tower = HeadTower(ResidualHead(problem.documents.shape[1]), stored, torch.device("cpu"))
-    examples = problem.examples() if judged else alone(problem)
+    none_P2 = np.empty((0, 2), dtype=np.int64)
+    examples = problem.examples() if judged else Examples(problem.documents, problem.documents, none_P2, same=True)
     drawn = StoredPairs(spans(problem)) if pseudo else None
     return Driver(Hce(tower, examples, drawn, train or spec(), seed, measure or problem.exact()))
-
-
-def alone(problem):
-    none_P2 = np.empty((0, 2), dtype=np.int64)
-    return Examples(problem.documents, problem.documents, none_P2, same=True)
 
 
 PAPER = {"form": "paper", "hard_negatives": {"source": "none"}}
@@ -61,18 +57,6 @@ def test_it_learns(problem, judged, pseudo, form):
     hce = run(build(problem, spec(epochs=10, **form), judged=judged, pseudo=pseudo))
     assert hce.history[-1]["loss_total"] < 0.9 * hce.history[1]["loss_total"]
     assert max(row["dev"] for row in hce.history) > hce.history[0]["dev"] + 0.02
-
-
-def test_a_pass_over_documents_uses_every_one_that_has_a_pseudo_query_once(problem, monkeypatch):
-    hce, seen = build(problem, judged=False), []
-    chosen = hce.phase.pseudo.chosen
-    monkeypatch.setattr(
-        hce.phase.pseudo, "chosen", lambda rows, rng: (seen.extend(rows.tolist()), chosen(rows, rng))[1]
-    )
-    hce.run_pass(0)
-    assert sorted(seen) == list(range(0, N, 3))
-    hce.run_pass(1)
-    assert seen[: N // 3] != seen[N // 3 :]
 
 
 @pytest.mark.parametrize(
