@@ -18,16 +18,8 @@ from rayhier.storage.model_folder import open_model
 from ..draws import to_unit
 
 TEXTS = [
-    "",
-    "   ",
-    "a",
-    "How do I read a file line by line?",
-    "naïve café — 東京タワー 🙂 Ωμέγα é",
-    "tab\tand\nnewline",
-    "UPPER lower " * 9,
-    "tree " * 126,
-    "tree " * 127,
-    "unbreakable" * 80,
+    *("", "   ", "a", "How do I read a file line by line?", "naïve café — 東京タワー 🙂 Ωμέγα é", "tab\tand\nnewline"),
+    *("UPPER lower " * 9, "tree " * 126, "tree " * 127, "unbreakable" * 80),
     " ".join(f"word{number}" for number in range(400)),
     "the quick brown fox jumps over the lazy dog. " * 100,
 ]

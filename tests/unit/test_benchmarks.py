@@ -1,26 +1,15 @@
 """What benchmarks call right: answers as offline, documented refusals, fusion as in the library; and their numbers."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from benchmarks import statistics
-from benchmarks.fusion import listed
 from benchmarks.serve import load
 from benchmarks.serve.goals import same
 from benchmarks.statistics import Curve, Estimate
-from rayhier.dataset.measures import Judge
-from rayhier.dataset.queries import Queries
-from rayhier.dataset.ranking import whole_scan
-from rayhier.search.segment.exact import exact, exact_rows
-from rayhier.search.words.bm25 import Bm25Index
-from rayhier.search.words.hybrid import fused
-from rayhier.spec.search import HybridSpec
 
-from ..draws import unit
 from .serve.sockets import listening
 
 OFFLINE = [("a", 0.9), ("b", 0.5), ("c", 0.5), ("d", 0.3), ("e", 0.3), ("f", 0.1)]
@@ -67,33 +56,6 @@ def test_an_answer_is_whole_or_says_what_it_lacks_and_a_refusal_is_documented():
     assert not outcome(503, said, retry).unavailable("shards_lost")
     assert not outcome(503, said).unavailable("overloaded")
     assert not outcome(500, said, retry).unavailable("overloaded")
-
-
-@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
-def test_fusion_with_many_weights_at_once_finds_what_the_librarys_finds(weight):
-    generator, measures = np.random.default_rng(0), ("nDCG@10", "R@100")
-    document_NM, query_QM = unit(generator, 400, 16), unit(generator, 40, 16)
-    names = generator.permutation([f"d{number}" for number in range(400)]).tolist()
-    row_of, ids = {name: row for row, name in enumerate(names)}, pa.array(names)
-    texts = [" ".join(f"word{word}" for word in generator.integers(0, 60, 12)) for _ in names]
-    asked = [" ".join(f"word{word}" for word in generator.integers(0, 70, 1 + n % 8)) for n in range(40)]
-    grades = {f"q{n}": {names[row]: row % 4 for row in generator.integers(0, 400, 30)} for n in range(40)}
-    queries = Queries(list(grades), query_QM, grades, ["nothing", *asked[1:]])
-    words = Bm25Index(texts).best(queries.texts, 100)
-    table = whole_scan(*words, ids, 0)
-    tied_QK = np.array([row_of[name] for name in table.ids])[table.row_QK]  # ties go by id there
-    base_QK = np.where(table.row_QK >= 0, np.einsum("qm,qkm->qk", query_QM, document_NM[tied_QK]), -np.inf)
-    dense = exact(query_QM, document_NM, ids, ids, 100)
-    both = fused(dense, [replace(table, base_QK=base_QK.astype(np.float32))], 100, HybridSpec(weight=weight))
-    wanted = Judge(queries, measures).values(both)
-
-    order_N = np.argsort(np.argsort(names))
-    rows = exact_rows(query_QM, document_NM, None, 100)
-    candidates = listed(rows, words, document_NM, queries, row_of, order_N)
-    for measure in measures:
-        np.testing.assert_allclose(candidates.values(weight)[measure], wanted[measure], atol=1e-9)
-    alone = Judge(queries, measures).values(table)["R@100"]
-    np.testing.assert_allclose(candidates.bm25()["R@100"], alone, atol=1e-9)
 
 
 def test_estimates():
