@@ -21,7 +21,7 @@ from rayhier.spec import InputError, JobSpec, load
 from rayhier.spec.filter import parse
 
 from ..toys import job
-from .code_blocks import BLOCKS, MARKDOWN, OUTPUT, PAGES, ROOT, commands, each
+from .code_blocks import BLOCKS, OUTPUT, ROOT, commands, each
 from .serve.stand_ins import Canned, app_of
 
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -112,33 +112,6 @@ def check_curl(words, printed):
 def test_commands_are_taken(block):
     for words, printed in commands(block):
         check(words, printed)
-
-
-def test_flags_in_the_text_are_known():
-    known = {}
-    for page in PAGES:
-        for child in [child for token in MARKDOWN.parse(page.read_text()) for child in token.children or ()]:
-            command = re.match(r"rayhier ([a-z]+)\b", child.content) if child.type == "code_inline" else None
-            if command is not None and page.name != "LOG.md":
-                if command[1] not in known:
-                    known[command[1]] = flags_of(command[1])
-                unknown = set(re.findall(r"(?<= )--?[a-z][\w-]*", child.content)) - known[command[1]]
-                assert not unknown, f"{page.name}: {child.content}"
-
-
-def flags_of(command):
-    """All options of a command and of those below it."""
-    samples = {
-        "run": [[]],
-        "index": [["stats", "WORKDIR"], ["list", "http://127.0.0.1:8000"]],
-        "eval": [["WORKDIR", "--queries", "Q", "--judgements", "J"]],
-    }
-    flags = set()
-    for words in samples.get(command, [["WORKDIR"]]):
-        parser, _ = arguments_of(door.main, [command, *words])
-        subs = [action.choices.values() for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-        flags.update(*(one._option_string_actions for one in [parser, *(one for some in subs for one in some)]))
-    return flags
 
 
 @each("spec")

@@ -92,13 +92,6 @@ def test_the_serve_config_is_one_that_serve_and_the_application_accept(config):
     assert args.token_file is not None, "what answers other machines asks for a token"
 
 
-def test_the_workers_have_the_cpus_of_all_replicas(service, config):
-    deployments = config["applications"][0]["deployments"]
-    asked = sum(one["num_replicas"] * one["ray_actor_options"]["num_cpus"] for one in deployments)
-    group = service["rayClusterConfig"]["workerGroupSpecs"][0]
-    assert asked <= int(container(group)["resources"]["limits"]["cpu"]) * group["minReplicas"]
-
-
 def test_the_network_policy_closes_all_but_what_is_asked(service, config):
     policy = read("networkpolicy.yaml")["spec"]
     chosen = policy["podSelector"]["matchLabels"]

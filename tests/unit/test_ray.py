@@ -5,6 +5,7 @@ import re
 import socket
 from contextlib import nullcontext
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from ray._private import ray_constants
@@ -68,21 +69,6 @@ def test_a_cluster_that_answers_is_told_from_one_that_is_gone(tmp_path, monkeypa
         assert cluster.noted()
 
 
-@pytest.fixture
-def joined(monkeypatch):
-    """`joined(address, init)`: join where no cluster is known and Ray starts by `init`."""
-    monkeypatch.setattr(adapter.ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(adapter, "noted", lambda: False)
-    monkeypatch.setattr(adapter, "check_answers", lambda *_: None)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-
-    def join(address, init):
-        monkeypatch.setattr(adapter.ray, "init", init)
-        adapter.join(SimpleNamespace(cluster=SimpleNamespace(address=address)))
-
-    return join
-
-
 @pytest.mark.parametrize(
     ("address", "said"),
     [
@@ -90,32 +76,28 @@ def joined(monkeypatch):
         ("ray://127.0.0.1", r"got 'ray://127.0.0.1'; no cluster answers there: The current node timed out$"),
     ],
 )
-def test_ray_that_does_not_start_is_one_line(address, said, joined):
-    def init(**_):
-        raise RuntimeError("The current node timed out\nduring startup.\nMore lines")
-
+def test_ray_that_does_not_start_is_one_line(address, said, monkeypatch):
+    late = Mock(side_effect=RuntimeError("The current node timed out\nduring startup.\nMore lines"))
+    monkeypatch.setattr(adapter.ray, "init", late)
+    monkeypatch.setattr(adapter.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(adapter, "noted", lambda: False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with pytest.raises(InputError, match=said) as caught:
-        joined(address, init)
+        adapter.join(SimpleNamespace(cluster=SimpleNamespace(address=address)))
     assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("address", "running", "variable", "bound"),
-    [
-        ("auto", False, None, True),
-        ("local", True, None, True),
-        ("auto", True, None, False),
-        ("auto", False, "127.0.0.1:6379", False),
-    ],
+    ("address", "running", "bound"), [("local", True, True), ("auto", False, True), ("auto", True, False)]
 )
-def test_only_a_cluster_that_starts_here_is_bound_to_loopback(address, running, variable, bound, joined, monkeypatch):
+def test_only_a_cluster_that_starts_here_is_bound_to_loopback(address, running, bound, monkeypatch):
     seen = []
+    monkeypatch.setattr(adapter.ray, "init", lambda **_: seen.append(os.environ.get(adapter.CLUSTERS)))
+    monkeypatch.setattr(adapter.ray, "is_initialized", lambda: False)
     monkeypatch.setattr(adapter, "noted", lambda: running)
-    if variable is not None:
-        monkeypatch.setenv("RAY_ADDRESS", variable)
-    joined(
-        address, lambda **_: seen.append((os.environ.get(adapter.CLUSTERS) == "0", ray_constants.ENABLE_RAY_CLUSTER))
-    )
-    assert seen == [(bound, not bound)]
+    monkeypatch.setattr(adapter, "check_answers", lambda *_: None)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    adapter.join(SimpleNamespace(cluster=SimpleNamespace(address=address)))
+    assert seen == ["0" if bound else None]
     assert adapter.CLUSTERS not in os.environ
     assert ray_constants.ENABLE_RAY_CLUSTER

@@ -90,16 +90,6 @@ def test_a_package_that_is_missing_is_named_before_work_begins(tiny_spec, monkey
         track.check(load(tiny_spec(track=kind)))
 
 
-TRACK = "{type: mlflow, uri: 'https://me:secret@x/y'}"
-
-
-@pytest.mark.parametrize(("lines", "overrides"), [({"track": TRACK}, []), ({}, [f"track={TRACK}"])])
-def test_a_password_is_not_shown(tiny_spec, lines, overrides):
-    with pytest.raises(InputError, match="https://…@x/y") as caught:
-        load(tiny_spec(**lines), overrides)
-    assert "secret" not in str(caught.value)
-
-
 def test_a_file_is_the_same_in_every_process(tiny_spec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/me")

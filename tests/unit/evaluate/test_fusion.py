@@ -13,8 +13,6 @@ from rayhier.search.words.fusion_weight import WEIGHTS, FusionWeight, best
 from rayhier.search.words.hybrid import WordScan, fused
 from rayhier.spec import JobSpec
 from rayhier.spec.search import FUSED, TAUGHT_WEIGHT, UNTAUGHT_WEIGHT, HybridSpec
-from rayhier.storage.artifact import Place
-from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import LeafMap
 
 from ..search.maps import leaf_rows
@@ -110,14 +108,3 @@ def test_the_more_queries_the_less_a_weight_has_to_win():
     value_W[WEIGHTS.index(0.05)] += 0.02
     chosen_by = [best(np.tile(value_W[:, None], count)) for count in (1, 20, 100, 200, 1_000)]
     assert chosen_by == [TAUGHT_WEIGHT] * 3 + [0.05] * 2  # 2 log² (.1 / .3) / .02 = 121
-
-
-def test_what_was_chosen_is_what_is_read(world, tmp_path):
-    choice = chosen(world, world[1](right=0.5, noise=0.5))
-    with Attempt.start(Place(tmp_path / "calibration" / "012345678901")) as attempt:
-        choice.write(attempt.root)
-        published = attempt.publish("calibration", {}, Output({}))
-    assert FusionWeight.open(published) == choice
-    (tmp_path / "calibration" / "012345678901" / published.record.attempt / "weight.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"weight\.json"):
-        FusionWeight.open(published)

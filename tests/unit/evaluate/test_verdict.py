@@ -2,7 +2,6 @@
 
 import pytest
 
-from rayhier.evaluate import significance
 from rayhier.evaluate.report import MeanRow, Report, SystemRow
 from rayhier.evaluate.significance import Difference
 from rayhier.evaluate.verdict import MIDDLING, verdict
@@ -120,13 +119,6 @@ def test_what_training_gained_is_said_with_its_doubt(difference, low, high, said
     rows = [row.model_copy(update=change) for row in report.significance]
     (line,) = told(spec, report.model_copy(update={"significance": rows}), "Training")
     assert line.endswith(said)
-
-
-def test_few_families_tell_nothing(spec, trained, monkeypatch):
-    monkeypatch.setattr(significance, "FEWEST", 20)
-    (line,) = told(spec, Report.of(spec, trained), "Training")
-    assert "cannot tell this" in line
-    assert "*" not in line
 
 
 @pytest.mark.parametrize(

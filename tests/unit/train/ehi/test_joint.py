@@ -29,13 +29,6 @@ def build(problem, train=None, router=ROUTER, seed=0, measure=None):
     return Driver(Joint(tower, problem.examples(), router, train or spec(), seed, measure or problem.measure()))
 
 
-def test_it_learns(problem):
-    trainer = run(build(problem, spec(epochs=8)))
-    losses = [row["loss_total"] for row in trainer.history[1:]]
-    assert losses[-1] < 0.7 * losses[0]
-    assert max(row["dev"] for row in trainer.history) > trainer.history[0]["dev"] + 0.1
-
-
 def test_noted_cells_are_the_means_of_the_leaves_as_trained(problem):
     trainer = run(build(problem, spec(epochs=2)))
     trainer.phase.finish()

@@ -51,15 +51,6 @@ PAPER = {"form": "paper", "hard_negatives": {"source": "none"}}
 
 
 @pytest.mark.parametrize(
-    ("judged", "pseudo", "form"), [(True, False, {}), (False, True, PAPER), (True, True, {})], ids=["S", "U", "J"]
-)
-def test_it_learns(problem, judged, pseudo, form):
-    hce = run(build(problem, spec(epochs=10, **form), judged=judged, pseudo=pseudo))
-    assert hce.history[-1]["loss_total"] < 0.9 * hce.history[1]["loss_total"]
-    assert max(row["dev"] for row in hce.history) > hce.history[0]["dev"] + 0.02
-
-
-@pytest.mark.parametrize(
     ("recluster", "versions"), [("never", [1] * 6), ("improved", [1, 2, 2, 3, 3, 3]), ("every", [1, 2, 3, 4, 5, 6])]
 )
 def test_when_the_tree_grows_anew(problem, recluster, versions):

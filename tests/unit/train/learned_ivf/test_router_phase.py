@@ -8,7 +8,6 @@ import torch
 
 from rayhier.cluster.kmeans import spherical_kmeans
 from rayhier.dataset.documents import Documents
-from rayhier.model import placing
 from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import ResidualHead
 from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter, reach_loss
@@ -68,19 +67,6 @@ def test_a_router_begins_as_kmeans(problem, length):
     assert place_all(made, Encoded(problem.documents), 1)[0][:, 0].tolist() == nearest.argmax(dim=1).tolist()
 
 
-@pytest.mark.parametrize("leaves", [1, 2])
-def test_batches_and_halves_settle_alike(problem, monkeypatch, leaves):
-    half = problem.documents.astype(np.float16)
-    spec = spec_of(leaves_per_document=leaves)
-    whole = make_router(FLAT, half.astype(np.float32), 0)
-    wanted = settle(whole, half.astype(np.float32), spec, 0)
-    monkeypatch.setattr(placing, "PLACED", 17)
-    made = make_router(FLAT, half, 0)
-    assert np.array_equal(settle(made, half, spec, 0), wanted)
-    for name, tensor in made.state_dict().items():
-        torch.testing.assert_close(tensor, whole.state_dict()[name])
-
-
 def test_the_most_even_round_counts():
     """Sixty copies go back and forth between an empty leaf and one of forty: nothing is more even than no price."""
     angles = np.radians([0, 40, 180, 270, 18])
@@ -91,21 +77,6 @@ def test_the_most_even_round_counts():
     settled = settle(made, documents, spec_of(leaves_per_document=1), 0)
     assert np.bincount(settled[:, 0]).tolist() == [60, 40, 5, 5]
     assert made.cells.price_L.tolist() == [0, 0, 0, 0]
-
-
-def test_a_taught_router_finds_more_answers_in_as_few_leaves(problem):
-    """Queries whose document lies in one of their first three leaves, of those taught and of dev."""
-    router_phase = build(problem, epochs=20)
-    leaf_NR = place(router_phase.router, Encoded(problem.documents), 2)[0]
-
-    def found(asked):
-        leaves = route_all(router_phase.router, Encoded(problem.queries[asked]), 3)[0].numpy()
-        return np.mean([bool(set(own) & set(leaf_NR[row])) for own, row in zip(leaves, asked, strict=True)])
-
-    before = [found(asked) for asked in (problem.train, problem.dev)]
-    run(router_phase).restore_best()
-    assert found(problem.train) > before[0] + 0.05
-    assert found(problem.dev) > before[1] + 0.03
 
 
 @pytest.mark.parametrize(("leaves", "at_once"), [(1, 40), (2, 1 << 24)])
