@@ -61,8 +61,7 @@ SINGLE = {"form": "single", "hierarchy": 0.3}
 PAPER = {"form": "paper", "hard_negatives": {"source": "none"}}
 CASES = {
     "single": ({**SINGLE, "tree": {"branching": 3, "levels": 2}}, 0.3, False, 2, [2]),
-    "paper, M = 1": ({**PAPER, "tree": {"branching": 3, "levels": 1}}, 1.0, True, 1, [1, 2, 3]),
-    "paper, M = 0": ({**PAPER, "tree": {"branching": 3, "levels": 0}}, 1.0, True, 0, [0, 1, 2, 3]),
+    "paper": ({**PAPER, "tree": {"branching": 3, "levels": 1}}, 1.0, True, 1, [1, 2, 3]),
 }
 """Settings, then what they must mean: weight of the hierarchy, whether documents pick queries, levels told apart by
 centroids, and the level whose nodes siblings lie below, for each term of the contrast; 0 is the root."""

@@ -1,6 +1,5 @@
 """ReTreever's tree against products by brute force, scipy, finite differences and a tree of one split by hand."""
 
-import itertools
 import math
 
 import numpy as np
@@ -55,26 +54,14 @@ def tree(propagation=None, trunk=None, dropout=0.0):
     return NodeTree(Splits(M, D, trunk), propagation, dropout).double()
 
 
-def moved(propagation):
-    """A learned propagation that no longer is the product."""
+def test_a_learned_propagation_by_hand():
+    scores, propagation = drawn(N, 2**D - 1), LearnedPropagation(D).double().eval()
+    for own, wanted in zip(propagation(scores), products(scores), strict=True):
+        torch.testing.assert_close(own, wanted)  # as it starts
     with torch.no_grad():
         propagation.output_LH.normal_(generator=torch.Generator().manual_seed(3))
-    return propagation
-
-
-@pytest.mark.parametrize("learned", [False, True])
-def test_levels_sum_to_one_and_parents_to_their_children(learned):
-    levels = tree(moved(LearnedPropagation(D)) if learned else None)(3 * drawn(N, M))
-    assert [level.shape for level in levels] == [(N, 2**h) for h in range(1, D + 1)]
-    for level in levels:
-        torch.testing.assert_close(level.exp().sum(dim=1), torch.ones(N, dtype=torch.float64))
-    for above, below in itertools.pairwise(levels):
-        torch.testing.assert_close(above.exp(), below.exp().unflatten(1, (-1, 2)).sum(dim=2))
-
-
-def test_a_learned_propagation_by_hand():
-    scores, propagation = drawn(N, 2**D - 1), moved(LearnedPropagation(D)).double().eval()
-    found = propagation(scores)[-1].exp()
+    *_, above, below = (level.exp() for level in propagation(scores))
+    torch.testing.assert_close(above, below.unflatten(1, (-1, 2)).sum(dim=2))
     for row in range(N):
         logits = []
         for leaf in range(2**D):
@@ -87,13 +74,7 @@ def test_a_learned_propagation_by_hand():
             own = torch.stack(path)
             hidden = torch.relu(own @ propagation.weight_LDH[leaf] + propagation.bias_LH[leaf])
             logits.append(own.log().sum() + hidden @ propagation.output_LH[leaf])
-        torch.testing.assert_close(found[row], torch.softmax(torch.stack(logits), dim=0))
-
-
-def test_a_learned_propagation_starts_as_the_product():
-    vectors, learned = drawn(N, M), tree(LearnedPropagation(D))
-    for found, wanted in zip(learned.eval()(vectors), products(learned.splits(vectors)), strict=True):
-        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(below[row], torch.softmax(torch.stack(logits), dim=0))
 
 
 def similarity_by_hand(first, second, similarity):
@@ -192,17 +173,13 @@ def test_every_tensor_moves(learned, trunk):
     assert all(not torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())
 
 
-def test_stochastic_levels_are_drawn_by_their_square():
+def test_stochastic_levels_are_drawn_by_their_square_and_schedules_deepen():
     rng = np.random.default_rng(0)
     found = np.mean([level_weights("stochastic", 4, 0.0, float(rng.random())) for _ in range(20_000)], axis=0)
     np.testing.assert_allclose(found, np.array([1, 4, 9, 16]) / 30, atol=0.01)
-
-
-def test_schedules_deepen():
     for schedule, levels in (("constant", [4, 4, 4]), ("linear", [1, 3, 4]), ("exponential", [1, 2, 4])):
         found = [level_weights(schedule, 4, done, 0.0) for done in (0.0, 0.5, 0.99)]
-        assert [weights.index(1.0) + 1 for weights in found] == levels
-        assert all(sum(weights) == 1 for weights in found)
+        assert [(weights.index(1.0) + 1, sum(weights)) for weights in found] == [(level, 1) for level in levels]
     assert level_weights("matryoshka", 3, 0.0, 0.0) == [1, 1, 1]
 
 

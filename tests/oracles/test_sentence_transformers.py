@@ -132,16 +132,13 @@ def one_by_one(encoder, text):
 
 def test_a_prompt_put_before_every_text(tiny_model, tmp_path):
     modules = [Transformer(str(tiny_model), max_seq_length=32), Pooling(32, "mean")]
-    model = SentenceTransformer(
-        modules=modules, device="cpu", prompts={"query": "find tree: "}, default_prompt_name="query"
-    )
-    model.save(str(tmp_path / "made"))
-    found = ours(tmp_path / "made", 32, similarity="dot").encode(TEXTS)
-    assert np.abs(found - vectors(theirs(tmp_path / "made"))).max() < 1e-5
-    head = ResidualHead(32, "dot")
-    save_encoder(tmp_path / "made", head, 32, tmp_path / "trained")
-    assert np.abs(vectors(theirs(tmp_path / "trained")) - found).max() < 1e-5
-    assert np.abs(ours(tmp_path / "trained", 32, similarity="dot").encode(TEXTS) - found).max() < 1e-5
+    prompts = {"prompts": {"query": "find tree: "}, "default_prompt_name": "query"}
+    SentenceTransformer(modules=modules, device="cpu", **prompts).save(str(tmp_path / "made"))
+    wanted = vectors(theirs(tmp_path / "made"))
+    save_encoder(tmp_path / "made", ResidualHead(32, "dot"), 32, tmp_path / "trained")
+    assert np.abs(vectors(theirs(tmp_path / "trained")) - wanted).max() < 1e-5
+    for name in ("made", "trained"):
+        assert np.abs(ours(tmp_path / name, 32, similarity="dot").encode(TEXTS) - wanted).max() < 1e-5
 
 
 def test_a_folder_that_lowercases(tiny_model, tmp_path):
@@ -153,12 +150,11 @@ def test_a_folder_that_lowercases(tiny_model, tmp_path):
     kept = ours(made, 32).encode(texts)
     assert np.abs(kept[0] - kept[1]).max() > 1e-3
     (made / "sentence_bert_config.json").write_text('{"max_seq_length": 32, "do_lower_case": true}')
-    lowered = ours(made, 32).encode(texts)
-    assert np.abs(lowered[0] - lowered[1]).max() < 1e-6
-    assert np.abs(lowered - theirs(made).encode(texts)).max() < 1e-5
     save_encoder(made, ResidualHead(32), 32, tmp_path / "trained")
-    assert np.abs(ours(tmp_path / "trained", 32).encode(texts) - lowered).max() < 1e-5
-    assert np.abs(theirs(tmp_path / "trained").encode(texts) - lowered).max() < 1e-5
+    for folder in (made, tmp_path / "trained"):
+        lowered = ours(folder, 32).encode(texts)
+        assert np.abs(lowered[0] - lowered[1]).max() < 1e-6
+        assert np.abs(lowered - theirs(folder).encode(texts)).max() < 1e-5
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])

@@ -1,14 +1,11 @@
-"""What benchmarks call right: answers as offline, documented refusals, fusion as in the library; and their numbers."""
+"""What the serving benchmark calls right: answers as offline, and documented refusals."""
 
 import math
 
-import numpy as np
 import pytest
 
-from benchmarks import statistics
 from benchmarks.serve import load
 from benchmarks.serve.goals import same
-from benchmarks.statistics import Curve, Estimate
 
 from .serve.sockets import listening
 
@@ -56,19 +53,3 @@ def test_an_answer_is_whole_or_says_what_it_lacks_and_a_refusal_is_documented():
     assert not outcome(503, said, retry).unavailable("shards_lost")
     assert not outcome(503, said).unavailable("overloaded")
     assert not outcome(500, said, retry).unavailable("overloaded")
-
-
-def test_estimates():
-    assert Estimate(1.04, -0.2, 2.3).shown == "+1.0 [-0.2, +2.3]"
-    assert statistics.estimate(np.array([2.0, 1.0, 3.0])) == Estimate(value=2.0, low=1.05, high=2.95)
-    assert statistics.paired(np.array([0.5, 0.75]), np.array([0.25, 0.5])).value == 25.0
-
-
-def test_curves_are_read_between_their_points():
-    recall, visited, cost = (np.array(values)[:, None] for values in ([0.5, 1.0], [0.1, 0.3], [0.2, 0.4]))
-    curve = Curve(recall, visited, cost, exact_Q=np.ones(1))
-    assert statistics.reached(curve, [0.4, 0.75]).round(3).tolist() == [[0.1, 0.2]]
-    assert np.isnan(statistics.reached(curve, [1.1])).all()
-    found = statistics.recall_at(curve, [0.05, 0.1, 0.2, 0.4])
-    np.testing.assert_allclose(found, [[np.nan, 0.5, 0.75, np.nan]])
-    np.testing.assert_allclose(statistics.recall_at(curve, [0.3], "cost"), [[0.75]])

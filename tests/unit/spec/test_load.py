@@ -136,23 +136,8 @@ def test_numbers_and_words_are_read_as_people_mean_them(file):
     assert (spec.corpus.type, spec.train.epochs) == ("python_docs", 2)
 
 
-SETTABLE = {
-    "name=b": ("name", "b"),
-    "router.branching=7": ("router.branching", 7),
-    "index.vectors=float32": ("index.vectors", "float32"),
-    "evaluate.seeds=[3, 4]": ("evaluate.seeds", (3, 4)),
-    "cluster.embed.workers=5": ("cluster.embed.workers", 5),
-    "cross_encoder={model: m}": ("cross_encoder.model", "m"),
-}
-
-
 def at(spec, key):
     return functools.reduce(getattr, key.split("."), spec)
-
-
-@pytest.mark.parametrize(("override", "key", "value"), [(given, *found) for given, found in SETTABLE.items()])
-def test_set_reaches_every_section(file, override, key, value):
-    assert at(load(file(SMALLEST), [override]), key) == value
 
 
 JSONL = SMALLEST.replace("{type: beir, path: data/a}", "{type: jsonl, documents: d, queries: q, judgements: {test: t}}")
