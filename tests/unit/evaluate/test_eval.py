@@ -54,15 +54,12 @@ def test_answers_that_the_index_lacks_are_counted_and_all_of_them_refused(publis
     assert "none of the 1 answers is a document of the index, 'x0' for instance" in capsys.readouterr().err
 
 
-def test_queries_with_the_keys_of_the_spec(published, files, tmp_path):
-    rows = [json.loads(line) for line in (tmp_path / "queries.jsonl").read_text().splitlines()]
-    path = tmp_path / "mine.jsonl"
-    path.write_text("\n".join(json.dumps({"qid": row["_id"], "question": row["text"]}) for row in rows))
-    mine = read_queries(path, Columns(id="qid", text="question"))
-    assert mine == read_queries(tmp_path / "queries.jsonl", Columns(id="qid", text="question"))
-    path.write_text('{"key": "q1", "text": "oak"}')
+def test_queries_with_the_keys_of_the_spec(tmp_path):
+    (tmp_path / "mine.jsonl").write_text('{"qid": "q1", "question": "oak"}')
+    assert read_queries(tmp_path / "mine.jsonl", Columns(id="qid", text="question")) == {"q1": "oak"}
+    (tmp_path / "mine.jsonl").write_text('{"key": "q1", "text": "oak"}')
     with pytest.raises(InputError, match=r"JSON lines with qid or _id or id or query_id, and question or text; or ID"):
-        read_queries(path, Columns(id="qid", text="question"))
+        read_queries(tmp_path / "mine.jsonl", Columns(id="qid", text="question"))
 
 
 def test_mistakes(published, files, tmp_path, capsys):

@@ -19,28 +19,16 @@ from rayhier.storage import files, schemas
 
 from ...draws import unit
 from ...toys import artifact, embedded, evaluated, judgements
+from . import judged
 from .judged import write_model
 
 PARENTS, EACH, Q, M, L = 100, 3, 20, 8, 12
 N = PARENTS * EACH
 IDS = [f"d{row // EACH:03d}#{row % EACH}" for row in range(N)]
 PARENT = [name.partition("#")[0] for name in IDS]
-SPEC = {
-    "name": "passages",
-    "workdir": "work",
-    "corpus": {"type": "python_docs"},
-    "encoder": {"model": "package:none"},
-    "router": {"type": "ehi"},
-    "index": {"vectors": "float32"},
-    "search": {"k": 10, "beam": 3, "mode": "dense"},
-    "evaluate": {
-        "measures": ["R@10", "R@100"],
-        "lists": 9,
-        "baselines": ["exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_spill", "hnsw", "bm25"],
-    },
-}
-
-
+BASELINES = ["exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_spill", "hnsw", "bm25"]
+EVALUATED = {"measures": ["R@10", "R@100"], "lists": 9, "baselines": BASELINES}
+SPEC = {**judged.SPEC, "index": {"vectors": "float32"}, "evaluate": EVALUATED}
 VECTORS, QUERIES = unit(0, N, M), unit(1, Q, M)
 NEAR = [list(dict.fromkeys(PARENT[row] for row in rows)) for rows in np.argsort(-(QUERIES @ VECTORS.T), axis=1)]
 RELEVANT = [set(np.random.default_rng(number).choice(near[:20], 4, replace=False)) for number, near in enumerate(NEAR)]
@@ -58,8 +46,8 @@ def published(tmp_path_factory, write_map):
     for number, rows in enumerate(np.array_split(np.arange(N), [100, 200])):
         name, part = f"documents/{number}.parquet", slice(rows[0], rows[-1] + 1)
         corpus[name], vectors[name] = documents[part], embedded("doc_id", IDS[part], VECTORS[part])
-    judged = [(f"q{n}", parent, 1) for n in range(Q) for parent in sorted(RELEVANT[n])]
-    for split, rows in {"test": judged, "dev": [], "train": []}.items():
+    answers = [(f"q{n}", parent, 1) for n in range(Q) for parent in sorted(RELEVANT[n])]
+    for split, rows in {"test": answers, "dev": [], "train": []}.items():
         corpus[f"judgements/{split}.parquet"] = judgements(rows)
     router = EhiRouter(M, L, 1, "none")
     router.warm_start(torch.from_numpy(unit(2, L, M)))
@@ -83,10 +71,6 @@ def evaluation(published):
 def test_whole_documents_are_found_and_ranked_by_their_best_passage(evaluation):
     assert evaluation.documents == N
     result = evaluation.seeds[0]
-    for name, run in result.runs.items():
-        found = {document for scores in run.values() for document in scores}
-        assert found <= set(PARENT), name
-        assert len(found) > Q / 2
     for name in ("exact", "exact_same_encoder"):
         for number, near in enumerate(NEAR):
             assert sorted(result.runs[name][f"q{number}"], key=lambda d: -result.runs[name][f"q{number}"][d]) == near
@@ -108,9 +92,8 @@ def test_passages_in_another_order_than_their_vectors_are_refused(published, tmp
     """Each would be found as another's document."""
     corpus = replace(published["corpus"], folder=shutil.copytree(published["corpus"].folder, tmp_path / "corpus"))
     table = files.read_table(corpus.path("documents/1.parquet"))
-    files.write_parquet(
-        corpus.root, "documents/1.parquet", [table.take(list(range(table.num_rows))[::-1])], table.schema
-    )
+    backwards = table.take(list(range(table.num_rows))[::-1])
+    files.write_parquet(corpus.root, "documents/1.parquet", [backwards], table.schema)
     with pytest.raises(ValueError, match=r"documents/1\.parquet: not the documents of the vectors artifact"):
         load_documents(corpus, published["vectors"])
 

@@ -8,16 +8,16 @@ from rayhier.evaluate.verdict import MIDDLING, verdict
 from rayhier.model.adoption import Adoption
 from rayhier.spec import JobSpec
 
+from .conftest import MEASURES
+
 
 def row(beam, visited, cost, value):
-    measures = {"nDCG@10": value, "R@10": value, "R@100": value}
-    return MeanRow(
-        beam=beam, visited_mean=visited, visited_p95=visited, cost_mean=cost, leaves_mean=beam, per_seed=[], **measures
-    )
+    costs = {"visited_mean": visited, "visited_p95": visited, "cost_mean": cost, "leaves_mean": beam}
+    return MeanRow(beam=beam, **costs, per_seed=[], **dict.fromkeys(MEASURES, value))
 
 
-def system(value, visited=1.0, beam=None):
-    return SystemRow(visited=visited, beam=beam, **{"nDCG@10": value, "R@10": value, "R@100": value})
+def system(value, visited=1.0, beam=None, **costs):
+    return SystemRow(visited=visited, beam=beam, **costs, **dict.fromkeys(MEASURES, value))
 
 
 @pytest.fixture
@@ -128,8 +128,7 @@ def test_what_training_gained_is_said_with_its_doubt(difference, low, high, said
 def test_what_re_ranking_adds_and_costs_is_said(low, high, said, spec, report):
     reads = {"cross_encoder": {"model": "package:none"}, "search": {"mode": "dense", "rerank": {"type": "rnr"}}}
     reranked = JobSpec.model_validate({**spec.model_dump(mode="json", by_alias=True), **reads})
-    costs = {"calls": 100.0, "ms": 1800.4}
-    systems = report.systems | {"ehi+rnr": system(0.78, 0.1).model_copy(update=costs)}
+    systems = report.systems | {"ehi+rnr": system(0.78, 0.1, calls=100.0, ms=1800.4)}
     gain = {"system": "ehi+rnr", "baseline": "ehi", "measure": "nDCG@10", "visited": 1.0, "queries": "all"}
     row = Difference(**gain, difference=0.02, low=low, high=high, wins=0.9, families=20)
     shown = report.model_copy(update={"systems": systems, "significance": [*report.significance, row]})
