@@ -19,9 +19,9 @@ from rayhier.spec.train import ContrastTraining
 from rayhier.train import adopt
 from rayhier.train.adopt import Searches, at_best, by_folds, decide, folds, needs_folds, weights
 from rayhier.train.contrast import Contrast
-from rayhier.train.examples import joined
 from rayhier.train.tower import HeadTower
 
+from .conftest import M
 from .driver import Driver, run
 
 CPU = torch.device("cpu")
@@ -45,14 +45,18 @@ def make(problem):
 
 @pytest.fixture
 def phase(make, named, problem):
-    tower = HeadTower(ResidualHead(problem.documents.shape[1]), problem.stored(), CPU)
-    trained = make(tower, named)
+    trained = make(HeadTower(ResidualHead(M), problem.stored(), CPU), named)
     carried_out("encoder", trained)
     return trained
 
 
+def words_of(problem):
+    """Makes the index of documents by their numbers: each shares a word with the query of its number."""
+    return partial(Bm25Index, [f"word{row} common" for row in range(len(problem.ids))])
+
+
 def untrained(problem):
-    return weights(ResidualHead(problem.documents.shape[1]))
+    return weights(ResidualHead(M))
 
 
 def carried_out(_, phase):
@@ -107,16 +111,11 @@ def test_folds_divide_the_queries_and_leak_no_pair(named, problem, monkeypatch):
         for query, name in zip(fold.query_F.tolist(), fold.queries.ids, strict=True):
             answers = {problem.ids[document] for asked, document in named.pair_P2.tolist() if asked == query}
             assert set(fold.queries.grades[name]) == answers
-
-
-def test_generated_queries_are_not_asked(named, problem):
+    generated_P2 = named.pair_P2[named.pair_P2[:, 0] >= 20]
     made = list(folds(replace(named, judged=20), documents(problem)))
     assert sorted(np.concatenate([fold.query_F for fold in made]).tolist()) == list(range(20))
-    generated_P2 = named.pair_P2[named.pair_P2[:, 0] >= 20]
-    for fold in made:  # but they teach
+    for fold in made:  # generated ones are not asked, but they teach
         assert set(map(tuple, generated_P2.tolist())) <= set(map(tuple, fold.examples.pair_P2.tolist()))
-    once = joined(named, named)
-    assert once.judged == joined(once, named).judged == len(named.query_QM)
 
 
 def test_few_dev_queries_and_enough_train_queries_need_folds(named):
@@ -132,7 +131,7 @@ def test_folds_are_asked_of_heads_that_did_not_read_them(phase, make, named, pro
     noise = rng.normal(size=problem.documents.shape).astype(np.float32)
     noise /= np.linalg.norm(noise, axis=1, keepdims=True)
     shuffled = replace(named, query_QM=noise[: len(named.query_QM)])
-    tower = HeadTower(ResidualHead(noise.shape[1]), problem.stored() | {"query": shuffled.query_QM}, CPU)
+    tower = HeadTower(ResidualHead(M), problem.stored() | {"query": shuffled.query_QM}, CPU)
     searches = Searches(documents(problem))
     base_WQ, trained_WQ, _ = by_folds(tower, untrained(problem), shuffled, searches, make, carried_out)
     assert base_WQ.shape == trained_WQ.shape == (1, len(named.query_texts))
@@ -144,7 +143,7 @@ def test_folds_are_asked_of_heads_that_did_not_read_them(phase, make, named, pro
 def test_what_each_weight_found_is_kept_of_the_encoder_that_stays(phase, make, named, problem, monkeypatch, adopted):
     if not adopted:
         monkeypatch.setattr(model_adoption, "ERRORS", 1e9)
-    searches, asked = Searches(documents(problem), Said(problem)), []
+    searches, asked = Searches(documents(problem), words_of(problem)), []
     values = searches.values
     monkeypatch.setattr(searches, "values", lambda *args: asked.append(values(*args)) or asked[-1])
     said = replace(named, query_texts=[f"word{number}" for number in range(len(named.query_texts))])
@@ -169,14 +168,6 @@ def test_dev_queries_decide_where_they_are_many(phase, make, problem, monkeypatc
     assert (adoption.base, adoption.gain) == (pytest.approx(before, abs=1e-5), pytest.approx(after - before, abs=1e-5))
 
 
-class Transformer:
-    def __init__(self, tower):
-        self.tower = tower
-
-    def __getattr__(self, name):
-        return getattr(self.tower, name)
-
-
 @pytest.mark.parametrize(("train_queries", "source"), [(None, "train queries in folds"), (9, "dev queries")])
 def test_few_dev_queries_keep_no_transformer_without_folds(
     phase, make, named, problem, monkeypatch, train_queries, source
@@ -185,26 +176,17 @@ def test_few_dev_queries_keep_no_transformer_without_folds(
     monkeypatch.setattr(phase, "examples", replace(named, judged=train_queries))
     arguments = untrained(problem), problem.dev_queries(), Searches(documents(problem)), "dev queries", make
     head = decide(phase, *arguments, carried_out)
-    monkeypatch.setattr(phase, "tower", Transformer(phase.tower))
+    reading = {"__getattr__": lambda _, name, tower=phase.tower: getattr(tower, name)}
+    monkeypatch.setattr(phase, "tower", type("Transformer", (), reading)())
     adoption = decide(phase, *arguments, carried_out)
     assert (head.adopted, head.source, adoption.source) == (True, source, source)
     assert adoption == head if train_queries is None else (adoption.adopted, adoption.queries) == (False, 0)
 
 
-class Said:
-    """Bm25Index of documents and queries by their numbers: a document shares a word with the query of its number."""
-
-    def __init__(self, problem):
-        self.texts = [f"word{row} common" for row in range(len(problem.ids))]
-
-    def __call__(self):
-        return Bm25Index(self.texts)
-
-
 def test_hybrid_values_are_those_of_plain_loops(problem):
     rng = np.random.default_rng(3)
     dev = replace(problem.dev_queries(), texts=[f"word{row + rng.integers(2)} common" for row in problem.dev])
-    words = Said(problem)()
+    words = words_of(problem)()
     value_WQ = []
     for weight in WEIGHTS:
         value_Q = []

@@ -70,17 +70,16 @@ def published(tmp_path, documents, grade, dev=1, generated=False):
     [("auto", 1, True), ("auto", 0, False), ("supervised", 1, True), ("documents", 1, False)],
 )
 def test_what_is_trained_on(tmp_path, documents, objective, grade, supervised):
-    found = load_examples(
-        EhiTraining(type="ehi", objective=objective), *published(tmp_path, documents, grade), documents
-    )
+    artifacts = published(tmp_path, documents, grade)
+    found = load_examples(EhiTraining(type="ehi", objective=objective), *artifacts, documents)
     wanted = [[0, 3]] if supervised else document_pairs(documents).pair_P2.tolist()
     assert found.pair_P2.tolist() == wanted
-    contrast = ContrastTraining(type="contrast", objective=objective)
-    taught = load_examples(contrast, *published(tmp_path, documents, grade), documents)
+    taught = load_examples(ContrastTraining(type="contrast", objective=objective), *artifacts, documents)
     assert (taught.same, taught.pair_P2.tolist()) == (not supervised, wanted if supervised else [])
 
 
-def generated_pairs(tmp_path):
+@pytest.fixture
+def generated(tmp_path):
     """Three generated pairs of two queries, one of which has the judged query's id."""
     queries = pa.table([["a", "g1"], ["generated a", "generated b"]], schema=schemas.QUERIES)
     pairs = pa.table([["g1", "a", "g1"], ["d7", "d5", "d9"]], schema=schemas.PAIRS)
@@ -90,10 +89,9 @@ def generated_pairs(tmp_path):
 
 @pytest.mark.parametrize("grade", [1, 0])
 @pytest.mark.parametrize("objective", ["auto", "supervised", "joint"])
-def test_generated_pairs_come_after_the_judged_ones(tmp_path, documents, objective, grade):
+def test_generated_pairs_come_after_the_judged_ones(tmp_path, documents, generated, objective, grade):
     """Each document that a query was written for is a known positive of it; alone they are enough."""
     corpus, vectors = published(tmp_path, documents, grade, generated=True)
-    generated = generated_pairs(tmp_path)
     spec = HceTraining(type="hce", objective=objective, generated={"type": "file", "path": "p"})
     found = load_examples(spec, corpus, vectors, documents, generated)
     judged = [[0, 3]] * grade
@@ -107,7 +105,7 @@ def test_generated_pairs_come_after_the_judged_ones(tmp_path, documents, objecti
 
 
 @pytest.mark.parametrize("most", [1_000, 4_000])
-def test_of_a_large_corpus_training_keeps_documents_of_pairs_and_a_sample(tmp_path, most):
+def test_of_a_large_corpus_training_keeps_documents_of_pairs_and_a_sample(tmp_path, generated, most):
     ids, tables = [f"d{row}" for row in range(10_000)], {}
     for split, judged in {"train": ["d7", "d8", "d7"], "dev": ["d9"]}.items():
         tables[f"judgements/{split}.parquet"] = judgements([(f"q{n}", name, 1) for n, name in enumerate(judged)])
@@ -115,7 +113,7 @@ def test_of_a_large_corpus_training_keeps_documents_of_pairs_and_a_sample(tmp_pa
     kept = sampled(corpus, most)
     mask = kept(pa.chunked_array([pa.array(ids)])).to_numpy(zero_copy_only=False)
     assert mask[[7, 8, 9]].all()
-    with_generated = sampled(corpus, most, generated_pairs(tmp_path))
+    with_generated = sampled(corpus, most, generated)
     assert with_generated(pa.chunked_array([pa.array(ids[5:10])])).to_pylist() == [True, mask[6], True, True, True]
     assert abs(mask.sum() - most) < 5 * most**0.5
     again = kept(pa.chunked_array([pa.array(ids[::-1])])).to_numpy(zero_copy_only=False)

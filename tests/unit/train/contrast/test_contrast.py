@@ -49,11 +49,10 @@ def test_dev_weighs_queries_with_new_answers_too(problem):
 
 def test_an_epoch_not_behind_the_best_is_kept_for_a_later_one(problem):
     """Four dev queries: what the third epoch loses one query and wins another is within its error, the last is not."""
-    shares = [[0.1] * 4, [0.5] * 4, [0.9, 0.1, 0.5, 0.4], [0.3, 0.3, 0.3, 0.2]]
-    rest = iter(shares)
+    shares = iter(np.array([[0.1] * 4, [0.5] * 4, [0.9, 0.1, 0.5, 0.4], [0.3, 0.3, 0.3, 0.2]]))
 
     def measure(*_):
-        own = np.array(next(rest))
+        own = next(shares)
         return DevMeasured({"R@100": float(own.mean())}, own)
 
     contrast = run(build(problem, spec(epochs=3), measure=measure))

@@ -21,7 +21,7 @@ from rayhier.train.hce.pseudo import RedrawnPairs, SamePairs, StoredPairs
 from rayhier.train.tower import HeadTower, TextTower
 
 from ....conftest import WORDS
-from ..conftest import N, told
+from ..conftest import M, N, told, unit
 from ..driver import Driver, ends_as_if_it_had_not_been_cut_off, run
 
 
@@ -32,15 +32,13 @@ def spec(**given):
 
 def spans(problem):
     row_P = np.repeat(np.arange(0, N, 3), 2)
-    noise = np.random.default_rng(5).normal(scale=0.2, size=(len(row_P), problem.documents.shape[1]))
-    drawn = problem.queries[row_P] + noise
-    drawn = (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
-    return Spans(drawn, row_P, pa.chunked_array([pa.array([""] * len(row_P))]))
+    drawn = problem.queries[row_P] + np.random.default_rng(5).normal(scale=0.2, size=(len(row_P), M))
+    return Spans(unit(drawn), row_P, pa.chunked_array([pa.array([""] * len(row_P))]))
 
 
 def build(problem, train=None, seed=0, measure=None, judged=True, pseudo=True):
     stored = {**problem.stored(), "pseudo": spans(problem).vector_PM}
-    tower = HeadTower(ResidualHead(problem.documents.shape[1]), stored, torch.device("cpu"))
+    tower = HeadTower(ResidualHead(M), stored, torch.device("cpu"))
     none_P2 = np.empty((0, 2), dtype=np.int64)
     examples = problem.examples() if judged else Examples(problem.documents, problem.documents, none_P2, same=True)
     drawn = StoredPairs(spans(problem)) if pseudo else None
@@ -57,18 +55,11 @@ def test_when_the_tree_grows_anew(problem, recluster, versions):
     """After a measurement, and not after that of the untrained encoder, whose tree it has."""
     devs = [0.1, 0.4, 0.3, 0.5, 0.5, 0.2]
     hce = build(problem, spec(epochs=5, tree={"recluster": recluster}), measure=told(devs))
-    hce.start()
-    seen = [hce.training_tree.version]
-    while not hce.ended:
-        hce.run_epoch()
-        seen.append(hce.training_tree.version)
-    assert seen == versions
+    assert [run(hce, epochs).training_tree.version for epochs in range(6)] == versions
 
 
 def test_a_new_tree_is_that_of_the_vectors_just_measured_and_its_centroids_start_anew(problem):
-    hce = build(problem, spec(tree={"recluster": "every"}))
-    hce.start()
-    hce.run_epoch()
+    hce = run(build(problem, spec(tree={"recluster": "every"})), 1)
     tree = grow(hce.documents(), 8, 0)
     assert hce.learner.kept["leaf"].tolist() == tree.leaf_N.tolist()
     for own, grown in zip(hce.phase.hierarchy.centroids, tree.centroids, strict=True):
@@ -104,9 +95,8 @@ def test_nodes_are_leaves_visited_by_nearness(problem, monkeypatch):
 
 @pytest.fixture
 def transformer(tiny_model):
-    encoder = TextEncoder(
-        tiny_model, EncoderSpec(model=str(tiny_model), max_length=32, precision="float32", train="all")
-    )
+    given = EncoderSpec(model=str(tiny_model), max_length=32, precision="float32", train="all")
+    encoder = TextEncoder(tiny_model, given)
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(WORDS, 20)) for _ in range(12)]
     sides = {"document": texts, "query": texts[:2], "dev": texts[:2]}
