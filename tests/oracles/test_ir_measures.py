@@ -38,13 +38,7 @@ def placed(queries, ranking):
     return places
 
 
-NAMES = {
-    "nDCG@10": "ndcg_cut_10",
-    "R@10": "recall_10",
-    "R@100": "recall_100",
-    "AP@100": "map_cut_100",
-    "P@5": "P_5",
-}
+NAMES = {"nDCG@10": "ndcg_cut_10", "R@10": "recall_10", "R@100": "recall_100", "AP@100": "map_cut_100", "P@5": "P_5"}
 
 
 @pytest.mark.parametrize("ties", [False, True])

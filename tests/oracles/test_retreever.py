@@ -10,15 +10,7 @@ from scipy.spatial.distance import cdist
 from rayhier.dataset.documents import Documents
 from rayhier.dataset.queries import Queries
 from rayhier.model.encoder import ResidualHead
-from rayhier.model.retreever import (
-    AttentionSplits,
-    LearnedPropagation,
-    NodeTree,
-    Splits,
-    TreeLevels,
-    Trunk,
-    products,
-)
+from rayhier.model.retreever import AttentionSplits, LearnedPropagation, NodeTree, Splits, TreeLevels, Trunk, products
 from rayhier.spec.train import RetreeverTraining
 from rayhier.train.examples import Examples
 from rayhier.train.retreever.dev import SizesMeasure

@@ -18,10 +18,7 @@ TYPES = {"year": "int", "price": "float", "lang": "string", "open": "bool"}
         ({"lang": {"in": ["en", "de"]}}, OneOf("lang", ("en", "de"))),
         ({"price": {"exists": True}}, Exists("price", there=True)),
         ({"open": False, "lang": "en"}, And((OneOf("open", (False,)), OneOf("lang", ("en",))))),
-        (
-            {"or": [{"year": {"gt": 1}}, {"not": {"lang": ""}}]},
-            Or((Bound("year", "gt", 1), Not(OneOf("lang", ("",))))),
-        ),
+        ({"or": [{"year": {"gt": 1}}, {"not": {"lang": ""}}]}, Or((Bound("year", "gt", 1), Not(OneOf("lang", ("",)))))),
     ],
 )
 def test_as_written(given, wanted):
