@@ -75,21 +75,6 @@ def test_bm25_is_lucenes_formula(query):
     assert ids_of(nothing) == [[], [], []]
 
 
-def test_bm25_names_a_whole_document_once():
-    parents = pa.array(["a", "a", "b", "b", "c", "c"])
-    ranking = Bm25(pa.array([f"d{row}" for row in range(6)]), parents, Bm25Index(SIX)).rank(["fish fox stone"], 3)
-    wanted = lucene("fish fox stone", SIX).reshape(3, 2).max(axis=1)
-    assert ids_of(ranking) == [["abc"[place] for place in np.argsort(-wanted)]]
-    assert ranking.score_QK[0].tolist() == pytest.approx(np.sort(wanted)[::-1].tolist(), abs=1e-5)
-
-
-@pytest.mark.parametrize(("documents", "name"), [(DOCUMENTS, IDS), (PASSAGES, RESULTS)], ids=["documents", "passages"])
-def test_hnsw_that_tries_hard_is_exact(documents, name):
-    found = Hnsw(documents).rank(QUERIES, 10 * N, K)
-    assert ids_of(found) == exact(lambda row: name[row].as_py(), K)
-    assert (found.visited_Q <= N).all()
-
-
 @pytest.mark.parametrize("effort", [16, 64])
 def test_hnsw_visits_what_faiss_counts(effort):
     found = Hnsw(DOCUMENTS).rank(QUERIES, effort, K)

@@ -49,25 +49,3 @@ def test_the_ivf_baseline_is_faiss_ivf(vectors, queries, nprobe):
     sizes = np.bincount(nearest(vectors, centroids, 1)[0][:, 0], minlength=L)
     wanted = sizes[nearest(queries, centroids, nprobe)[0]].sum(axis=1)
     assert found.visited_Q.tolist() == found.scanned_Q.tolist() == wanted.tolist()
-
-
-@pytest.mark.parametrize("nprobe", [1, 4, L])
-def test_the_baseline_with_two_lists_a_document_by_its_definition(vectors, queries, nprobe):
-    """SOAR's second list by its formula, documents and scores counted in plain Python."""
-    found = KmeansIvf(documents(vectors), L, seed=4, leaves=2).rank(queries, nprobe, K)
-    centroids = spherical_kmeans(vectors, L, seed=4)
-    own = []
-    for vector in vectors.astype(np.float64):
-        near = np.argsort(-(centroids @ vector))[:32]
-        residual = vector - centroids[near[0]]
-        unit = residual / np.linalg.norm(residual)
-        loss = [np.sum((vector - centroids[c]) ** 2) + np.dot(vector - centroids[c], unit) ** 2 for c in near[1:]]
-        own.append((near[0], near[1 + int(np.argmin(loss))]))
-    own = np.array(own)
-    for number, query in enumerate(queries):
-        probed = np.argsort(-(centroids @ query))[:nprobe]
-        hits = np.isin(own, probed)
-        members = np.flatnonzero(hits.any(axis=1))
-        wanted = members[np.argsort(-(vectors[members] @ query))][:K]
-        assert rows_of(found)[number] == wanted.tolist()
-        assert (found.visited_Q[number], found.scanned_Q[number]) == (len(members), hits.sum())

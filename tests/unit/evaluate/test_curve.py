@@ -2,16 +2,13 @@
 
 from dataclasses import replace
 
-import faiss
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
-from rayhier.evaluate.alone import seconds_of, timed_rows
 from rayhier.evaluate.curve import Point, System, beams, mean_curve, measure_at, reach, read, read_values
 from rayhier.search.segment.scan import ListedRows, scan
 
@@ -79,14 +76,3 @@ def test_a_single_query_takes_the_median_of_those_that_were_timed(small):
     assert mean_curve([points[:1], points[1:]])[0].microseconds == pytest.approx(3)
     # R@10 is .5 at the first and 1 at the second: half way between them.
     assert reach(points, "R@10", 0.75, "microseconds") == pytest.approx(3)
-
-
-def test_a_query_is_timed_on_one_core():
-    before = faiss.omp_get_max_threads(), torch.get_num_threads()
-    seen = []
-    took = seconds_of(lambda number: seen.append((number, faiss.omp_get_max_threads())), [(1,), (2,)])
-    assert seen == [(1, 1), (2, 1)]
-    assert took.shape == (2,)
-    assert (faiss.omp_get_max_threads(), torch.get_num_threads()) == before
-    assert timed_rows(1_000_000).tolist()[:2] == [0, 52631]
-    assert timed_rows(3).tolist() == [0, 1, 2]

@@ -13,7 +13,6 @@ from rayhier.dataset.documents import load_documents
 from rayhier.index.assign import Assigner
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
-from rayhier.model.retreever import RetreeverRouter, at_level
 from rayhier.spec import JobSpec
 from rayhier.storage import files, schemas
 
@@ -52,14 +51,11 @@ def published(tmp_path_factory, write_map):
     router = EhiRouter(M, L, 1, "none")
     router.warm_start(torch.from_numpy(unit(2, L, M)))
     model = write_model(tmp_path_factory.mktemp("model"), router, torch.zeros(M, M))
-    _write_index(folders["index"], router, JobSpec.model_validate(SPEC), texts, L, write_map)
+    passages = pa.table([IDS, IDS, texts, PARENT], schema=schemas.documents({}, passages=True))
+    placed = Assigner(router, JobSpec.model_validate(SPEC), "f")(passages, Encoded(VECTORS))
+    write_map(folders["index"] / "a", placed, L, 4, model="f")
     tables = {"corpus": corpus, "vectors": vectors}
     return {name: artifact(folder, name, tables.get(name)) for name, folder in folders.items()} | {"model": model}
-
-
-def _write_index(folder, router, spec, texts, leaves, write_map):
-    documents = pa.table([IDS, IDS, texts, PARENT], schema=schemas.documents({}, passages=True))
-    write_map(folder / "a", Assigner(router, spec, "f")(documents, Encoded(VECTORS)), leaves, 4, model="f")
 
 
 @pytest.fixture(scope="module")
@@ -96,37 +92,3 @@ def test_passages_in_another_order_than_their_vectors_are_refused(published, tmp
     files.write_parquet(corpus.root, "documents/1.parquet", [backwards], table.schema)
     with pytest.raises(ValueError, match=r"documents/1\.parquet: not the documents of the vectors artifact"):
         load_documents(corpus, published["vectors"])
-
-
-LEVEL, LISTED = 2, 20
-
-
-def test_a_level_by_hand(published, write_map, tmp_path):
-    torch.manual_seed(0)
-    router = RetreeverRouter(M, 4, "linear", "ancestors", "product", 0.0, "tv")
-    router.splits.scale(torch.from_numpy(VECTORS))
-    router.eval().requires_grad_(requires_grad=False)
-    search = {"k": 10, "mode": "dense", "how": "level", "level": LEVEL, "shortlist": LISTED}
-    by_level = {"router": {"type": "retreever", "depth": 4}, "search": search}
-    spec = JobSpec.model_validate({**SPEC, **by_level, "evaluate": {"measures": ["R@10"], "baselines": []}})
-    _write_index(tmp_path / "index", router, spec, IDS, 16, write_map)
-    model = write_model(tmp_path / "model", router, torch.zeros(M, M))
-    one = {0: (model, artifact(tmp_path / "index", "index"))}
-    (result,), scored = evaluated(spec, published["corpus"], published["vectors"], one).seeds, []
-    query_QL, document_NL = (router.leaves(Encoded(x)) for x in (QUERIES, VECTORS))
-    coarse = -0.5 * np.abs(at_level(query_QL, LEVEL)[:, None] - at_level(document_NL, LEVEL)).sum(axis=2)
-    last = QUERIES @ VECTORS.T
-    for number in range(Q):
-        rows = np.argsort(-coarse[number], kind="stable")
-        parents = [PARENT[row] for row in rows]
-        end = next(end for end in range(N) if len(set(parents[:end])) == LISTED)
-        best = {}
-        for row in rows[:end]:
-            best[PARENT[row]] = max(best.get(PARENT[row], -np.inf), last[number, row])
-        run = result.runs["retreever"][f"q{number}"]
-        assert list(run) == sorted(best, key=lambda name: -best[name])[:10]
-        assert list(run.values()) == pytest.approx(sorted(best.values(), reverse=True)[:10], abs=1e-6)
-        scored.append(end)
-    (point,) = result.curves["retreever"]
-    assert point.cost_mean * N == pytest.approx(15 + N * 2**LEVEL / M + np.mean(scored))
-    assert (point.beam, point.visited_mean) == (LISTED, 1.0)

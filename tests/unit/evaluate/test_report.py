@@ -9,7 +9,7 @@ import pytest
 
 from rayhier.evaluate.output import as_markdown, write
 from rayhier.evaluate.report import Report
-from rayhier.evaluate.tables import reached, table
+from rayhier.evaluate.tables import table
 
 POINT = {"beam", "visited_mean", "visited_p95", "cost_mean", "leaves_mean", "nDCG@10", "R@10", "R@100", "per_seed"}
 
@@ -63,17 +63,6 @@ def test_the_table_interpolates(report):
         ["  ehi minus it", "", "", "+0.037*"],
         ["  95% interval", "", "", "+0.037…+0.037"],
     ]
-
-
-def test_what_recall_costs_tells_the_time_of_a_query_where_it_was_measured(spec, trained):
-    for result in trained.seeds:
-        result.curves["ehi"] = [replace(point, microseconds=1000.0 * point.beam) for point in result.curves["ehi"]]
-    report = Report.of(spec, trained)
-    # R@100 is .1125 at the first point, with 1 ms, and .2125 at the second, with 2 ms.
-    report.systems["exact_same_encoder"].__pydantic_extra__["R@100"] = 0.1625 / 0.95
-    rows = reached(report, "R@100")[1]
-    assert (rows[0][0][:3], rows[0][2]) == ("ehi", "40.00% (41.0%, 1.50 ms)")
-    assert all("ms" not in cell for row in rows[1:] for cell in row)
 
 
 def test_queries_that_also_train_are_counted_and_the_others_have_a_row(spec, evaluation):

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from rayhier.evaluate.significance import FEWEST, Difference, bootstrap, differences
 from rayhier.evaluate.tables import said
-from rayhier.search.words.fusion_weight import FusionWeight
-from rayhier.spec import JobSpec
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.integers(0, 100))
@@ -55,23 +53,3 @@ def test_both_encoders_are_compared_in_every_measure_over_all_queries_and_those_
     for new in (True, False):
         alike = differences(spec, replace(trained, new_Q=np.array([new, new])))
         assert alike == [row for row in differences(spec, trained) if row.queries == "all"]
-
-
-@pytest.mark.parametrize(
-    ("weights", "baseline", "gain"),
-    [((0.2, 0.3), "ehi+bm25", 0.3), ((0.0, 0.0), "ehi", 0.1), ((0.2, 0.0), "ehi+bm25 or ehi", 0.2)],
-)
-def test_what_is_re_ranked_is_searched_as_each_seed_s_weight_says(spec, trained, weights, baseline, gain):
-    """Where BM25's weight is 0, the cross-encoder reads what vectors alone find."""
-    reads = {"cross_encoder": {"model": "package:none"}, "search": {"rerank": {"type": "rnr"}}}
-    reranked = JobSpec.model_validate({**spec.model_dump(mode="json", by_alias=True), **reads})
-    zero = {measure: np.zeros(2) for measure in spec.evaluate.measures}
-    for result, weight in zip(trained.seeds, weights, strict=True):
-        result.weight = FusionWeight(weight=weight, queries=70, measure="nDCG@10", measured={})
-        result.values |= {"ehi": zero, "ehi+bm25": {name: value - 0.2 for name, value in zero.items()}}
-        result.values["ehi+rnr"] = {name: value + 0.1 for name, value in zero.items()}
-        result.values["bm25"] = zero
-    rows = [row for row in differences(reranked, trained) if row.system == "ehi+rnr"]
-    assert {row.baseline for row in rows} == {baseline}
-    assert {row.difference for row in rows} == {gain}
-    assert not [row for row in differences(spec, trained) if row.system == "ehi+rnr"]

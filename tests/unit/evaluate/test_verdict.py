@@ -3,7 +3,6 @@
 import pytest
 
 from rayhier.evaluate.report import MeanRow, Report, SystemRow
-from rayhier.evaluate.significance import Difference
 from rayhier.evaluate.verdict import MIDDLING, verdict
 from rayhier.model.adoption import Adoption
 from rayhier.spec import JobSpec
@@ -119,20 +118,3 @@ def test_what_training_gained_is_said_with_its_doubt(difference, low, high, said
     rows = [row.model_copy(update=change) for row in report.significance]
     (line,) = told(spec, report.model_copy(update={"significance": rows}), "Training")
     assert line.endswith(said)
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "said"),
-    [(0.01, 0.03, "."), (-0.01, 0.03, "; this may be chance."), (-0.03, -0.01, ". It makes results worse: search wit")],
-)
-def test_what_re_ranking_adds_and_costs_is_said(low, high, said, spec, report):
-    reads = {"cross_encoder": {"model": "package:none"}, "search": {"mode": "dense", "rerank": {"type": "rnr"}}}
-    reranked = JobSpec.model_validate({**spec.model_dump(mode="json", by_alias=True), **reads})
-    systems = report.systems | {"ehi+rnr": system(0.78, 0.1, calls=100.0, ms=1800.4)}
-    gain = {"system": "ehi+rnr", "baseline": "ehi", "measure": "nDCG@10", "visited": 1.0, "queries": "all"}
-    row = Difference(**gain, difference=0.02, low=low, high=high, wins=0.9, families=20)
-    shown = report.model_copy(update={"systems": systems, "significance": [*report.significance, row]})
-    (line,) = told(reranked, shown, "Re-ranked")
-    assert line.startswith("Re-ranked, 100 calls a query: nDCG@10 0.760 -> 0.780, +0.020")
-    assert f"for 1,800 ms a query{said}" in line
-    assert not told(spec, report, "Re-ranked")

@@ -86,18 +86,6 @@ def test_memory_of_what_holds_all_vectors(spec):
     assert stage_memory("train", tree, large) == 2 * 1_000_000 * 384 * 4 + 4 * 2**10 * 3 * 100_000
 
 
-def test_pseudo_queries_are_encoded_too(spec):
-    """A title as long as a query, and two spans of 64 tokens, for each document."""
-    lines = ("encoder.max_length=256", "encoder.precision=bfloat16", "cluster.embed.workers=1")
-    plain = seconds("embed", spec(*lines, "train={type: hce, objective: supervised}"))
-    drawn = seconds("embed", spec(*lines, "train={type: hce, objective: documents}"))
-    title = 2 + 90 / 4
-    assert drawn - plain == pytest.approx(2 * 10_640_000 * 5_183 * (title + 2 * 64) / 150e9)
-    short = dataclasses.replace(SCIFACT, document_bytes=100)
-    spans = "train={type: hce, pseudo_queries: {source: spans}}"
-    assert seconds("embed", spec(*lines, spans), short) == seconds("embed", spec(*lines), short)
-
-
 def test_pairs_are_read_at_the_rate_of_their_tokens(spec, tiny_model):
     """Pairs of 128 tokens, two flops a parameter and token; a training step is three passes."""
     work = dataclasses.replace(SCIFACT, reader=10_640_000)
@@ -170,16 +158,3 @@ def test_the_newest_rates_are_kept_where_the_cache_can_be_written(no_rates, monk
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "file"))
     rates.note("a", 1.0)
     assert rates.load() == {}
-
-
-def test_few_dev_queries_train_again_on_folds(spec):
-    """Of 920 pairs two folds have 300 queries; many pairs and `always` have none."""
-
-    def longer(pairs, *lines):
-        work = dataclasses.replace(SCIFACT, pairs=pairs)
-        auto, always = (seconds("train", spec(*lines, f"encoder.adopt={adopt}"), work) for adopt in ("auto", "always"))
-        return auto / always
-
-    assert 1 < longer(920) < longer(100)
-    assert longer(920) < longer(920, "encoder.train=last_layer") == pytest.approx(3)
-    assert longer(4_000) == longer(0) == 1

@@ -126,15 +126,6 @@ def test_precision_is_the_fastest_that_agrees(monkeypatch):
     assert fastest(lambda name: name, score, PAIRS[:2])[0] == "float32"  # two pairs always correlate
 
 
-def test_a_pair_is_cut_to_the_positions_that_a_model_has(folder):
-    """The tiny model has 64; longer pairs than that score as their first tokens do, whatever `max_length` allows."""
-    model, query, item = load_cross_encoder(folder, "cls"), "leaf root", "pine oak " * 60
-    ((ids, _, _),) = model.tokenise([query], [item], 512)
-    assert len(ids) == 64
-    allowed, cut = (read_pairs(model, [(query, item)], spec(folder, max_length=length)) for length in (512, 64))
-    assert allowed == pytest.approx(cut)
-
-
 def test_the_scale_is_part_of_the_folder(tiny_model, tmp_path):
     model = load_cross_encoder(tiny_model, "emb")
     model.scale.data.fill_(7.5)

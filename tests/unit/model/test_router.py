@@ -1,10 +1,7 @@
 """Routers survive a round trip through their folder."""
 
-import json
-
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
@@ -38,18 +35,4 @@ def test_another_type_or_shape_is_refused(tmp_path):
         load_router(tmp_path)
     config.write_text(config.read_text().replace('"ehi"', '"tiger"'))
     with pytest.raises(ValueError, match=r"config\.json: router type 'tiger'; allowed: 'ehi'"):
-        load_router(tmp_path)
-
-
-def test_a_router_of_0_2_0_is_read(tmp_path):
-    router = LearnedIvfRouter(6, 3, 2)
-    save_router(router, tmp_path)
-    named = {f"{name}.0" if name in "Wb" else name: tensor for name, tensor in router.state_dict().items()}
-    save_file({**named, "reach_T": torch.zeros(101)}, tmp_path / "router.safetensors")
-    old = {"type": "learned_ivf", "dimension": 6, "branching": 3, "height": 1, "rank": 2, "groups": 0}
-    (tmp_path / "config.json").write_text(json.dumps(old))
-    for name, tensor in load_router(tmp_path).state_dict().items():
-        assert torch.equal(tensor, router.state_dict()[name])
-    (tmp_path / "config.json").write_text(json.dumps({**old, "height": 2}))
-    with pytest.raises(ValueError, match="several levels"):
         load_router(tmp_path)

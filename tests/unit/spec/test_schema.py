@@ -48,22 +48,3 @@ def test_every_field_is_described(schema):
     described = {"description", "const", "$ref", "oneOf"}
     for model, found in [*schema["$defs"].items(), ("JobSpec", schema)]:
         assert not [name for name, field in found.get("properties", {}).items() if not described & set(field)], model
-
-
-TABLE_8 = {
-    # spec: leaves, batch, encoder's rate, router's rate, weights
-    "fiqa": (5000, 64, 2e-4, 9e-4, (0.03, 0.46, 0.54)),
-    "msmarco": (7000, 4096, 2.5e-8, 8e-3, (0.11, 0.84, 0.60)),
-    "nq320k": (1000, 1024, 1e-4, 4e-4, (0.2, 0.4, 0.11)),
-}
-
-
-@pytest.mark.parametrize("name", TABLE_8)
-def test_the_papers_values(name):
-    """EHI's Table 8, copied here by hand."""
-    spec = load(SPECS[0].with_name(f"{name}.yaml"))
-    train, loss = spec.train, spec.train.loss
-    weights = (loss.semantic, loss.indexing, loss.intra_leaf)
-    found = (spec.router.branching, train.batch_size, train.encoder_lr, train.router_lr, weights)
-    assert found == TABLE_8[name]
-    assert (train.epochs, train.hard_negatives.refresh, spec.encoder.train) == (100, 5, "last_layer")

@@ -46,19 +46,6 @@ def test_the_best_wrong_documents_of_the_given_leaves(seed, beam, top):
     assert case.mine(top).tolist() == list(case.by_hand(top))
 
 
-@pytest.mark.parametrize("copies", [1, 3])
-@pytest.mark.parametrize("seed", range(5))
-def test_unjudged_copies_are_no_negatives_and_take_no_place(seed, copies):
-    """A corpus that holds every document several times has the negatives that it has without the copies."""
-    once, documents = Case(seed, L), Case(seed, L).documents
-    once.documents = np.concatenate([documents] * (1 + copies))
-    pairs = np.stack([once.query_P, [row for positives in once.positives for row in sorted(positives)]], axis=1)
-    known = Examples(once.queries, once.documents, pairs).known()
-    rank = np.argsort(-(once.queries @ once.documents.T), axis=1, kind="stable")
-    found = mine(lambda part, k: rank[once.query_P[part], :k], once.query_P, known, 5)
-    assert (found % N).tolist() == list(once.by_hand(5))
-
-
 MINED = np.array([[5, 6, 7, 8], [3, 4, -1, -1], [9, -1, -1, -1], [-1, -1, -1, -1]])
 
 

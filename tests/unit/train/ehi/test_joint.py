@@ -1,6 +1,5 @@
 """The training loop on a small problem: what it learns, what it keeps, and how it goes on."""
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -13,7 +12,7 @@ from rayhier.spec.train import EhiTraining
 from rayhier.train.ehi import MINING_BEAM, Joint
 from rayhier.train.tower import HeadTower
 
-from ..conftest import M, told
+from ..conftest import M
 from ..driver import Driver, ends_as_if_it_had_not_been_cut_off, run
 
 ROUTER = EhiRouting(type="ehi", branching=12)
@@ -78,19 +77,3 @@ def test_where_hard_negatives_come_from(problem, source):
         for row in mined[mined >= 0]:
             assert leaf_of[row] in allowed
             assert (query, row) not in positives
-
-
-def test_passages_of_one_document_are_one_result_of_a_snapshot(problem):
-    trainer = build(problem)
-    n = len(trainer.examples.document_NM)
-    trainer.phase.examples = replace(trainer.examples, result_N=np.arange(n) // 2)
-    now = trainer.snapshot()
-    _, rows = now.scan(now.dev_QM, now.leaves(now.dev_QM, now.router.n_leaves), 10)
-    assert all(len(set((found // 2).tolist())) == 10 for found in rows)
-
-
-def test_mining_is_refreshed_every_few_epochs(problem, monkeypatch):
-    trainer, noted = build(problem, spec(epochs=5, refresh=2), measure=told([0.0] * 9)), []
-    monkeypatch.setattr(trainer.pairs, "mine", lambda _: noted.append(trainer.epoch))
-    run(trainer)
-    assert noted == [0, 2, 4]

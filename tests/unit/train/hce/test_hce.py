@@ -10,14 +10,13 @@ import torch
 from rayhier.cluster.document_tree import grow
 from rayhier.dataset.spans import Spans
 from rayhier.embed.encode import TextEncoder
-from rayhier.embed.spans import SpanDrawer
 from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.encoder import EncoderSpec
-from rayhier.spec.train import HceTraining, PseudoQueries
+from rayhier.spec.train import HceTraining
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce, node_router
-from rayhier.train.hce.pseudo import RedrawnPairs, SamePairs, StoredPairs
+from rayhier.train.hce.pseudo import SamePairs, StoredPairs
 from rayhier.train.tower import HeadTower, TextTower
 
 from ....conftest import WORDS
@@ -93,48 +92,18 @@ def test_nodes_are_leaves_visited_by_nearness(problem, monkeypatch):
     torch.testing.assert_close(router.log_size_L, torch.log(sizes + 0.5))
 
 
-@pytest.fixture
-def transformer(tiny_model):
+def test_simcse_draws_a_mask_that_a_cached_gradient_draws_again(tiny_model):
     given = EncoderSpec(model=str(tiny_model), max_length=32, precision="float32", train="all")
-    encoder = TextEncoder(tiny_model, given)
-    rng = np.random.default_rng(0)
-    texts = [" ".join(rng.choice(WORDS, 20)) for _ in range(12)]
-    sides = {"document": texts, "query": texts[:2], "dev": texts[:2]}
-    tower = TextTower(encoder, "all", {side: pa.chunked_array([own]) for side, own in sides.items()}, torch.float32)
-    table = pa.table({"doc_id": [f"d{row}" for row in range(12)], "title": [""] * 12, "text": texts})
-    return tower, table
-
-
-def test_a_transformer_gets_other_spans_each_time(transformer):
-    tower, table = transformer
-    drawer = SpanDrawer.of(tower.encoder, PseudoQueries(spans=2, length=5))
-    rows, texts = drawer.draw(*(table[name].to_pylist() for name in ("doc_id", "title", "text")))
-    embedded = Spans(tower.encoder.encode(texts), np.array(rows), pa.chunked_array([texts]))
-    pairs = RedrawnPairs(drawer, table, embedded, tower)
-    assert pairs.rows.tolist() == list(range(12))
-    generator, drawn = np.random.default_rng(0), []
-    for _ in range(4):
-        asked = np.array([7, 3])
-        chosen = pairs.chosen(asked, generator)
-        drawn.append([tower.texts["pseudo"][row].as_py() for row in chosen])
-        for text, row in zip(drawn[-1], asked, strict=True):
-            assert text in table["text"][row].as_py()
-            assert len(text.split()) <= 5
-    assert len({text for texts in drawn for text in texts}) > 4
-
-
-def test_simcse_draws_a_mask_that_a_cached_gradient_draws_again(transformer):
-    tower, _ = transformer
+    texts = {side: pa.chunked_array([WORDS[:12]]) for side in ("document", "query", "dev")}
+    tower = TextTower(TextEncoder(tiny_model, given), "all", texts, torch.float32)
     for module in tower.module.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.3
-    pairs = SamePairs(12, tower)
-    generator, rows = np.random.default_rng(0), np.array([4, 5, 6])
+    pairs, generator, rows = SamePairs(12, tower), np.random.default_rng(0), np.array([4, 5, 6])
     assert pairs.chosen(rows, generator).tolist() == [4, 5, 6]
     first, again = tower.encode("pseudo", rows), tower.encode("pseudo", rows)
-    plain = tower.encode("document", rows)
     assert torch.equal(first, again)
-    assert not torch.allclose(first, plain)
+    assert not torch.allclose(first, tower.encode("document", rows))
     assert not tower.module.training
     pairs.chosen(rows, generator)
     assert not torch.allclose(tower.encode("pseudo", rows), first)

@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 
 from rayhier.dataset.queries import Queries
 from rayhier.train.retreever.dev import searched
-from rayhier.train.retreever.matching import Scale
 
 RESULTS = [f"d{n}" for n in range(20)]
 QUERIES = Queries(["a", "b"], np.zeros((2, 4), np.float32), {"a": {"d3": 1, "d17": 1}, "b": {"d3": 1, "d8": 2}})
@@ -21,14 +19,3 @@ def test_a_sample_has_exactly_so_many_rows_and_all_answers(most):
     assert set(rows) >= ANSWERS
     assert searched(QUERIES, RESULTS, 2).tolist() == sorted(ANSWERS), "all answers, though they are more"
     assert searched(QUERIES, RESULTS, 20).tolist() == list(range(20))
-
-
-@pytest.mark.parametrize(("start", "most"), [(20.0, 100.0), (0.5, 0.75)])
-def test_the_scale_starts_where_it_is_told_and_never_exceeds_the_greatest(start, most):
-    scale = Scale(start, most)
-    assert scale().item() == pytest.approx(start)
-    with torch.no_grad():
-        scale.log.fill_(50.0)
-    assert scale().item() == pytest.approx(most)
-    scale().backward()
-    assert scale.log.grad.item() == pytest.approx(most)

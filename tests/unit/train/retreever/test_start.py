@@ -30,13 +30,3 @@ def test_scores_are_centred_and_smaller_each_level_up(start, trunk, vectors):
     found = splits.eval()(torch.from_numpy(vectors)).detach()
     torch.testing.assert_close(found.mean(dim=0), torch.zeros(2**D - 1), atol=1e-4, rtol=0)
     torch.testing.assert_close(found.std(dim=0, correction=0), deviations(D), atol=1e-4, rtol=1e-3)
-
-
-def test_the_first_directions_lead_and_bases_keep_inner_products(vectors):
-    splits = Splits(M, D)
-    start_at_directions(splits, principal(vectors, 0), vectors, 0)
-    plane = torch.nn.functional.normalize(splits.planes.weight.detach(), dim=1)
-    leading = principal(vectors, 0)
-    torch.testing.assert_close((plane[:4] * leading[:4]).sum(dim=1).abs(), torch.ones(4), atol=1e-4, rtol=0)
-    basis = plane[4 : 4 + M]
-    torch.testing.assert_close(basis @ basis.T, torch.eye(M), atol=1e-4, rtol=0)
