@@ -8,9 +8,11 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
+from rayhier.cluster.kmeans import nearest, spherical_kmeans
 from rayhier.evaluate.baselines.bm25 import Bm25
 from rayhier.evaluate.baselines.documents import BaselineDocuments
 from rayhier.evaluate.baselines.hnsw import Hnsw
+from rayhier.evaluate.baselines.ivf import KmeansIvf
 from rayhier.evaluate.baselines.scann import ScannTree
 from rayhier.evaluate.significance import RESAMPLES, bootstrap
 from rayhier.search.words.bm25 import Bm25Index
@@ -73,6 +75,23 @@ def test_bm25_is_lucenes_formula(query):
     assert set(ids_of(ranking)[0]) == {f"d{row}" for row in order}
     nothing = Bm25(ids, ids, Bm25Index(SIX)).rank(["zebra", "the", ""], 3)
     assert ids_of(nothing) == [[], [], []]
+
+
+@pytest.mark.parametrize("nprobe", [1, 5, 24])
+def test_the_ivf_baseline_is_faiss_ivf(nprobe):
+    found = KmeansIvf(DOCUMENTS, 24, seed=4).rank(QUERIES, nprobe, K)
+    quantizer, centroids = faiss.IndexFlatIP(M), spherical_kmeans(VECTORS, 24, seed=4)
+    quantizer.add(centroids)
+    index = faiss.IndexIVFFlat(quantizer, M, 24, faiss.METRIC_INNER_PRODUCT)
+    index.train(VECTORS)
+    index.add(VECTORS)
+    index.nprobe = nprobe
+    scores, rows = index.search(QUERIES, K)
+    assert ids_of(found) == [[f"d{row}" for row in own if row >= 0] for own in rows.tolist()]
+    np.testing.assert_allclose(found.score_QK[rows >= 0], scores[rows >= 0], atol=1e-5)
+    sizes = np.bincount(nearest(VECTORS, centroids, 1)[0][:, 0], minlength=24)
+    wanted = sizes[nearest(QUERIES, centroids, nprobe)[0]].sum(axis=1)
+    assert found.visited_Q.tolist() == found.scanned_Q.tolist() == wanted.tolist()
 
 
 @pytest.mark.parametrize("effort", [16, 64])

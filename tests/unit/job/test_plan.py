@@ -218,15 +218,6 @@ def test_a_machine_too_small_for_one_process(address, warned, tiny_spec, monkeyp
     assert notes(plan) == (said if warned else [])
 
 
-def test_absolute_paths_hub_ids_and_a_relative_spec_are_planned_inside_a_job(tiny_spec, tiny_model, monkeypatch):
-    spec = tiny_spec()
-    monkeypatch.chdir(spec.parent)
-    before = fingerprints(spec)
-    monkeypatch.setattr("rayhier.storage.model_folder.fetch", lambda model, is_whole, key: tiny_model)
-    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
-    assert fingerprints(Path(spec.name)) == fingerprints(spec, "encoder.model=nobody/nothing") == before
-
-
 NOTED = [
     (
         {"index": "{vectors: float32, words: false}"},

@@ -1,10 +1,12 @@
-"""Starts of a tree's splits: directions, bases, halves of k-means."""
+"""A tree's training as it begins: directions, bases or halves of k-means, and what dev searches."""
 
 import numpy as np
 import pytest
 import torch
 
+from rayhier.dataset.queries import Queries
 from rayhier.model.retreever import Splits, Trunk, deviations
+from rayhier.train.retreever.dev import searched
 from rayhier.train.retreever.grow import principal, start_at_directions, start_at_random, start_between_halves
 
 N, M, D = 400, 12, 6
@@ -30,3 +32,13 @@ def test_scores_are_centred_and_smaller_each_level_up(start, trunk, vectors):
     found = splits.eval()(torch.from_numpy(vectors)).detach()
     torch.testing.assert_close(found.mean(dim=0), torch.zeros(2**D - 1), atol=1e-4, rtol=0)
     torch.testing.assert_close(found.std(dim=0, correction=0), deviations(D), atol=1e-4, rtol=1e-3)
+
+
+def test_a_sample_has_exactly_so_many_rows_and_all_answers():
+    grades = {"a": {"d3": 1, "d17": 1}, "b": {"d3": 1, "d8": 2}}
+    queries, results = Queries(["a", "b"], np.zeros((2, 4), np.float32), grades), [f"d{n}" for n in range(20)]
+    for most in (4, 10, 19, 20):
+        rows = searched(queries, results, most).tolist()
+        assert (len(rows), rows) == (most, sorted(set(rows)))
+        assert set(rows) >= {3, 8, 17}
+    assert searched(queries, results, 2).tolist() == [3, 8, 17], "all answers, though they are more"
