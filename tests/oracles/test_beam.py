@@ -35,7 +35,6 @@ class Reference:
         return np.prod([self.children(x, path[:h])[path[h]] for h in range(len(path))])
 
     def leaves(self, x):
-        """Probability of every leaf, by number."""
         found = np.empty(self.B**self.H)
         for path in product(range(self.B), repeat=self.H):
             number = sum(digit * self.B ** (self.H - 1 - h) for h, digit in enumerate(path))
@@ -43,7 +42,6 @@ class Reference:
         return found
 
     def beam(self, x, beam):
-        """Leaf numbers that a beam search keeps."""
         kept = [()]
         for _ in range(self.H):
             candidates = [(*path, child) for path in kept for child in range(self.B)]

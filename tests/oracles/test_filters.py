@@ -5,7 +5,6 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
@@ -120,17 +119,6 @@ def test_queries_together_find_what_each_finds_alone(root, name):
     assert ids(together) == [own for one in alone for own in ids(one)]
     np.testing.assert_allclose(together.score_QK, np.concatenate([one.score_QK for one in alone]), atol=1e-6)
     assert together.visited_Q.tolist() == [int(one.visited_Q[0]) for one in alone]
-
-
-def test_what_was_removed_does_not_match_and_what_was_added_does(root, assign):
-    queries, where = unit(2, Q, M), parse({"n": {"gte": 600, "lt": 1200}}, FIELDS)
-    change.delete(root, [f"d{n:04d}" for n in range(600, 1190)])
-    change.add(root, assign, iter([(documents(["new", "other"], [700, 5]), Encoded(queries[:2]))]), 8.0)
-    found = LeafScan.mapped(LeafMap.open(root)).scan(queries, EVERY, 20, where)
-    kept = {*(f"d{n:04d}" for n in range(1190, 1200)), "new"}
-    assert [set(own) for own in ids(found)] == [kept] * Q
-    assert ids(found)[0][0] == "new"
-    assert found.visited_Q.tolist() == [len(kept)] * Q
 
 
 PARENTS, PASSAGES = 60, 100

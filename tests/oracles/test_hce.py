@@ -43,7 +43,6 @@ def begun(tower, examples, spec, pseudo=None):
 
 
 def test_without_hierarchy_and_siblings_it_is_the_contrast():
-    """A whole run: the same losses, the same head in the end."""
     shared = {"epochs": 3, "batch_size": 8, "hard_negatives": {"per_query": 2, "refresh": 1}, "anchor": 2.0}
     tower, examples = parts()
     contrast = Contrast(tower, examples, ContrastTraining(type="contrast", **shared), 0, silent)
@@ -133,7 +132,6 @@ class Plain:
             assert len(found) == len(set(found)) == min(MOST, len(allowed))
 
     def contrast(self, side, pairs, asked, mined, siblings, both):
-        """Sum over pairs of one term of the contrast."""
         queries = [self.vector(side, row) for row in asked]
         rows = [row for _, row in pairs] + mined
         documents = [self.vector("document", row) for row in rows]

@@ -70,7 +70,6 @@ def test_a_learned_propagation_by_hand():
 
 
 def similarity_by_hand(first, second, similarity):
-    """Of the probabilities of a level's nodes."""
     if similarity == "tv":
         return -0.5 * sum(abs(a - b) for a, b in zip(first, second, strict=True))
     one, other = (np.array(level) - 1 / len(level) for level in (first, second))
@@ -141,7 +140,6 @@ def test_the_anchor_is_the_mean_squared_difference_of_cosines(anchor):
 
 
 def test_splits_that_tell_no_texts_apart_are_refused():
-    """They would have no gradient."""
     model = tree()
     with torch.no_grad():
         for tensor in model.parameters():

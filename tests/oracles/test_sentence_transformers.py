@@ -52,14 +52,6 @@ def test_base_vectors_are_theirs(minilm, base):
     assert np.abs(ours(minilm, 8192).encode(TEXTS[-2:]) - vectors(theirs(minilm, 512))[-2:]).max() < 1e-5
 
 
-def test_batch_size_and_order_do_not_matter(minilm, base, monkeypatch):
-    order = np.random.default_rng(0).permutation(len(TEXTS))
-    shuffled = ours(minilm).encode([TEXTS[row] for row in order])
-    assert np.abs(shuffled - base[order]).max() < 1e-5
-    monkeypatch.setattr("rayhier.embed.encode.CPU_BATCH", (1, 4_096))
-    assert np.abs(ours(minilm).encode(TEXTS) - base).max() < 1e-5
-
-
 def test_bfloat16_is_close(minilm, base):
     rough = ours(minilm, precision="bfloat16").encode(TEXTS)
     assert np.abs(rough - base).max() > 1e-6

@@ -25,7 +25,6 @@ def native():
 
 
 def a_text(rng, most):
-    """Words of which few are frequent, and that repeat."""
     return " ".join(f"w{word}" for word in np.minimum(rng.zipf(1.4, size=rng.integers(0, most)), 40))
 
 

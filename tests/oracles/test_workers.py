@@ -52,7 +52,6 @@ FORKED.set_forkserver_preload(["rayhier", "torch._dynamo", __name__])
 
 
 def problem():
-    """Documents, queries near some of them, and pairs."""
     documents = unit(0, 60, 8)
     queries = documents[:40] + np.random.default_rng(1).normal(scale=0.3, size=(40, 8)).astype(np.float32)
     pairs = np.array([*((n, n) for n in range(40)), *((n, n + 1) for n in range(0, 40, 3))])
@@ -76,17 +75,14 @@ def one_query(value):
 
 
 def first_number(documents, _):
-    """A measure of one query that depends on the encoder."""
     return one_query(float(documents[0, 0]))
 
 
 def first_size(now):
-    """A measure of one query that depends on the leaves."""
     return one_query(float(now.sizes[0]))
 
 
 def begin(phase):
-    """A loop that has measured the untrained state."""
     loop = Loop(phase)
     loop.start()
     return loop
@@ -140,7 +136,6 @@ def taught(micro_batch):
 
 
 def levels(_, settings, learned):
-    """ReTreever's tree."""
     examples = problem()
     spec = RetreeverTraining.model_validate({"type": "retreever", **SHARED, "router_lr": 0.05, **settings})
     splits = Splits(8, 3)
@@ -222,7 +217,6 @@ def worker(kind, rank, size, folder, micro_batch):
 
 
 def run(kind, folder, size, micro_batch=None):
-    """What every worker left behind."""
     tiny_bert(folder / "bert", [f"w{n}" for n in range(60)])
     given = [(kind, rank, size, str(folder), micro_batch) for rank in range(size)]
     started = [FORKED.Process(target=worker, args=own, daemon=True) for own in given]

@@ -80,7 +80,6 @@ def each(kind):
 
 
 def commands(block):
-    """(Words, printed lines) of each command of a block."""
     found, lines = [], iter(block.text.splitlines())
     for line in lines:
         if not is_command(line):

@@ -46,7 +46,6 @@ WORK = (
 
 
 def garden(n):
-    """A document of sixty about a garden."""
     verb, text = WORK[n % 3]
     named = {"fruit": FRUITS[n // 3 % 5], "month": MONTHS[n % 12], "tool": "secateurs" if n == 9 else "a saw"}
     fields = {"year": 2000 + n % 15, "lang": "de" if n % 2 else "en"}
@@ -98,7 +97,6 @@ def built(tmp_path_factory):
 
 @pytest.fixture
 def guides(built, tmp_path, monkeypatch):
-    """A copy of this folder that a test may change, in which it runs."""
     folder = shutil.copytree(built, tmp_path / "guides", symlinks=True)
     monkeypatch.chdir(folder)
     return folder

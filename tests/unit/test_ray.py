@@ -1,14 +1,15 @@
-"""What a cluster can never give is refused, by kind and node; what it can is not."""
+"""What a cluster can never give is refused, by kind and node; how Ray is joined, and how training on it is stopped."""
 
-import os
 import re
+import signal
 import socket
+import threading
 from contextlib import nullcontext
+from queue import Queue
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from ray._private import ray_constants
 
 from rayhier.executor import cluster
 from rayhier.executor import ray as adapter
@@ -87,17 +88,41 @@ def test_ray_that_does_not_start_is_one_line(address, said, monkeypatch):
     assert len(str(caught.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    ("address", "running", "bound"), [("local", True, True), ("auto", False, True), ("auto", True, False)]
-)
-def test_only_a_cluster_that_starts_here_is_bound_to_loopback(address, running, bound, monkeypatch):
-    seen = []
-    monkeypatch.setattr(adapter.ray, "init", lambda **_: seen.append(os.environ.get(adapter.CLUSTERS)))
-    monkeypatch.setattr(adapter.ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(adapter, "noted", lambda: running)
-    monkeypatch.setattr(adapter, "check_answers", lambda *_: None)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    adapter.join(SimpleNamespace(cluster=SimpleNamespace(address=address)))
-    assert seen == ["0" if bound else None]
-    assert adapter.CLUSTERS not in os.environ
-    assert ray_constants.ENABLE_RAY_CLUSTER
+class Endless:
+    """A trainer that ends once told so, and in the main thread would take the signal for itself, as Ray's does."""
+
+    def __init__(self):
+        self.began, self.end = threading.Event(), threading.Event()
+
+    def fit(self):
+        assert threading.current_thread() is not threading.main_thread()
+        self.began.set()
+        self.end.wait()
+
+
+@pytest.fixture
+def listens():
+    """Ctrl-C as a terminal sends it: a shell starts what it puts in the background with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_stops_training(listens):
+    main, trainer = threading.main_thread().ident, Endless()
+
+    def press():
+        trainer.began.wait()
+        signal.pthread_kill(main, signal.SIGINT)
+
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    with pytest.raises(KeyboardInterrupt):
+        adapter._fit(trainer, Queue(), print)
+    trainer.end.set()
+    pressing.join()
+
+
+def test_what_training_raises_is_raised():
+    with pytest.raises(ValueError, match="as it was"):
+        adapter._fit(Mock(fit=Mock(side_effect=ValueError("as it was"))), Queue(), print)

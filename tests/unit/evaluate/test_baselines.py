@@ -1,4 +1,4 @@
-"""How many lists the k-means controls get; their searches are in tests/oracles/test_ivf_baseline.py."""
+"""How many lists the k-means controls get; their searches are in tests/oracles/test_baselines.py."""
 
 import numpy as np
 import pyarrow as pa

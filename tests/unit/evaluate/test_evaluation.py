@@ -67,7 +67,6 @@ EVERY = ("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder", "
 
 
 def test_the_routers_curve_by_hand(corpus, vectors, trained, texts, heads):
-    """Documents of the leaves that a query visits, and which of the ten best of them are relevant."""
     (result,) = evaluated(only("exact"), corpus, vectors, {0: trained[0]}).seeds
     model, index = trained[0]
     queries = under(heads[0], texts[1][:16])

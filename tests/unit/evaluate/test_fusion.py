@@ -94,15 +94,6 @@ def test_train_queries_in_folds_choose_too(world):
     assert alone.chosen_by == "20 dev queries"
 
 
-def test_other_queries_that_decided_do_not_choose_again(world):
-    """Dev queries that told whether training gains are those that choose here; pseudo-queries cannot tell."""
-    dev = world[1](right=0.0, noise=0.2, count=20)
-    for source in ("dev queries", "pseudo-queries"):
-        assert chosen(world, dev, told(best=0.4, source=source)) == chosen(world, dev)
-    dense = told(best=0.4).model_copy(update={"measured": {}})
-    assert chosen(world, dev, dense) == chosen(world, dev)
-
-
 def test_the_more_queries_the_less_a_weight_has_to_win():
     value_W = np.full(len(WEIGHTS), 0.5)
     value_W[WEIGHTS.index(0.05)] += 0.02

@@ -38,7 +38,6 @@ def report(spec, evaluation):
 
 
 def told(spec, report, kind):
-    """Lines of one kind."""
     return [line for line in verdict(spec, report) if line.startswith(kind)]
 
 

@@ -235,18 +235,6 @@ def test_what_is_worth_a_line(lines, said, tiny_spec):
     assert re.match(said, found)
 
 
-def test_a_tree_s_leaves_beside_the_rows_take_space(tiny_spec):
-    """2^D numbers of two bytes for each of the 240 documents, in its first row alone."""
-    spec = tiny_spec(router="{type: retreever, depth: 6}", train="{type: retreever}", index="{words: false}")
-    two, one, shallow = (
-        make_plan(load(spec, [f"index.leaves_per_document={leaves}", f"router.depth={depth}"])).step("index", 0).bytes
-        for leaves, depth in ((2, 6), (1, 6), (1, 5))
-    )
-    sidecars = 240 * 2 * 2**6
-    assert one - shallow == sidecars / 2
-    assert two - sidecars == 2 * (one - sidecars)
-
-
 def test_scores_take_twelve_bytes_a_pair(tiny_spec, tiny_model):
     lines = {"cross_encoder": f"{{model: {tiny_model}}}", "scores": "{judged: 5, per: item, count: 2}"}
     assert make_plan(load(tiny_spec(**lines))).step("scores").bytes == 2 * 240 * 12

@@ -97,7 +97,6 @@ def test_a_tree_that_does_not_fit_the_documents_is_refused(tree, documents, said
 @pytest.mark.parametrize("weight", [None, 0.0, 0.4])
 @pytest.mark.parametrize("words", [True, False])
 def test_a_settled_spec_is_one_that_can_be_read_again(words, weight):
-    """Searches open an index by the settled spec, which current.json holds."""
     settled = job(index={"words": words}).settled(weight)
     assert JobSpec.model_validate(settled.model_dump(mode="json", by_alias=True)) == settled
     assert settled.search.mode == ("hybrid" if words and weight != 0 else "dense")

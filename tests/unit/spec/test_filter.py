@@ -36,7 +36,6 @@ def test_a_specs_true_is_text_that_only_a_bool_takes():
 
 
 def nested(levels):
-    """A condition below so many `not`."""
     given = {"year": 1}
     for _ in range(levels):
         given = {"not": given}

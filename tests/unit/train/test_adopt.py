@@ -87,7 +87,6 @@ def test_only_a_sure_gain_is_kept(gains, adopted):
 
 @given(st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=12), st.integers(1, 40))
 def test_a_query_that_is_asked_again_tells_nothing_new(gains, times):
-    """A log of few questions that are asked often is sure of no more than these questions are."""
     base_Q, gain_Q = np.full(len(gains), 0.4), np.array(gains)
     once = Adoption.of("dev queries", base_Q, base_Q + gain_Q)
     base_Q, gain_Q, family_Q = (np.repeat(array, times) for array in (base_Q, gain_Q, np.arange(len(gains))))
