@@ -130,10 +130,9 @@ def test_scann_visits_whole_partitions_of_its_own_and_all_are_exact(tmp_path):
         assert best.visited_Q.tolist() == everything.visited_Q.tolist()
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_the_bootstrap_is_scipys(seed):
+def test_the_bootstrap_is_scipys():
     """Paired, percentile; two bootstraps differ by chance, a few hundredths of the interval's width."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     ours, theirs = rng.random(200), rng.beta(2, 3, 200)
     found = bootstrap((ours - theirs)[:, None])[0]
     wanted = stats.bootstrap(
@@ -143,7 +142,7 @@ def test_the_bootstrap_is_scipys(seed):
         vectorized=True,
         n_resamples=RESAMPLES,
         method="percentile",
-        rng=np.random.default_rng(seed),
+        rng=np.random.default_rng(0),
     )
     low, high = wanted.confidence_interval
     assert found.difference == pytest.approx((ours - theirs).mean())

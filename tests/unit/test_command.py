@@ -1,8 +1,6 @@
 """What all commands do alike: exit codes, one line for an error, and the door to all of them."""
 
 import errno
-import subprocess
-import sys
 
 import pytest
 
@@ -65,9 +63,3 @@ def test_a_removed_command_or_option_is_code_2_and_says_what_to_do(removed, caps
     with pytest.raises(SystemExit, match="2"):
         door.main([command, *rest, "WORKDIR"])
     assert f"{removed.split()[-1]}: removed; {REMOVED[removed]}" in capsys.readouterr().err
-
-
-def test_a_reader_that_has_seen_enough_sees_no_traceback():
-    command = f"{sys.executable} -m rayhier run --schema | head -1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("{\n", "")

@@ -47,13 +47,11 @@ def test_several_queries_and_vectors(index):
     ("call", "said"),
     [
         (lambda index: index.search(None), "query: got NoneType"),
-        (lambda index: index.search(b"zip"), "query: got bytes"),
         (lambda index: index.search("  "), "query: got no words"),
         (lambda index: index.search(np.ones(3)), "got 3 numbers"),
         (lambda index: index.search_batch("zip"), "queries: got text"),
         (lambda index: index.search_batch(np.ones((1, 2, 32))), r"got an array of shape \(1, 2, 32\)"),
         (lambda index: index.search("oak", k="5"), "k: got '5'"),
-        (lambda index: index.search("oak", k=10**9), "k: got 1000000000"),
         (lambda index: index.search("oak", beam=1.5), "beam: got 1.5"),
         (lambda index: index.search("oak", filter=[1]), "filter: got list"),
         (lambda index: index.search("oak", rerank=True, budget=0), "budget: got 0 with rerank true"),
@@ -129,6 +127,10 @@ def test_changes_open_the_model_no_second_time_and_leave_few_files(work, monkeyp
 
 
 def test_importing_it_imports_nothing_heavy():
-    said = "import sys, rayhier; print([m for m in ('torch', 'ray', 'numpy', 'pydantic') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    for module, heavy in (
+        ("rayhier", {"torch", "ray", "numpy", "pydantic"}),
+        ("rayhier.spec", {"torch", "ray", "numpy"}),
+    ):
+        said = f"import sys, {module}; print({heavy} & set(sys.modules))"
+        done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+        assert done.stdout == "set()\n"

@@ -15,26 +15,20 @@ def row(beam, visited, cost, value):
     return MeanRow(beam=beam, **costs, per_seed=[], **dict.fromkeys(MEASURES, value))
 
 
-def system(value, visited=1.0, beam=None, **costs):
-    return SystemRow(visited=visited, beam=beam, **costs, **dict.fromkeys(MEASURES, value))
+def system(value, visited=1.0, beam=None):
+    return SystemRow(visited=visited, beam=beam, **dict.fromkeys(MEASURES, value))
 
 
 @pytest.fixture
 def report(spec, evaluation):
     """A large corpus: the index equals exact search at beam 4; IVF needs more."""
-    made = Report.of(spec, evaluation)
-    return made.model_copy(
-        update={
-            "documents": MIDDLING + 1,
-            "systems": {"ehi": system(0.76, 0.1, 2), "exact_same_encoder": system(0.8), "exact": system(0.7)},
-            "curves": {
-                "ehi": [row(1, 0.05, 0.06, 0.7), row(2, 0.1, 0.12, 0.76), row(4, 0.2, 0.22, 0.7995)],
-                "faiss_ivf_same_encoder": [row(1, 0.1, 0.2, 0.7), row(2, 0.3, 0.4, 0.79)],
-            },
-            "encoders": {},
-            "level": None,
-        }
-    )
+    systems = {"ehi": system(0.76, 0.1, 2), "exact_same_encoder": system(0.8), "exact": system(0.7)}
+    curves = {
+        "ehi": [row(1, 0.05, 0.06, 0.7), row(2, 0.1, 0.12, 0.76), row(4, 0.2, 0.22, 0.7995)],
+        "faiss_ivf_same_encoder": [row(1, 0.1, 0.2, 0.7), row(2, 0.3, 0.4, 0.79)],
+    }
+    changed = {"documents": MIDDLING + 1, "systems": systems, "curves": curves, "encoders": {}, "level": None}
+    return Report.of(spec, evaluation).model_copy(update=changed)
 
 
 def told(spec, report, kind):

@@ -31,7 +31,7 @@ def test_auto_is_the_faster_measured_once(name, capability, times, wanted, measu
     precision._faster.cache_clear()
 
 
-@pytest.mark.parametrize(("has_cuda", "device"), [(True, "cuda"), (False, "cpu")])
-def test_the_best_device(monkeypatch, has_cuda, device):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_cuda)
-    assert best_device() == torch.device(device)
+def test_the_best_device(monkeypatch):
+    for has_cuda, device in ((True, "cuda"), (False, "cpu")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda has_cuda=has_cuda: has_cuda)
+        assert best_device() == torch.device(device)

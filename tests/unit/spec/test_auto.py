@@ -1,8 +1,10 @@
 """What sections decide together: which training goes with which router, and what follows from the two."""
 
 import pytest
+from pydantic import TypeAdapter
 
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.router import RouterSpec
 from rayhier.spec.search import SearchSpec
 from rayhier.spec.train import ContrastTraining, RetreeverTraining, TreeShape
 
@@ -65,12 +67,8 @@ def test_the_phases_of_a_training(pairs, train, router, phases):
     """By 2,560 judged pairs or none, over 5,120 documents."""
     found = job(train={"type": train}, router={"type": router}).phases(pairs, 5120)
     assert list(found.items()) == list(phases.items())
-
-
-def test_retreevers_encoder_learns_from_judged_pairs_alone():
-    spec = RetreeverTraining(type="retreever")
-    assert list(spec.phases(100, 1_000)) == ["encoder", "adapter", "tree"]
-    assert list(spec.phases(0, 1_000)) == ["adapter", "tree"]
+    tree = RetreeverTraining(type="retreever")
+    assert list(tree.phases(pairs, 5120)) == (["encoder"] if pairs else []) + ["adapter", "tree"]
 
 
 def test_leaves_of_hce_are_nodes_of_its_tree():
@@ -105,3 +103,23 @@ def test_a_settled_spec_is_one_that_can_be_read_again(words, weight):
 def test_rows_that_vectors_score_after_codes():
     asked = ({}, 10), ({"how": "level"}, 10), ({"shortlist": 150}, 10), ({"shortlist": 150}, 200)
     assert [SearchSpec.model_validate(section).shortlisted(k) for section, k in asked] == [60, 120, 150, 200]
+
+
+def router(kind, **given):
+    return TypeAdapter(RouterSpec).validate_python({"type": kind, **given})
+
+
+AUTO = {
+    "learned_ivf": {3: 2, 640: 160, 10_000: 2_500, 160_000: 10_000, 1_000_000: 4_000},
+    "ehi": {640: 40, 25_600: 1_600, 1_000_000: 10_000},
+}
+"""Documents -> leaves. Learned IVF: 4 documents a leaf up to 25 √N = 4 N, then 25 √N; 4 √N beyond 200,000, where leaves
+hold codes. EHI: 16 documents a leaf up to √N / 10 = 16; at most 100 a leaf."""
+
+
+@pytest.mark.parametrize("kind", AUTO)
+def test_auto(kind):
+    for documents, leaves in AUTO[kind].items():
+        assert router(kind).leaves(documents) == router(kind).over(documents).leaves(7) == leaves
+    assert router(kind, branching=5).leaves(640) == 5
+    assert router("ehi", height=2).leaves(1_000_000) == 100**2

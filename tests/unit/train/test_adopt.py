@@ -17,7 +17,7 @@ from rayhier.search.words.bm25 import Bm25Index
 from rayhier.search.words.fusion_weight import WEIGHTS, best
 from rayhier.spec.train import ContrastTraining
 from rayhier.train import adopt
-from rayhier.train.adopt import Searches, at_best, by_folds, decide, folds, needs_folds, weights
+from rayhier.train.adopt import Searches, at_best, decide, folds, needs_folds, weights
 from rayhier.train.contrast import Contrast
 from rayhier.train.tower import HeadTower
 
@@ -122,20 +122,6 @@ def test_few_dev_queries_and_enough_train_queries_need_folds(named):
     assert not needs_folds(named, 300)
     assert [needs_folds(replace(named, judged=judged), 299) for judged in (9, 20)] == [False, True]
     assert not needs_folds(replace(named, same=True), 299)
-
-
-def test_folds_are_asked_of_heads_that_did_not_read_them(phase, make, named, problem):
-    """A training that learns its own answers by heart, and nothing else, gains nothing by folds."""
-    rng = np.random.default_rng(1)
-    noise = rng.normal(size=problem.documents.shape).astype(np.float32)
-    noise /= np.linalg.norm(noise, axis=1, keepdims=True)
-    shuffled = replace(named, query_QM=noise[: len(named.query_QM)])
-    tower = HeadTower(ResidualHead(M), problem.stored() | {"query": shuffled.query_QM}, CPU)
-    searches = Searches(documents(problem))
-    base_WQ, trained_WQ, _ = by_folds(tower, untrained(problem), shuffled, searches, make, carried_out)
-    assert base_WQ.shape == trained_WQ.shape == (1, len(named.query_texts))
-    told = Adoption.of("train queries in folds", at_best(base_WQ), at_best(trained_WQ))
-    assert abs(told.gain) < 2 * told.error  # by heart it would gain nearly everything
 
 
 @pytest.mark.parametrize("adopted", [True, False])

@@ -22,15 +22,6 @@ def documents():
     return Documents([f"d{row}" for row in range(N)], vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
-def test_every_judgement_above_zero_is_a_pair(documents):
-    grades = {"a": {"d3": 1, "d9": 0}, "b": {"d0": 2, "d3": 1}, "c": {"d1": -1}}
-    queries = Queries(["b", "c", "a"], np.ones((3, M), np.float32), grades)
-    found = judged_pairs(queries, documents)
-    assert sorted(found.pair_P2.tolist()) == [[0, 0], [0, 3], [2, 3]]
-    assert found.query_QM is queries.vector_QM
-    assert found.document_NM is documents.vector_NM
-
-
 def test_a_document_in_passages_trains_by_the_one_nearest_to_the_query(documents):
     parents = [f"p{row // 4}" for row in range(N)]
     queries = Queries(["a", "b"], documents.vector_NM[[6, 41]], {"a": {"p1": 1, "p9": 1}, "b": {"p10": 2, "p1": 0}})

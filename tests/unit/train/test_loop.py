@@ -78,13 +78,3 @@ def test_rates_fall_to_zero():
         learner.step(sum(parameter.sum() for parameter in learner.parameters), share)
         rates.append([group["lr"] for group in learner.optimizer.param_groups])
     assert rates == [[0.4, 4.0], [pytest.approx(0.3), pytest.approx(3.0)], [0.0, 0.0]]
-
-
-def test_every_change_of_the_weights_is_counted(tmp_path):
-    loop = run(walk(epochs=2))
-    loop.save(tmp_path / "walk.safetensors")
-    versions = [loop.learner.version]
-    for change in (loop.restore_best, lambda: loop.load(tmp_path / "walk.safetensors"), loop.learner.share):
-        change()
-        versions.append(loop.learner.version)
-    assert versions == sorted(set(versions))

@@ -84,13 +84,3 @@ def test_known_is_a_set_of_pairs_and_of_copies_of_answers(pairs, same):
     assert {tuple(place) for place in np.argwhere(found).tolist()} == wanted
     apart = {(query, same[document]) for query, document in pairs}
     assert known.most() == max(sum(query == own for own, _ in apart) for query, _ in apart)
-
-
-@given(st.integers(0, 10_000))
-@settings(max_examples=60)
-def test_among_a_batch_is_each_pair_asked(seed):
-    rng = np.random.default_rng(seed)
-    pairs = np.unique(rng.integers(0, [6, 9], size=(rng.integers(1, 25), 2)), axis=0)
-    known = Examples(np.eye(9)[:6], np.eye(9)[rng.integers(0, 9, 9)], pairs).known()
-    queries, documents = rng.integers(0, 6, rng.integers(0, 8)), rng.integers(0, 9, rng.integers(0, 12))
-    assert known.among(queries, documents).tolist() == known(queries[:, None], documents[None, :]).tolist()
