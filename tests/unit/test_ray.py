@@ -74,6 +74,7 @@ def test_a_cluster_that_answers_is_told_from_one_that_is_gone(tmp_path, monkeypa
     ("address", "said"),
     [
         ("local", r"Ray did not start on this machine \(The current node timed out\); is it busy, .* `ray stop` ends"),
+        ("auto", r"Ray did not start on this machine \(The current node timed out\)"),
         ("ray://127.0.0.1", r"got 'ray://127.0.0.1'; no cluster answers there: The current node timed out$"),
     ],
 )

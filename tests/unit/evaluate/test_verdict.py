@@ -80,6 +80,13 @@ def test_which_encoder_was_kept_is_said_first_and_advice_names_it(adopted, spec,
     assert few.endswith("keep the encoder.") == adopted
 
 
+def test_a_training_without_a_better_epoch_says_so(spec, trained):
+    for one in trained.seeds:
+        one.best = {"encoder": {"epoch": 0.0}, "router": {"epoch": 3.0}}
+    (line,) = told(spec, Report.of(spec, trained), "Training")
+    assert line.startswith("Training: no epoch was better on dev than the encoder it began with (nDCG@10 0.700)")
+
+
 @pytest.mark.parametrize(
     ("train", "objective", "why"),
     [

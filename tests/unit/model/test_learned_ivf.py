@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from rayhier.model.encoded import Encoded
-from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter, reach_loss
+from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter
 from rayhier.model.router import place_all, route_all
 
 M, TEXTS = 16, 30
@@ -74,14 +74,6 @@ def test_no_texts_and_multiply_adds():
     assert router.multiply_adds(5) == 2 * 5 * M + 60 * M
     for way in (route_all, place_all):
         assert [part.shape for part in way(router, Encoded(torch.empty(0, M)), 4)] == [(0, 4), (0, 4)]
-
-
-def test_reach_by_hand():
-    log_p = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1]]).log()
-    row, leaves = torch.tensor([0, 0, 1, 1]), torch.tensor([[0, 1], [3, 1], [0, 2], [2, 2]])
-    found = reach_loss(log_p, row, leaves, torch.tensor([1.0, 2.0, 0.5, 1.0]))
-    wanted = np.log(0.3) + 2 * np.log(0.6) + 0.5 * np.log(0.8) + np.log(0.1)  # a leaf twice counts once
-    assert float(found) == pytest.approx(-wanted, abs=1e-6)
 
 
 @pytest.mark.parametrize(("leaves", "count"), [(400, 1), (400, 32), (60, 55)])

@@ -43,6 +43,7 @@ ADDED = {
     "search: {beam: {type: mass}}": ["search.beam.type: got 'mass'; removed; write search.beam: {recall: 0.98}"],
     "evaluate:\n  measures:\n  - R@10\n  - R10": ["spec.yaml:9: evaluate.measures.1: got 'R10'; allowed: pattern"],
     "evaluate: {seeds: [0, 0]}": ["evaluate.seeds: got [0, 0]; allowed: each value"],
+    "evaluate: {seeds: []}": ["evaluate.seeds: got []; allowed: at least 1"],
     "evaluate: {lists: some}": ["evaluate.lists: got 'some'; allowed: a whole number or 'auto'"],
     "train: fast": ["spec.yaml:6: train: got 'fast'; allowed: a mapping"],
     "cluster:\n  embed: {gpus: 1.5}": ["spec.yaml:7: cluster.embed.gpus: got 1.5; allowed: at most 1, or a whole"],
@@ -56,6 +57,7 @@ ADDED = {
 
 WHOLE = {
     SMALLEST.replace("path: data/a", "path: a, pth: b"): ["spec.yaml:3: corpus.pth: got 'b'", "did you mean path?"],
+    SMALLEST.replace("beir", "bier"): ["spec.yaml:3: corpus.type: got 'bier'; allowed: 'beir', 'jsonl', 'parquet'"],
     SMALLEST.replace("type: beir, ", ""): ["spec.yaml:3: corpus", "allowed: a mapping with a type"],
     SMALLEST.replace("path: data/a", "path: null"): ["spec.yaml:3: corpus.path: got null; allowed: text"],
     "name: a\nworkdir: b\ncorpus: {type: beir}\nencoder: {train: head}\n": [
@@ -80,6 +82,7 @@ SET = {
     "router={type: learned_ivf, branching: x}": ["branching: x}: router.branching: got 'x'"],
     "name=": ["--set name=: name: got null; allowed: text"],
     "search.rerank.type=null": ["search.rerank.type: got null"],
+    "name=[a": ["--set name=[a: not YAML: "],
     "train.epochs=" + "9" * 5000: ["--set train.epochs=99", "…: not YAML"],
 }
 

@@ -10,6 +10,7 @@ from rayhier.dataset.queries import Queries
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
 from rayhier.storage import schemas
 from rayhier.train.data import POSITIVES, count_pairs, document_pairs, judged_pairs, load_examples, sampled
+from rayhier.train.phases import dev_and_spans
 
 from ...toys import artifact, embedded, judgements
 
@@ -52,7 +53,8 @@ def published(tmp_path, documents, grade, dev=1, generated=False):
     if generated:
         tables["generated.parquet"] = embedded("query_id", ["g1", "a"], documents.vector_NM[[4, 6]])
     splits = {"train": {"relevant": int(grade > 0)}, "dev": {"relevant": dev}}
-    corpus = artifact(tmp_path / "corpus", "corpus", {**texts, "judgements/train.parquet": judged}, splits=splits)
+    texts |= {"judgements/train.parquet": judged, "judgements/dev.parquet": judgements([])}
+    corpus = artifact(tmp_path / "corpus", "corpus", texts, splits=splits)
     return corpus, artifact(tmp_path / "vectors", "vectors", tables)
 
 
@@ -93,6 +95,13 @@ def test_generated_pairs_come_after_the_judged_ones(tmp_path, documents, generat
     known = found.known()(np.arange(3)[:, None], np.arange(N)[None, :])
     assert [np.flatnonzero(row).tolist() for row in known] == [[3] * grade, [7, 9], [5]]
     assert found.answers(documents.results) == {"d5", "d7", "d9", *["d3"] * grade}
+
+
+def test_where_no_dev_query_is_judged_a_part_of_the_generated_ones_picks_the_best_epoch(tmp_path, documents, generated):
+    corpus, vectors = published(tmp_path, documents, 1, dev=0, generated=True)
+    dev, spans = dev_and_spans(corpus, vectors, documents, generated)
+    assert set(dev.texts) <= {"generated a", "generated b"}
+    assert spans is None
 
 
 @pytest.mark.parametrize("most", [1_000, 4_000])

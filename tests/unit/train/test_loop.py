@@ -69,12 +69,3 @@ def test_back_to_the_first_best(devs, best):
     loop.restore_best()
     assert loop.phase.weight.tolist() == seen[best].tolist()
     assert loop.learner.version > changes
-
-
-def test_rates_fall_to_zero():
-    modules = {name: nn.Linear(1, 1, bias=False) for name in ("one", "other")}
-    learner, rates = Learner(modules, (0.4, 4.0)), []
-    for share in (0.0, 0.25, 1.0):
-        learner.step(sum(parameter.sum() for parameter in learner.parameters), share)
-        rates.append([group["lr"] for group in learner.optimizer.param_groups])
-    assert rates == [[0.4, 4.0], [pytest.approx(0.3), pytest.approx(3.0)], [0.0, 0.0]]

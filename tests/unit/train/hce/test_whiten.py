@@ -58,6 +58,7 @@ def test_differences_become_alike_in_all_directions_and_none_infinite(drawn):
         ("auto", "none", 0.6, False),
         ("auto", "empty", 0.6, False),
         ("base", "some", 0.6, False),
+        ("whitened", "some", 0.4, True),
         ("whitened", "empty", 0.6, False),
     ],
 )
