@@ -10,7 +10,7 @@ import torch
 
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.spec import JobSpec
-from rayhier.storage import current, files, schemas
+from rayhier.storage import current, parquet, schemas
 from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.current import Current
@@ -39,7 +39,7 @@ def make(work: Path) -> list[Current]:
     rows = [{"doc_id": name, "title": "", "text": text} for name, text in documents().items()]
     table = pa.Table.from_pylist(rows, schema)
     with Attempt.start(Place(work / "corpus" / CORPUS)) as attempt:
-        files.write_parquet(attempt.root, "documents/0.parquet", [table], schema)
+        parquet.write(attempt.root, "documents/0.parquet", [table], schema)
         attempt.publish("corpus", {}, Output({}))
     nows = [_make(work, table, seed, *names) for seed, names in enumerate(MODELS.items())]
     current.write(work, nows[0])
