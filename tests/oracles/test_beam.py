@@ -2,21 +2,17 @@
 
 from itertools import product
 
-import faiss
 import numpy as np
 import pytest
 import torch
 
-from rayhier.cluster.kmeans import spherical_kmeans
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import place_all, route_all
 
 M, TEXTS = 6, 20
-SHAPES = [(5, 1), (3, 2), (2, 3)]
-ALL = pytest.mark.parametrize(
-    ("branching", "height", "residual"), [(*shape, residual) for shape in SHAPES for residual in ("relu", "none")]
-)
+SHAPES = [(5, 1, "none"), (3, 2, "none"), (3, 2, "relu"), (2, 3, "relu")]
+ALL = pytest.mark.parametrize(("branching", "height", "residual"), SHAPES)
 
 
 class Reference:
@@ -39,7 +35,6 @@ class Reference:
         return np.prod([self.children(x, path[:h])[path[h]] for h in range(len(path))])
 
     def leaves(self, x):
-        """Probability of every leaf, by number."""
         found = np.empty(self.B**self.H)
         for path in product(range(self.B), repeat=self.H):
             number = sum(digit * self.B ** (self.H - 1 - h) for h, digit in enumerate(path))
@@ -47,7 +42,6 @@ class Reference:
         return found
 
     def beam(self, x, beam):
-        """Leaf numbers that a beam search keeps."""
         kept = [()]
         for _ in range(self.H):
             candidates = [(*path, child) for path in kept for child in range(self.B)]
@@ -82,18 +76,7 @@ def route(router, texts, beam):
 
 
 @ALL
-def test_a_beam_of_all_leaves_is_every_path(branching, height, residual, texts):
-    router = build(branching, height, residual)
-    leaves, logp = route(router, texts, router.n_leaves)
-    wanted = np.stack([Reference(router).leaves(x) for x in texts])
-    found = np.full_like(wanted, np.nan)
-    np.put_along_axis(found, leaves, np.exp(logp), axis=1)
-    np.testing.assert_allclose(found, wanted, rtol=1e-9)
-    np.testing.assert_allclose(np.exp(logp).sum(axis=1), 1.0)
-
-
-@ALL
-@pytest.mark.parametrize("beam", [1, 2, 3, 5, 1000])
+@pytest.mark.parametrize("beam", [1, 3, 1000])
 def test_every_beam_keeps_what_a_beam_search_keeps(branching, height, residual, beam, texts):
     router = build(branching, height, residual)
     leaves, logp = route(router, texts, beam)
@@ -113,31 +96,11 @@ def test_path_embedding(branching, height, residual, texts):
     np.testing.assert_allclose(router.path_embedding(torch.from_numpy(texts)).numpy(), wanted, rtol=1e-9)
 
 
-@pytest.mark.parametrize("way", [route_all, place_all])
-def test_all_in_batches_is_route(texts, way, monkeypatch):
+def test_all_in_batches_is_route(texts, monkeypatch):
     router = build(3, 2, "relu")
     monkeypatch.setattr("rayhier.model.router.FLOATS_AT_ONCE", 7 * router.n_leaves)
-    leaves, logp = way(router, Encoded(torch.from_numpy(texts)), 4)
-    wanted = route(router, texts, 4)
-    assert leaves.tolist() == wanted[0].tolist()
-    np.testing.assert_allclose(logp.numpy(), wanted[1])
-
-
-@pytest.fixture(scope="module")
-def clustered():
-    """Unit vectors, their centroids, and every centroid by nearness as faiss orders them."""
-    vectors = np.random.default_rng(2).normal(size=(400, 16)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    centroids = spherical_kmeans(vectors, 12, seed=0)
-    index = faiss.IndexFlatIP(16)
-    index.add(centroids)
-    return torch.from_numpy(vectors), torch.from_numpy(centroids), index.search(vectors, 12)[1]
-
-
-@pytest.mark.parametrize(("residual", "beam", "share"), [("none", 12, 0.999), ("relu", 1, 0.98)])
-def test_a_warm_start_is_or_begins_close_to_nearest_centroid(clustered, residual, beam, share):
-    vectors, centroids, nearest = clustered
-    torch.manual_seed(0)
-    router = EhiRouter(16, 12, 1, residual)
-    router.warm_start(centroids)
-    assert (route_all(router, Encoded(vectors), beam)[0].numpy() == nearest[:, :beam]).mean() > share
+    for way in (route_all, place_all):
+        for found, wanted in zip(
+            way(router, Encoded(torch.from_numpy(texts)), 4), route(router, texts, 4), strict=True
+        ):
+            np.testing.assert_allclose(found.numpy(), wanted)

@@ -1,13 +1,12 @@
 """Budgeted search against scipy, dense linear algebra, brute force, and what follows from its definitions."""
 
 import numpy as np
-import pytest
 import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rayhier.scores.call_budget import Asked, run_sync, spending
-from rayhier.scores.estimators import Fixed, LeastSquares, Matching, Ridge
+from rayhier.scores.estimators import LeastSquares, Matching, Ridge
 
 SEEDS = st.integers(0, 10_000)
 
@@ -19,28 +18,18 @@ def world(seed, documents=200, m=8, queries=3):
     return rng, vector_PM, rng.normal(size=(queries, m))
 
 
-def linear(vector_PM, query_QM):
-    """A scorer whose scores are inner products, as AXN supposes them."""
-    return lambda query_N, row_N: np.einsum("nm,nm->n", query_QM[query_N], vector_PM[row_N])
-
-
 def spend(budget, rounds, score, asked):
     return run_sync(spending(asked, budget, rounds), lambda pairs: score(*pairs))
-
-
-def counted(score, seen):
-    def scored(query_N, row_N):
-        seen.extend(zip(query_N.tolist(), row_N.tolist(), strict=True))
-        return score(query_N, row_N)
-
-    return scored
 
 
 @given(SEEDS)
 @settings(max_examples=25)
 def test_least_squares_recovers_every_score_that_is_an_inner_product(seed):
     rng, vector_PM, query_QM = world(seed)
-    score = linear(vector_PM, query_QM)
+
+    def score(query_N, row_N):
+        return np.einsum("nm,nm->n", query_QM[query_N], vector_PM[row_N])
+
     asked = [Asked(rng.normal(size=200), LeastSquares(vector_PM)) for _ in query_QM]
     for query, spent in enumerate(spend(16, 2, score, asked)):
         truth_P = vector_PM @ query_QM[query]
@@ -51,44 +40,21 @@ def test_least_squares_recovers_every_score_that_is_an_inner_product(seed):
         assert set(spent.row_P[:16].tolist()) == first | set(others[:8])
 
 
-@given(SEEDS, st.integers(3, 30))
+@given(SEEDS, st.integers(3, 30), st.booleans())
 @settings(max_examples=25)
-def test_least_squares_is_scipy_s(seed, count):
-    rng, vector_PM, _ = world(seed)
-    read_S, score_S = rng.choice(200, count, replace=False), rng.normal(size=count)
-    expected_M = scipy.linalg.lstsq(vector_PM[read_S], score_S, cond=1e-6)[0]
-    np.testing.assert_allclose(LeastSquares(vector_PM).estimate(read_S, score_S), vector_PM @ expected_M, atol=1e-9)
-
-
-def test_least_squares_mixes_the_base_vector_and_matches_scores():
-    rng, vector_PM, query_QM = world(3)
-    read_S, score_S = np.arange(20), rng.normal(3, 5, size=20)
+def test_least_squares_is_scipy_s_mixed_with_the_base_vector_at_matched_scores(seed, count, mixes):
+    rng, vector_PM, query_QM = world(seed)
+    read_S, score_S = rng.choice(200, count, replace=False), rng.normal(3, 5, size=count)
+    if not mixes:
+        expected_M = scipy.linalg.lstsq(vector_PM[read_S], score_S, cond=1e-6)[0]
+        found_P = LeastSquares(vector_PM).estimate(read_S, score_S)
+        np.testing.assert_allclose(found_P, vector_PM @ expected_M, atol=1e-8)
+        return
     matching = Matching.of(score_S, vector_PM[read_S] @ query_QM[0])
     own_M = scipy.linalg.lstsq(vector_PM[read_S], matching.beta * (score_S - matching.alpha), cond=1e-6)[0]
     expected_P = vector_PM @ (0.3 * query_QM[0] + 0.7 * own_M) / matching.beta + matching.alpha
     fit = LeastSquares(vector_PM, query_QM[0], 0.3, matching)
-    np.testing.assert_allclose(fit.estimate(read_S, score_S), expected_P, atol=1e-9)
-
-
-@pytest.mark.parametrize("rounds", [1, 4])
-def test_the_base_alone_is_retrieve_and_rerank(rounds):
-    rng, vector_PM, query_QM = world(5)
-    score_QP = rng.normal(size=(3, 200))
-    base_QP = query_QM @ vector_PM.T
-
-    def score(query_N, row_N):
-        return score_QP[query_N, row_N]
-
-    # λ = 1 with the base's first round, and any fit in one round, is retrieve-and-rerank.
-    fits = [LeastSquares(vector_PM, query_M, 1.0) for query_M in query_QM]
-    fits = fits if rounds > 1 else [Ridge(base_P, vector_PM) for base_P in base_QP]
-    found = spend(40, rounds, score, [Asked(*own) for own in zip(base_QP, fits, strict=True)])
-    for query, spent in enumerate(found):
-        top = np.argsort(-base_QP[query])[:40]
-        expected = top[np.argsort(-score_QP[query, top])]
-        assert spent.row_P[:40].tolist() == expected.tolist()
-        plain = spend(40, 1, score, [Asked(base_QP[query], Fixed(base_QP[query]))] * 3)[query]
-        assert plain.row_P[:40].tolist() == expected.tolist()
+    np.testing.assert_allclose(fit.estimate(read_S, score_S), expected_P, rtol=1e-6, atol=1e-6)
 
 
 @given(SEEDS, st.integers(1, 60), st.sampled_from([0.01, 1.0, 30.0]))
@@ -110,40 +76,6 @@ def test_ridge_is_generalised_least_squares_and_kriging(seed, count, mu):
     np.testing.assert_allclose(Ridge(prior_P, vector_PM, mu).estimate(read_S, score_S), expected_P, atol=1e-6)
 
 
-@given(SEEDS, st.sampled_from([0.001, 7.0, 1e4]), st.sampled_from(["ridge", "lstsq", "matched"]))
-@settings(max_examples=30)
-def test_scaling_all_scores_changes_no_choice(seed, scale, name):
-    rng, vector_PM, query_QM = world(seed, queries=1)
-    score_P, base_P = rng.normal(size=200), vector_PM @ query_QM[0]
-
-    def spent(factor):
-        matching = Matching.of(score_P[:50] * factor, base_P[:50])
-        fit = {
-            "ridge": Ridge(base_P, vector_PM),
-            "lstsq": LeastSquares(vector_PM),
-            "matched": LeastSquares(vector_PM, query_QM[0], 0.4, matching),
-        }[name]
-        return spend(30, 5, lambda _, row_N: score_P[row_N] * factor, [Asked(base_P, fit)])[0]
-
-    assert spent(1.0).row_P.tolist() == spent(scale).row_P.tolist()
-
-
-def test_near_low_rank_documents_do_not_blow_up():
-    rng = np.random.default_rng(0)
-    low_PM = rng.normal(size=(300, 6)) @ rng.normal(size=(6, 60))
-    vector_PM, query_M = low_PM + 1e-9 * rng.normal(size=low_PM.shape), rng.normal(size=60)
-    truth_P, read_S = vector_PM @ query_M, np.arange(60)
-    score_S = truth_P[read_S] + 1e-3 * rng.normal(size=60)
-
-    def error(estimate_P):
-        return np.linalg.norm(estimate_P[60:] - truth_P[60:]) / np.linalg.norm(truth_P[60:])
-
-    kept = error(LeastSquares(vector_PM).estimate(read_S, score_S))
-    blown_M = scipy.linalg.lstsq(vector_PM[read_S], score_S, cond=1e-15)[0]
-    assert kept < 1e-3
-    assert error(vector_PM @ blown_M) > 5 * kept  # what the usual cut-off would have made of it
-
-
 @given(SEEDS, st.integers(1, 250), st.integers(1, 7))
 @settings(max_examples=40)
 def test_budgets_are_exact_and_no_pair_is_read_twice(seed, budget, rounds):
@@ -153,7 +85,12 @@ def test_budgets_are_exact_and_no_pair_is_read_twice(seed, budget, rounds):
     score_QP = rng.normal(size=(3, 120))
     base_QP = query_QM @ vector_PM.T
     asked = [Asked(base_P, Ridge(base_P, vector_PM)) for base_P in base_QP]
-    found = spend(budget, rounds, counted(lambda q, r: score_QP[q, r], seen), asked)
+
+    def score(query_N, row_N):
+        seen.extend(zip(query_N.tolist(), row_N.tolist(), strict=True))
+        return score_QP[query_N, row_N]
+
+    found = spend(budget, rounds, score, asked)
     assert len(seen) == len(set(seen)) == 3 * min(budget, 120)
     for query, spent in enumerate(found):
         assert spent.calls == min(budget, 120)

@@ -5,7 +5,6 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
@@ -24,32 +23,26 @@ LEAST = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encode
 FOUND = 0.95
 """Least share of the ten best that codes keep, with random directions: the hardest there are to code."""
 FILTERS = {
-    "half": {"even": True},
-    "a tenth": {"n": {"gte": 600, "lt": 1200}},
-    "a hundredth": {"letter": {"in": ["a", "b"]}, "n": {"lt": 600}},
-    "fewer than k": {"n": {"in": [5, 17, 4000]}},
-    "none": {"n": {"in": [-1]}},
-    "not": {"not": {"or": [{"even": True}, {"letter": {"exists": False}}]}},
+    "half": ({"even": True}, lambda n, even, letter: even),
+    "a tenth": ({"n": {"gte": 600, "lt": 1200}}, lambda n, even, letter: 600 <= n < 1200),
+    "a hundredth": (
+        {"letter": {"in": ["a", "b"]}, "n": {"lt": 600}},
+        lambda n, even, letter: letter in ("a", "b") and n < 600,
+    ),
+    "fewer than k": ({"n": {"in": [5, 17, 4000]}}, lambda n, even, letter: n in (5, 17, 4000)),
+    "none": ({"n": {"in": [-1]}}, lambda n, even, letter: False),
+    "not": (
+        {"not": {"or": [{"even": True}, {"letter": {"exists": False}}]}},
+        lambda n, even, letter: not (even or letter is None),
+    ),
 }
+"""Filters, and the same in plain Python."""
 EVERY = np.tile(np.arange(L), (Q, 1))
 
 
 def fields(n):
     """What a document's fields hold; a quarter has no letter."""
     return {"n": n, "even": n % 2 == 0, "letter": None if n % 4 == 3 else "abcdefghijkl"[n % 12]}
-
-
-def holds(name, n):
-    """The filter of this name on document n, in plain Python."""
-    own = fields(n)
-    return {
-        "half": own["even"],
-        "a tenth": 600 <= n < 1200,
-        "a hundredth": own["letter"] in ("a", "b") and n < 600,
-        "fewer than k": n in (5, 17, 4000),
-        "none": False,
-        "not": not (own["even"] or own["letter"] is None),
-    }[name]
 
 
 def documents(ids, numbers, parents=None):
@@ -93,42 +86,39 @@ def ids(ranking):
     return [[str(ranking.ids[row]) for row in rows if row >= 0] for rows in ranking.row_QK]
 
 
-def exact(vectors, queries, rows, k=K):
-    """Rows and scores of the best documents among these, for each query."""
-    rows = np.array(rows, dtype=int)
-    for query in queries:
-        scores = vectors[rows] @ query
-        order = np.argsort(-scores, kind="stable")[:k]
-        yield rows[order].tolist(), scores[order]
-
-
 @pytest.mark.parametrize("listed", [None, lambda _: N], ids=["codes first", "all by their vectors"])
 @pytest.mark.parametrize("name", FILTERS)
 def test_all_leaves_are_an_exact_search_of_what_matches(root, vectors, name, listed):
-    queries, where = unit(2, Q, M), parse(FILTERS[name], FIELDS)
+    given, holds = FILTERS[name]
+    queries, where = unit(2, Q, M), parse(given, FIELDS)
     found = LeafScan.mapped(LeafMap.open(root), listed=listed).scan(queries, EVERY, K, where)
-    members = [n for n in range(N) if holds(name, n)]
+    members = [n for n in range(N) if holds(**fields(n))]
     right, most = 0, min(K, len(members))
-    for own, scores, (rows, best) in zip(ids(found), found.score_QK, exact(vectors, queries, members), strict=True):
+    for own, scores, query in zip(ids(found), found.score_QK, queries, strict=True):
+        score_N = vectors[members] @ query
+        order = np.argsort(-score_N, kind="stable")[:K]
+        rows = np.array(members, int)[order].tolist()
         assert {int(one[1:]) for one in own} <= set(members)
         assert len(own) == len(set(own)) == most
         right += len({int(one[1:]) for one in own} & set(rows))
         if listed is not None or len(members) <= FEWEST_LISTED["leaves"]:
             assert [int(one[1:]) for one in own] == rows
-            np.testing.assert_allclose(scores[:most], best, atol=1e-5)
+            np.testing.assert_allclose(scores[:most], score_N[order], atol=1e-5)
     assert right >= FOUND * Q * most
     assert set(found.visited_Q.tolist()) == set(found.scanned_Q.tolist()) == {len(members)}
 
 
-def test_what_was_removed_does_not_match_and_what_was_added_does(root, assign):
-    queries, where = unit(2, Q, M), parse({"n": {"gte": 600, "lt": 1200}}, FIELDS)
-    change.delete(root, [f"d{n:04d}" for n in range(600, 1190)])
-    change.add(root, assign, iter([(documents(["new", "other"], [700, 5]), Encoded(queries[:2]))]), 8.0)
-    found = LeafScan.mapped(LeafMap.open(root)).scan(queries, EVERY, 20, where)
-    kept = {*(f"d{n:04d}" for n in range(1190, 1200)), "new"}
-    assert [set(own) for own in ids(found)] == [kept] * Q
-    assert ids(found)[0][0] == "new"
-    assert found.visited_Q.tolist() == [len(kept)] * Q
+@pytest.mark.parametrize("name", FILTERS)
+def test_queries_together_find_what_each_finds_alone(root, name):
+    queries, where = unit(9, Q, M), parse(FILTERS[name][0], FIELDS)
+    probed = np.random.default_rng(2).permuted(EVERY, axis=1)[:, :7]
+    probed[::9, 3:] = -1
+    leaves = LeafScan.mapped(LeafMap.open(root))
+    together = leaves.scan(queries, probed, K, where)
+    alone = [leaves.scan(queries[[query]], probed[[query]], K, where) for query in range(Q)]
+    assert ids(together) == [own for one in alone for own in ids(one)]
+    np.testing.assert_allclose(together.score_QK, np.concatenate([one.score_QK for one in alone]), atol=1e-6)
+    assert together.visited_Q.tolist() == [int(one.visited_Q[0]) for one in alone]
 
 
 PARENTS, PASSAGES = 60, 100

@@ -1,12 +1,14 @@
-"""Spherical k-means against faiss from our centroids and against plain Lloyd iterations."""
+"""Spherical k-means against plain Lloyd iterations, and the lowest level of a document tree against faiss's k-means."""
 
 import faiss
 import numpy as np
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rayhier.cluster import kmeans
-from rayhier.cluster.kmeans import spherical_kmeans
+from rayhier.cluster import document_tree, kmeans
+from rayhier.cluster.document_tree import grow
+from rayhier.cluster.kmeans import ITERATIONS, spherical_kmeans
 
 from ..draws import to_unit
 
@@ -18,32 +20,11 @@ def objective(vectors, centroids):
     return float((vectors @ to_unit(centroids).T).max(axis=1).mean())
 
 
-def lloyd(vectors, centroids, iterations):
-    for _ in range(iterations):
-        own = (vectors @ centroids.T).argmax(axis=1)
-        centroids = to_unit(
-            np.stack([vectors[own == k].sum(axis=0) if (own == k).any() else centroids[k] for k in range(K)])
-        )
-    return centroids
-
-
-def test_not_worse_than_plain_lloyd_from_random_starts(clustered):
-    starts = [clustered[np.random.default_rng(seed).choice(N, K, replace=False)] for seed in range(5)]
-    plain = np.mean([objective(clustered, lloyd(clustered, start, 25)) for start in starts])
-    ours = np.mean([objective(clustered, spherical_kmeans(clustered, K, seed)) for seed in range(5)])
-    assert ours > plain - 0.005
-
-
-def test_faiss_finds_little_to_improve(clustered):
-    ours = spherical_kmeans(clustered, K, seed=1)
-    kmeans = faiss.Kmeans(M, K, niter=10, spherical=True)
-    kmeans.train(clustered, init_centroids=ours)
-    assert objective(clustered, ours) >= objective(clustered, kmeans.centroids) - 0.003
-
-
 def test_one_iteration_more_is_one_lloyd_step(clustered):
     before, after = (spherical_kmeans(clustered, K, 3, iterations) for iterations in (4, 5))
-    np.testing.assert_allclose(after, lloyd(clustered, before, 1), atol=1e-5)
+    own = (clustered @ before.T).argmax(axis=1)
+    wanted = [clustered[own == k].sum(axis=0) if (own == k).any() else before[k] for k in range(K)]
+    np.testing.assert_allclose(after, to_unit(np.stack(wanted)), atol=1e-5)
 
 
 def test_two_steps_are_nearly_as_good_as_one(clustered, monkeypatch):
@@ -66,3 +47,22 @@ def test_shares_are_whole_and_no_larger_than_what_is_shared(sizes, wanted):
     assert (shares >= 0).all()
     exact = k * np.array(sizes) / sum(sizes)
     assert (np.abs(shares - exact) < 1 + 1e-9).all()
+
+
+@pytest.mark.parametrize("branching", [8, 40])
+def test_a_tree_is_not_worse_than_faiss_and_in_two_steps_nearly_as_good(clustered, monkeypatch, branching):
+    def ours():
+        """Mean cosine to the documents' own nodes of the lowest level."""
+        trees = [grow(clustered, branching, seed) for seed in range(2)]
+        return np.mean([(clustered * tree.centroids[-1][tree.leaf_N]).sum(axis=1).mean() for tree in trees])
+
+    best = []
+    for seed in range(2):
+        fitted = {"niter": ITERATIONS, "spherical": True, "seed": seed, "min_points_per_centroid": 1}
+        theirs = faiss.Kmeans(M, -(-N // branching), **fitted)
+        theirs.train(clustered)
+        best.append(objective(clustered, theirs.centroids))
+    flat = ours()
+    assert flat > np.mean(best) - 0.002
+    monkeypatch.setattr(document_tree, "FLAT", 10_000)
+    assert flat != ours() > np.mean(best) - 0.02

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import TripletMarginWithDistanceLoss
 
-from rayhier.model.ehi import Batch, ehi_losses, intra_leaf_loss, semantic_loss
+from rayhier.model.ehi import Batch, EhiRouter, ehi_losses, intra_leaf_loss, semantic_loss
 from rayhier.spec.train.ehi import MARGIN, UNLIKE, Loss
 
 N, M, T = 7, 5, 6
@@ -54,19 +54,6 @@ def mean(values):
     return torch.stack(values).mean()
 
 
-def test_shares_of_a_batch_add_up(batch):
-    """Three workers' rows, everybody's columns."""
-    spec = Loss()
-    rows = ("query_NM", "positive_NM", "hard_NM", "hard_N", "query_NT", "positive_NT", "negative_ND")
-    whole = ehi_losses(batch, spec)
-    shares = [
-        ehi_losses(replace(batch, **{name: getattr(batch, name)[part] for name in rows}), spec)
-        for part in (slice(0, 3), slice(3, 4), slice(4, N))
-    ]
-    for name in ("semantic", "indexing", "intra_leaf", "total"):
-        torch.testing.assert_close(sum(getattr(share, name) for share in shares), getattr(whole, name))
-
-
 @pytest.mark.parametrize("has_hard", [True, False])
 def test_semantic_loss_counts_one_hard_negative_beside_the_others(batch, has_hard):
     q, d, hard = batch.query_NM, batch.positive_NM, batch.hard_NM
@@ -101,3 +88,20 @@ def test_the_total_is_the_weighted_sum_of_the_three(batch):
 def test_a_batch_without_negatives_costs_nothing(batch):
     none = {"negative_ND": torch.zeros(N, N, dtype=torch.bool), "hard_N": torch.zeros(N, dtype=torch.bool)}
     assert ehi_losses(replace(batch, **none, pairs=torch.tensor(0), hard=torch.tensor(0)), Loss()).total == 0
+
+
+@pytest.mark.parametrize("residual", ["relu", "none"])
+def test_gradients_are_numeric_ones_through_the_router_too(batch, residual):
+    torch.manual_seed(0)
+    router = EhiRouter(M, 2, 3, residual).double()
+
+    def total(query, document, hard):
+        path = router.path_embedding(document)
+        vectors = {"query_NM": query, "positive_NM": document, "document_DM": document, "hard_NM": hard}
+        paths = {"query_NT": router.path_embedding(query), "positive_NT": path, "document_DT": path}
+        return ehi_losses(replace(batch, **vectors, **paths), Loss(semantic=0.7, indexing=0.9, intra_leaf=0.6)).total
+
+    given = [x.clone().requires_grad_() for x in (batch.query_NM, batch.positive_NM, batch.hard_NM)]
+    assert torch.autograd.gradcheck(total, given)
+    total(*given).backward()
+    assert all(parameter.grad.abs().max() > 1e-4 for parameter in router.parameters())

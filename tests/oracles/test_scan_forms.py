@@ -114,19 +114,6 @@ def test_native_kernels_find_what_numpy_finds(seed, m, files, q, k, listed, filt
         assert (rows[~tied_QK] == row_QK[~tied_QK]).all()
 
 
-def test_rows_of_leaves_in_any_order_are_not_taken_for_neighbours():
-    """Row 8 comes first, six rows of another leaf follow, and row 15 is the eighth."""
-    rng, sizes = np.random.default_rng(1), np.array([9, 6, 5, 6])
-    vectors = unit(rng, 26, 64).astype(np.float16)
-    parts = [tuple(CodedFile(vectors, *codes_of(vectors), None, np.arange(4), sizes, None))]
-    queries, leaves = unit(rng, 30, 64), np.tile([0, 3, 2], (30, 1))
-    wanted = reference.CodedRows(64, 4, parts).scan(queries, leaves, 3, 8, None)
-    for kernel in native().kernels():
-        rows, scores, _ = native().CodedRows(64, 4, parts).scan(queries, leaves, 3, 8, None, 1, kernel)
-        assert (rows == wanted[0]).all()
-        np.testing.assert_allclose(scores, wanted[1], atol=1e-5)
-
-
 def test_ten_thousand_queries_in_one_call_find_what_each_finds_alone():
     rng = np.random.default_rng(2)
     rows = native().CodedRows(24, 9, [tuple(file) for file in made(rng, 24, 9, 2)])
@@ -174,15 +161,6 @@ def test_exact_scores_of_all_rows_are_the_definition(form, seed, files, k, filte
         np.testing.assert_allclose(score_QK[query][: len(best_A)], best_A, atol=1e-5)
         assert (row_QK[query][len(best_A) :] == -1).all()
         assert set(row_QK[query][: len(best_A)].tolist()) <= set(row_A.tolist())
-
-
-def test_codes_of_few_bits_find_nearly_all_of_the_best_rows():
-    rng, n, m = np.random.default_rng(3), 5_000, 128
-    vectors, queries = unit(rng, n, m).astype(np.float16), unit(rng, 30, m)
-    best_QK = np.argsort(-(queries @ vectors.T.astype(np.float32)), axis=1)[:, :10]
-    file = CodedFile(vectors, *codes_of(vectors), None, np.zeros(1, int), np.array([n]), None)
-    row_QK = reference.CodedRows(m, 1, [tuple(file)]).scan(queries, None, 10, 100, None)[0]
-    assert np.mean([len(np.intersect1d(*pair)) / 10 for pair in zip(row_QK, best_QK, strict=True)]) > 0.95
 
 
 @pytest.mark.parametrize(

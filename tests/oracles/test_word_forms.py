@@ -25,7 +25,6 @@ def native():
 
 
 def a_text(rng, most):
-    """Words of which few are frequent, and that repeat."""
     return " ".join(f"w{word}" for word in np.minimum(rng.zipf(1.4, size=rng.integers(0, most)), 40))
 
 
@@ -79,11 +78,8 @@ def test_native_code_finds_what_numpy_finds(tmp_path_factory, native, seed, shar
         assert row_QT[query, :width].tolist() == best_QT[query, :width].tolist()
         assert set(row_QT[query, width:].tolist()) <= {-1}
         assert np.isneginf(score_QT[query, width:]).all()
-        (alone_T,), (alone_row_T,) = alone[query]
-        assert (alone_T.tolist(), alone_row_T.tolist()) == (
-            score_QT[query, :width].tolist(),
-            row_QT[query, :width].tolist(),
-        )
+        for (alone_T,), whole_QT in zip(alone[query], (score_QT, row_QT), strict=True):
+            assert alone_T.tolist() == whole_QT[query, :width].tolist()
 
 
 @pytest.fixture
@@ -100,15 +96,10 @@ WORD, FREQUENCY, BEGIN, MOST, ROW, KIND, PART, HIGHER, COUNT, FIRST, LAST = rang
     ("place", "value", "words"),
     [
         (WORD, np.zeros(1, np.uint64), "frequencies"),
-        (WORD, np.zeros(3), "incompatible"),
         (BEGIN, np.zeros(2, np.int64), "number of values"),
-        (MOST, np.zeros(4, np.float32), "number of values"),
         (ROW, np.zeros(3, np.int32), "number of values"),
-        (ROW, None, "incompatible"),
         (KIND, np.zeros(4, np.int64), "kinds"),
-        (KIND, np.zeros(8, np.uint16)[::2], "kinds"),
         (PART, np.zeros(0, np.float32), "parts"),
-        (FIRST, -1, "range"),
         (LAST, 3, "range"),
         (COUNT, 1 << 40, "incompatible"),
     ],
@@ -124,10 +115,7 @@ def test_arrays_that_do_not_fit_are_refused(arrays, native, place, value, words)
     ("change", "words"),
     [
         ({"hashes": np.zeros(1)}, "incompatible"),
-        ({"counts": [3]}, "counts"),
-        ({"counts": [-1, 2]}, "counts"),
         ({"k": -1}, "k"),
-        ({"ties": 0}, "ties"),
         ({"threads": 0}, "threads"),
         ({"keep": np.ones(3, bool)}, "keep"),
         ({"further": np.zeros(1, np.int64)}, "further"),
@@ -145,9 +133,7 @@ def test_searches_beyond_the_arrays_are_refused(arrays, native, change, words):
     ("place", "value"),
     [
         (BEGIN, np.full(3, 3, np.int64)),
-        (BEGIN, np.full(3, -1, np.int64)),
         (BEGIN, np.full(3, np.iinfo(np.int64).max, np.int64)),
-        (FREQUENCY, np.full(3, np.iinfo(np.int32).max, np.int32)),
         (ROW, np.array([9, -5, 1 << 30, -(1 << 31)], np.int32)),
         (KIND, np.full(4, 60_000, np.uint16)),
         (PART, np.full(3, np.nan, np.float32)),

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import faiss
 import numpy as np
@@ -12,13 +13,11 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from rayhier.dataset.documents import Documents
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.spans import Spans
-from rayhier.model.cross_encoder import CrossEncoder
+from rayhier.model.cross_encoder import load_cross_encoder
 from rayhier.model.encoder import ResidualHead
 from rayhier.model.retreever import LearnedPropagation, NodeTree, Splits, TreeLevels
 from rayhier.spec.cross_encoder import CrossEncoderSpec
@@ -39,7 +38,7 @@ from rayhier.train.retreever.matching import MatchingPhase
 from rayhier.train.tower import HeadTower
 
 from ..draws import unit
-from ..toys import job
+from ..toys import job, tiny_bert
 
 ROWS = 13
 LAST = np.array([*range(ROWS - 3), 40, 41, 42])
@@ -53,7 +52,6 @@ FORKED.set_forkserver_preload(["rayhier", "torch._dynamo", __name__])
 
 
 def problem():
-    """Documents, queries near some of them, and pairs."""
     documents = unit(0, 60, 8)
     queries = documents[:40] + np.random.default_rng(1).normal(scale=0.3, size=(40, 8)).astype(np.float32)
     pairs = np.array([*((n, n) for n in range(40)), *((n, n + 1) for n in range(0, 40, 3))])
@@ -77,17 +75,14 @@ def one_query(value):
 
 
 def first_number(documents, _):
-    """A measure of one query that depends on the encoder."""
     return one_query(float(documents[0, 0]))
 
 
 def first_size(now):
-    """A measure of one query that depends on the leaves."""
     return one_query(float(now.sizes[0]))
 
 
 def begin(phase):
-    """A loop that has measured the untrained state."""
     loop = Loop(phase)
     loop.start()
     return loop
@@ -141,7 +136,6 @@ def taught(micro_batch):
 
 
 def levels(_, settings, learned):
-    """ReTreever's tree."""
     examples = problem()
     spec = RetreeverTraining.model_validate({"type": "retreever", **SHARED, "router_lr": 0.05, **settings})
     splits = Splits(8, 3)
@@ -158,17 +152,10 @@ def levels(_, settings, learned):
 
 def reading(_):
     """A cross-encoder on groups; without dropout, which every worker draws for itself."""
-    pieces = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", *(f"w{n}" for n in range(60))]
-    words = Tokenizer(models.WordLevel({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    pair = {"single": "[CLS] $A [SEP]", "pair": "[CLS] $A [SEP] $B:1 [SEP]:1"}
-    words.post_processor = processors.TemplateProcessing(**pair, special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]")
-    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    torch.manual_seed(0)  # the same weights in every process
-    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    config = BertConfig(vocab_size=len(pieces), num_labels=1, **shape, **none)
-    model = CrossEncoder(BertForSequenceClassification(config), tokenizer, "cls")
+    model = load_cross_encoder(Path("bert"), "cls", seed=0)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
     for name, parameter in model.named_parameters():
         # Their gradients are zero but for rounding, of which AdamW makes whole steps.
         parameter.requires_grad_(not name.endswith(("key.bias", "classifier.bias", "scale")))
@@ -204,6 +191,7 @@ def worker(kind, rank, size, folder, micro_batch):
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
     torch.manual_seed(rank)
+    os.chdir(folder)
     if size > 1:
         dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
     loop = KINDS[kind](micro_batch)
@@ -229,8 +217,7 @@ def worker(kind, rank, size, folder, micro_batch):
 
 
 def run(kind, folder, size, micro_batch=None):
-    """What every worker left behind."""
-    folder.mkdir()
+    tiny_bert(folder / "bert", [f"w{n}" for n in range(60)])
     given = [(kind, rank, size, str(folder), micro_batch) for rank in range(size)]
     started = [FORKED.Process(target=worker, args=own, daemon=True) for own in given]
     for process in started:

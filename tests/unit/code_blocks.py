@@ -13,26 +13,24 @@ MARKDOWN = MarkdownIt("commonmark").enable("table")
 PROGRAMS = {"rayhier", "python", "curl", "make", "git", "cd", ".", "cat", "serve", "ray"}
 ADDRESS = "http://127.0.0.1:8000"
 """Where the guides' server listens."""
-
-PRINTED = "what the Python above prints"
-RUN = "lines of a run of minutes, whose figures are of one machine"
-ERROR = "a message that a test of its own makes"
-DRAWN = "drawn in characters"
-OUTPUT = {
-    ("README.md", "Training: nDCG@10 of exact search"): RUN,
-    ("README.md", "1  0."): PRINTED,
-    ("ARCHITECTURE.md", "spec ──> corpus"): DRAWN,
-    ("ARCHITECTURE.md", "shell, Python, batch"): DRAWN,
-    ("ARCHITECTURE.md", "PUT /v1/documents"): DRAWN,
-    ("cluster.md", "error: workdir: got 'runs/quickstart'"): ERROR,
-    ("corpora.md", "documents: 7,"): RUN,
-    ("corpora.md", "generate: runs/scifact-hce"): RUN,
-    ("filters.md", "error: --filter.and[1].yaer"): ERROR,
-    ("filters.md", "documents that match: 40"): ERROR,
-    ("results.md", "- Training: nDCG@10 of exact search"): RUN,
-    ("specs.md", "Beam: dev chose a beam of"): RUN,
-}
-"""Page and how its block begins -> why the block is nothing that could be run or read."""
+KINDS = {"python": "python", "pycon": "python", "yaml": "spec", "json": "body"}
+PRINTED = ("README.md", "1  0.")
+"""What the Python above prints."""
+OUTPUT = [
+    PRINTED,
+    ("README.md", "Training: nDCG@10 of exact search"),
+    ("ARCHITECTURE.md", "spec ──> corpus"),
+    ("ARCHITECTURE.md", "shell, Python, batch"),
+    ("ARCHITECTURE.md", "PUT /v1/documents"),
+    ("cluster.md", "error: workdir: got 'runs/quickstart'"),
+    ("corpora.md", "documents: 7,"),
+    ("corpora.md", "generate: runs/scifact-hce"),
+    ("filters.md", "error: --filter.and[1].yaer"),
+    ("filters.md", "documents that match: 40"),
+    ("results.md", "- Training: nDCG@10 of exact search"),
+    ("specs.md", "Beam: dev chose a beam of"),
+]
+"""Page and how its block begins: drawings, messages that a test of their own makes, lines of a run of minutes."""
 
 
 @dataclass(frozen=True)
@@ -48,28 +46,18 @@ class Block:
     def kind(self):
         """What the block is: python, shell, spec, body, rows or output; fails for anything else."""
         first = self.text.lstrip()
-        match self.language:
-            case "python" | "pycon":
-                return "python"
-            case "yaml":
-                return "spec"
-            case "json":
-                return "body"
-            case "" | "console" | "text":
-                pass
-            case _:
-                pytest.fail(f"{self}: language {self.language!r}")
-        if any(first.startswith(begin) for name, begin in OUTPUT if name == self.page.name):
+        if self.language in KINDS:
+            return KINDS[self.language]
+        assert self.language in ("", "console", "text"), f"{self}: language {self.language!r}"
+        if any(self.begins(one) for one in OUTPUT):
             return "output"
-        if first.startswith(">>> "):
-            return "python"
-        if is_command(first):
-            return "shell"
-        if first.startswith("{"):
-            return "body"
-        if first.startswith("documents: "):
-            return "rows"
-        return pytest.fail(f"{self}: what is {first[:80]!r}? Name its language, or why it is output, in OUTPUT")
+        starts = {">>> ": "python", "{": "body", "documents: ": "rows"}
+        found = ["shell"] if is_command(first) else [kind for start, kind in starts.items() if first.startswith(start)]
+        assert found, f"{self}: what is {first[:80]!r}? Name its language, or put it in OUTPUT"
+        return found[0]
+
+    def begins(self, output):
+        return self.page.name == output[0] and self.text.lstrip().startswith(output[1])
 
     def __str__(self):
         return f"{self.page.name}:{self.line}"
@@ -79,27 +67,19 @@ def is_command(line):
     return line.startswith("$ ") or line.split(" ")[0] in PROGRAMS
 
 
-def blocks_of(page):
-    for token in MARKDOWN.parse(page.read_text()):
-        if token.type in ("fence", "code_block"):
-            yield Block(page, token.map[0] + 1, token.info, token.content.rstrip("\n"))
-
-
-BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+BLOCKS = [
+    Block(page, token.map[0] + 1, token.info, token.content.rstrip("\n"))
+    for page in PAGES
+    for token in MARKDOWN.parse(page.read_text())
+    if token.type in ("fence", "code_block")
+]
 
 
 def each(kind):
     return pytest.mark.parametrize("block", [block for block in BLOCKS if block.kind == kind], ids=str)
 
 
-def pages(blocks):
-    return pytest.mark.parametrize(
-        "page", list(dict.fromkeys(block.page for block in blocks)), ids=lambda page: page.stem
-    )
-
-
 def commands(block):
-    """(Words, printed lines) of each command of a block."""
     found, lines = [], iter(block.text.splitlines())
     for line in lines:
         if not is_command(line):

@@ -1,9 +1,6 @@
 """What all commands do alike: exit codes, one line for an error, and the door to all of them."""
 
 import errno
-import importlib
-import subprocess
-import sys
 
 import pytest
 
@@ -27,21 +24,17 @@ def raising(error):
         (OSError(errno.ENOSPC, "No space left", "b"), "error: b: No space left; finished work is kept: make room and"),
         (KeyError("inner"), "error: 'inner'"),
     ],
-    ids=["a mistake", "a file", "a full disk", "a failure that is named"],
 )
 def test_an_error_is_one_line_and_code_2(error, said, capsys):
     assert run_command(raising(error), failures=(KeyError,), unfinished="; nothing was written") == 2
     assert capsys.readouterr().err.startswith(said)
 
 
-def test_a_defect_is_raised():
+def test_other_ends(capsys):
     with pytest.raises(ZeroDivisionError):
         run_command(raising(ZeroDivisionError()))
     with pytest.raises(OSError, match="without a message"):
         run_command(raising(OSError("without a message")))
-
-
-def test_ctrl_c_is_130(capsys):
     assert run_command(raising(KeyboardInterrupt()), stopped="go on with the same command") == 130
     assert capsys.readouterr().err == "go on with the same command\n"
     assert [run_command(lambda: None), run_command(lambda: 3)] == [0, 3]
@@ -49,12 +42,9 @@ def test_ctrl_c_is_130(capsys):
 
 @pytest.mark.parametrize("name", door.COMMANDS)
 def test_every_command_explains_itself_by_its_name(name, capsys):
-    module, says = door.COMMANDS[name]
     with pytest.raises(SystemExit, match="0"):
         door.main([name, "--help"])
     assert capsys.readouterr().out.startswith(f"usage: rayhier {name} ")
-    assert callable(importlib.import_module(module).main)
-    assert says[0].islower()
 
 
 def test_the_door_lists_all_commands_and_refuses_others(capsys):
@@ -73,9 +63,3 @@ def test_a_removed_command_or_option_is_code_2_and_says_what_to_do(removed, caps
     with pytest.raises(SystemExit, match="2"):
         door.main([command, *rest, "WORKDIR"])
     assert f"{removed.split()[-1]}: removed; {REMOVED[removed]}" in capsys.readouterr().err
-
-
-def test_a_reader_that_has_seen_enough_sees_no_traceback():
-    command = f"{sys.executable} -m rayhier run --schema | head -1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("{\n", "")

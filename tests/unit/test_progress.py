@@ -1,6 +1,9 @@
-"""How lines of progress name places."""
+"""Lines of progress: how they name places, and the note of a bar."""
 
-from rayhier.progress import here
+import pytest
+
+from rayhier import progress
+from rayhier.progress import Bar, here
 
 
 def test_a_place_below_the_current_directory_is_relative(tmp_path, monkeypatch):
@@ -10,8 +13,19 @@ def test_a_place_below_the_current_directory_is_relative(tmp_path, monkeypatch):
 
 
 def test_places_have_names_where_the_current_directory_was_removed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     (gone := tmp_path / "gone").mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert here(gone / "a") == str(gone / "a")
+
+
+@pytest.mark.parametrize(("notes", "last"), [(["loss 0.5", ""], "  loss 0.5"), (["", "loss 0.4"], "  loss 0.4")])
+def test_a_note_is_shown_until_the_next(notes, last, monkeypatch):
+    said = []
+    monkeypatch.setattr(progress, "say", said.append)
+    monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0)
+    with Bar("train", 3, "pairs") as bar:
+        bar._speaks = 0.0
+        for note in notes:
+            bar.advance(note=note)
+    assert said[-1] == f"  train: 2 of 3 pairs{last}"

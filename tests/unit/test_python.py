@@ -47,23 +47,19 @@ def test_several_queries_and_vectors(index):
     ("call", "said"),
     [
         (lambda index: index.search(None), "query: got NoneType"),
-        (lambda index: index.search(b"zip"), "query: got bytes"),
-        (lambda index: index.search(np.ones((2, 32))), "query: got ndarray"),
         (lambda index: index.search(["a"]), r"query: got \['a'\]"),
+        (lambda index: index.search_batch([None]), "query: got None"),
         (lambda index: index.search("  "), "query: got no words"),
         (lambda index: index.search(np.ones(3)), "got 3 numbers"),
         (lambda index: index.search_batch("zip"), "queries: got text"),
-        (lambda index: index.search_batch([None]), "query: got None"),
         (lambda index: index.search_batch(np.ones((1, 2, 32))), r"got an array of shape \(1, 2, 32\)"),
         (lambda index: index.search("oak", k="5"), "k: got '5'"),
         (lambda index: index.search("oak", k=True), "k: got True"),
-        (lambda index: index.search("oak", k=10**9), "k: got 1000000000"),
         (lambda index: index.search("oak", beam=1.5), "beam: got 1.5"),
         (lambda index: index.search("oak", filter=[1]), "filter: got list"),
         (lambda index: index.search("oak", rerank=True, budget=0), "budget: got 0 with rerank true"),
         (lambda index: index.document("none"), "id: got 'none'"),
         (lambda index: index.documents(limit=0), "limit: got 0"),
-        (lambda index: index.documents(limit="a"), "limit: got 'a'"),
         (lambda index: index.documents(after=3), "after: got 3"),
     ],
 )
@@ -72,14 +68,21 @@ def test_odd_input_is_refused_in_one_line(index, call, said):
         call(index)
 
 
-def test_a_closed_index_answers_no_more(published):
+def test_what_is_not_there(published, tmp_path):
     index = rayhier.open(published)
     index.close()
     with pytest.raises(ValueError, match="this index is closed"):
         index.search("oak")
+    with pytest.raises(rayhier.InputError, match="no such file; build an index with rayhier run"):
+        rayhier.open(tmp_path)
+    with pytest.raises(rayhier.InputError, match="no such file"):
+        rayhier.run(tmp_path / "none.yaml")
+    assert all(getattr(rayhier, name) is not None for name in rayhier.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'serach'; public names: "):
+        _ = rayhier.serach
 
 
-def test_results_print_and_make_a_table(index):
+def test_results_print_and_make_a_table_and_documents_are_read_by_their_ids(index):
     results = index.search(TEXTS[0], k=2)
     lines = str(results).splitlines()
     assert lines[0] == f"  1  {results[0].score:.4f}  {results[0].id}  {results[0].title}"
@@ -88,6 +91,10 @@ def test_results_print_and_make_a_table(index):
     assert list(table.columns) == ["id", "score", "leaf", "title", "text", "year"]
     assert table["id"].tolist() == [hit.id for hit in results]
     assert list(index.search(TEXTS[0], filter={"year": 1}).to_pandas().columns) == list(table.columns)[:5]
+    document = index.document("d3")
+    assert (document.text, document.passages, document.fields["year"]) == (TEXTS[3], None, 1903)
+    assert [document.id for document in index.documents(limit=3)] == ["d0", "d1", "d10"]
+    assert index.documents("d0", 1) == [index.document("d1")]
 
 
 def test_documents_come_and_go(work, tmp_path):
@@ -122,35 +129,11 @@ def test_changes_open_the_model_no_second_time_and_leave_few_files(work, monkeyp
         assert {hit.id for hit in index.search("zebra", 9, mode="bm25")} == {f"new{n}" for n in range(9)}
 
 
-def test_where_no_index_is(tmp_path):
-    with pytest.raises(rayhier.InputError, match="no such file; build an index with rayhier run"):
-        rayhier.open(tmp_path)
-
-
-def test_run_is_a_module_that_can_be_called(tmp_path):
-    from rayhier import run
-
-    assert run is rayhier.run
-    assert callable(run.main)
-    with pytest.raises(rayhier.InputError, match="no such file"):
-        rayhier.run(tmp_path / "none.yaml")
-
-
-def test_public_names():
-    assert len(rayhier.__all__) <= 12
-    assert all(getattr(rayhier, name) is not None for name in rayhier.__all__)
-    with pytest.raises(AttributeError, match="has no attribute 'serach'; public names: "):
-        _ = rayhier.serach
-
-
 def test_importing_it_imports_nothing_heavy():
-    said = "import sys, rayhier; print([m for m in ('torch', 'ray', 'numpy', 'pydantic') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
-def test_documents_are_read_by_their_ids(index):
-    document = index.document("d3")
-    assert (document.text, document.passages, document.fields["year"]) == (TEXTS[3], None, 1903)
-    assert [document.id for document in index.documents(limit=3)] == ["d0", "d1", "d10"]
-    assert index.documents("d0", 1) == [index.document("d1")]
+    for module, heavy in (
+        ("rayhier", {"torch", "ray", "numpy", "pydantic"}),
+        ("rayhier.spec", {"torch", "ray", "numpy"}),
+    ):
+        said = f"import sys, {module}; print({heavy} & set(sys.modules))"
+        done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+        assert done.stdout == "set()\n"

@@ -8,24 +8,16 @@ import pytest
 from rayhier.evaluate import significance
 from rayhier.evaluate.curve import Point
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
-from rayhier.spec import JobSpec
+
+from ...toys import job
 
 MEASURES = ("nDCG@10", "R@10", "R@100")
 
 
 @pytest.fixture
 def spec():
-    return JobSpec.model_validate(
-        {
-            "name": "fake",
-            "workdir": "work",
-            "corpus": {"type": "python_docs"},
-            "encoder": {"model": "package:none"},
-            "router": {"type": "ehi"},
-            "search": {"k": 10, "beam": 2, "mode": "dense"},
-            "evaluate": {"measures": MEASURES, "seeds": [3, 5]},
-        }
-    )
+    search = {"k": 10, "beam": 2, "mode": "dense"}
+    return job(name="fake", router={"type": "ehi"}, search=search, evaluate={"measures": MEASURES, "seeds": [3, 5]})
 
 
 def point(beam, visited, value):

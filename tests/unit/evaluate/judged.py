@@ -12,7 +12,7 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import DENSE, ResidualHead
 from rayhier.model.router import load_router, save_router
 from rayhier.spec import JobSpec
-from rayhier.storage import columns, files, schemas
+from rayhier.storage import files, schemas
 
 from ...toys import artifact, embedded, judgements
 
@@ -94,12 +94,9 @@ def trained(texts, heads, corpus, vectors, tmp_path_factory, write_map):
         model = write_model(tmp_path_factory.mktemp("model"), router, head.weight)
         index = artifact(tmp_path_factory.mktemp("index"), "index")
         documents = pa.table([IDS, IDS, IDS], schema=schemas.DOCUMENTS)
-        base = columns.read([vectors.path(name) for name in FILES], ["vector"])["vector"]
-        trained_NM = head(torch.from_numpy(columns.matrix(base))).numpy()
-        table = Assigner(load_router(model.path("router")), JobSpec.model_validate(SPEC))(
-            documents, Encoded(trained_NM)
-        )
-        write_map(index.root, table, B, 5, model="f")
+        trained_NM = under(head, texts[0])
+        assign = Assigner(load_router(model.path("router")), JobSpec.model_validate(SPEC))
+        write_map(index.root, assign(documents, Encoded(trained_NM)), B, 5, model="f")
         made[seed] = (model, index)
     return made
 

@@ -8,36 +8,27 @@ import torch
 from rayhier.evaluate.calibrate import documents_as_queries, exact_best, leaves_of, positions
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search.routing.coded_router import CodedRouter
 from rayhier.search.routing.routes import Model
-from rayhier.spec import JobSpec
 from rayhier.storage import columns, schemas
 from rayhier.storage.leaf_map import LeafMap
 
+from ...toys import job
+
 N, M, L, Q, K = 90, 8, 7, 12, 6
-SPEC = {"name": "n", "workdir": "w", "corpus": {"type": "jsonl", "documents": "d"}, "encoder": {"model": "package:no"}}
 
 
 @pytest.fixture
-def placed(rng):
+def placed():
     """Leaves of every document; of a third the second one is another."""
-    leaf_NR = rng.integers(0, L, (N, 2))
-    leaf_NR[::3, 1] = (leaf_NR[::3, 0] + 1 + leaf_NR[::3, 1] % (L - 1)) % L
-    leaf_NR[np.arange(N) % 3 > 0, 1] = leaf_NR[np.arange(N) % 3 > 0, 0]
+    leaf_NR = np.random.default_rng(5).integers(0, L, (N, 2))
+    leaf_NR[:, 1] = np.where(np.arange(N) % 3 > 0, leaf_NR[:, 0], (leaf_NR[:, 0] + 1 + leaf_NR[:, 1] % (L - 1)) % L)
     return leaf_NR
 
 
 @pytest.fixture
-def rng():
-    return np.random.default_rng(5)
-
-
-@pytest.fixture
 def leaf_map(tmp_path, write_map, vectors, placed):
-    rows = []
-    for document in range(N):
-        leaves = list(dict.fromkeys(placed[document].tolist()))
-        rows += [(document, leaf, rank, leaves) for rank, leaf in enumerate(leaves)]
+    leaves = [list(dict.fromkeys(own)) for own in placed.tolist()]
+    rows = [(document, leaf, rank, own) for document, own in enumerate(leaves) for rank, leaf in enumerate(own)]
     document_X, leaf_X, rank_X, leaves_X = zip(*sorted(rows, key=lambda row: row[1]), strict=True)
     names = [f"d{document:02d}" for document in document_X]
     vector_XM = columns.vector_column(vectors[list(document_X)], pa.float32())
@@ -47,11 +38,14 @@ def leaf_map(tmp_path, write_map, vectors, placed):
     return LeafMap.open(tmp_path)
 
 
-def model(router):
-    return Model(router.requires_grad_(requires_grad=False), None, JobSpec.model_validate(SPEC))
+@pytest.fixture
+def model(vectors):
+    router = LearnedIvfRouter(M, L, 0)
+    router.begin(torch.from_numpy(vectors[:L]))
+    return Model(router.requires_grad_(requires_grad=False), None, job())
 
 
-def test_positions_are_those_of_the_first_leaf_of_each_of_the_exact_best(leaf_map, vectors, placed):
+def test_positions_are_those_of_the_first_leaf_of_each_of_the_exact_best(leaf_map, model, vectors, placed):
     query_QM = vectors[:Q] + 0.05
     assert len(leaf_map.manifest.shards) == 3
     leaf_QKR = leaves_of(exact_best(leaf_map, query_QM, K))
@@ -59,37 +53,17 @@ def test_positions_are_those_of_the_first_leaf_of_each_of_the_exact_best(leaf_ma
     assert [[set(pair) for pair in row] for row in leaf_QKR.tolist()] == [
         [set(placed[document].tolist()) for document in row] for row in best_QK
     ]
-    router = LearnedIvfRouter(M, L, 0)
-    router.begin(torch.from_numpy(vectors[:L]))
-    order_QL = np.argsort(-(query_QM @ router.W.detach().numpy().T), axis=1)
+    order_QL = np.argsort(-(query_QM @ model.router.W.detach().numpy().T), axis=1)
     wanted = [
         [min(1 + order_QL[q].tolist().index(leaf) for leaf in placed[document]) for document in best_QK[q]]
         for q in range(Q)
     ]
-    assert positions(model(router), Encoded(query_QM), leaf_QKR).tolist() == wanted
+    assert positions(model, Encoded(query_QM), leaf_QKR).tolist() == wanted
     assert leaves_of(exact_best(leaf_map, query_QM, 3 * N)).shape == (Q, N, 2), "fewer documents than results"
 
 
-def test_what_codes_of_leaves_miss_comes_later():
-    """With a beam of a power of two, a query finds what the positions say, and of other leaves few."""
-    leaves, generator = 700, torch.Generator().manual_seed(3)
-    router = LearnedIvfRouter(M, leaves, 0)
-    router.begin(torch.nn.functional.normalize(torch.randn(leaves, M, generator=generator)))
-    coded, queries = model(router), Encoded(torch.randn(40, M, generator=generator).numpy())
-    assert isinstance(coded.router, CodedRouter)
-    every_QL1 = np.tile(np.arange(leaves), (40, 1))[:, :, None]
-    position_QL = positions(coded, queries, every_QL1)
-    for beam in (64, 256, leaves):
-        routed_QL = np.zeros((40, leaves), bool)
-        np.put_along_axis(routed_QL, coded.route(queries, beam), values=True, axis=1)
-        assert not (~routed_QL & (position_QL <= beam)).any()
-        assert (routed_QL & (position_QL > beam)).sum() <= 0.1 * routed_QL.sum()
-
-
-def test_documents_are_queries_that_do_not_find_themselves(leaf_map, vectors, placed):
-    router = LearnedIvfRouter(M, L, 0)
-    router.begin(torch.from_numpy(vectors[:L]))
-    ids, encoded, best = documents_as_queries(model(router), leaf_map, K)
+def test_documents_are_queries_that_do_not_find_themselves(leaf_map, model, vectors):
+    ids, encoded, best = documents_as_queries(model, leaf_map, K)
     row_of = [int(name[1:]) for name in ids]
     assert sorted(row_of) == list(range(N))
     np.testing.assert_array_equal(encoded.numpy, vectors[row_of])

@@ -2,18 +2,13 @@
 
 from dataclasses import replace
 
-import faiss
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
-from rayhier.evaluate.alone import seconds_of, timed_rows
 from rayhier.evaluate.curve import Point, System, beams, mean_curve, measure_at, reach, read, read_values
 from rayhier.search.segment.scan import ListedRows, scan
 
@@ -23,63 +18,38 @@ def point(visited, value, beam=1, cost=None):
     return Point(beam, visited, visited, cost if cost is not None else visited, 1.0, {"R@10": value}, values)
 
 
-def system(rows, ids, queries, k, probe, routing):
-    def rank(beam):
-        leaves = probe(beam)
-        visited = rows.size_L[leaves].sum(axis=1)
-        found = whole_scan(*scan(rows, queries.vector_QM, leaves, k).arrays, pa.array(ids), visited)
-        return replace(found, leaves_Q=(leaves >= 0).sum(axis=1))
-
-    return System("s", len(ids), beams(len(rows.size_L)), rank, routing)
-
-
-@given(st.integers(1, 100_000))
-def test_beams_rise_to_all_leaves(leaves):
-    found = beams(leaves)
-    assert found == sorted(set(found))
-    assert (found[0], found[-1]) == (1, leaves)
-
-
 CURVE = [point(0.2, 0.6, cost=0.4), point(0.1, 0.4, cost=0.2), point(0.1, 0.5, cost=0.2), point(0.5, 0.9, cost=0.9)]
 
 
-@pytest.mark.parametrize(("share", "value"), [(0.09, None), (0.1, 0.5), (0.15, 0.55), (0.3, 0.7), (1.0, 0.9)])
-def test_a_curve_is_read_between_points_in_the_order_of_visits(share, value):
-    found, values_Q = read(CURVE, share, "R@10"), read_values(CURVE, share, "R@10")
-    if value is None:
-        assert np.isnan(found)
-        assert values_Q is None
-    else:
-        assert found == pytest.approx(value)
-        assert values_Q.tolist() == pytest.approx([value, 2 * value])
+def test_a_curve_is_read_between_points_in_the_order_of_visits():
+    assert np.isnan(read(CURVE, 0.09, "R@10"))
+    assert read_values(CURVE, 0.09, "R@10") is None
+    for share, value in ((0.1, 0.5), (0.15, 0.55), (0.3, 0.7), (1.0, 0.9)):
+        assert read(CURVE, share, "R@10") == pytest.approx(value)
+        assert read_values(CURVE, share, "R@10").tolist() == pytest.approx([value, 2 * value])
 
 
-@pytest.mark.parametrize(
-    ("target", "axis", "wanted"),
-    [
-        (0.3, "cost_mean", 0.2),
-        (0.5, "visited_mean", 0.15),
-        (0.6, "cost_mean", 0.4),
-        (0.75, "cost_mean", 0.65),
-        (0.95, "cost_mean", np.nan),
-    ],
-)
-def test_reach(target, axis, wanted):
+def test_reach():
     curve = [point(*row) for row in ((0.1, 0.4, 1, 0.2), (0.2, 0.6, 1, 0.4), (0.3, 0.6, 1, 0.4), (0.5, 0.9, 1, 0.9))]
-    assert reach(curve, "R@10", target, axis) == pytest.approx(wanted, nan_ok=True)
-
-
-# Leaf sizes 3, 0, 1; two queries probe leaves 0, 1, 2 in their own order.
-ORDER = np.array([[0, 1, 2], [2, 0, 1]])
+    found = [reach(curve, "R@10", target) for target in (0.3, 0.6, 0.75, 0.95)]
+    assert found == pytest.approx([0.2, 0.4, 0.65, np.nan], nan_ok=True)
+    assert reach(curve, "R@10", 0.5, "visited_mean") == pytest.approx(0.15)
 
 
 @pytest.fixture
 def small():
+    """Leaf sizes 3, 0, 1; two queries probe leaves 0, 1, 2 in their own order."""
     vectors = np.array([[1, 0], [0.8, 0.6], [0, 1], [0.6, 0.8]], np.float32)
-    rows = ListedRows.of(vectors, np.array([3, 0, 1]))
+    rows, ids = ListedRows.of(vectors, np.array([3, 0, 1])), ["d0", "d1", "d2", "d3"]
     queries = Queries(["q0", "q1"], np.array([[1, 0], [0, 1]], np.float32), {"q0": {"d0": 1}, "q1": {"d2": 1}})
-    ids = ["d0", "d1", "d2", "d3"]
-    return system(rows, ids, queries, 2, lambda beam: ORDER[:, :beam], lambda beam: 2.0 * beam), queries
+
+    def rank(beam):
+        leaves = np.array([[0, 1, 2], [2, 0, 1]])[:, :beam]
+        visited = rows.size_L[leaves].sum(axis=1)
+        found = whole_scan(*scan(rows, queries.vector_QM, leaves, 2).arrays, pa.array(ids), visited)
+        return replace(found, leaves_Q=(leaves >= 0).sum(axis=1))
+
+    return System("s", 4, beams(3), rank, lambda beam: 2.0 * beam), queries
 
 
 def test_a_point_by_hand(small):
@@ -106,14 +76,3 @@ def test_a_single_query_takes_the_median_of_those_that_were_timed(small):
     assert mean_curve([points[:1], points[1:]])[0].microseconds == pytest.approx(3)
     # R@10 is .5 at the first and 1 at the second: half way between them.
     assert reach(points, "R@10", 0.75, "microseconds") == pytest.approx(3)
-
-
-def test_a_query_is_timed_on_one_core():
-    before = faiss.omp_get_max_threads(), torch.get_num_threads()
-    seen = []
-    took = seconds_of(lambda number: seen.append((number, faiss.omp_get_max_threads())), [(1,), (2,)])
-    assert seen == [(1, 1), (2, 1)]
-    assert took.shape == (2,)
-    assert (faiss.omp_get_max_threads(), torch.get_num_threads()) == before
-    assert timed_rows(1_000_000).tolist()[:2] == [0, 52631]
-    assert timed_rows(3).tolist() == [0, 1, 2]

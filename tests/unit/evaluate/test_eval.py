@@ -38,9 +38,6 @@ def test_a_table_of_the_index_and_exact_search(published, files, tmp_path, capsy
     assert float(rows["as searched"][0]) <= float(rows["exact, same encoder"][0])
     assert "1 queries have no judgements and were left out" in out
     assert f"1 judged queries are not among those of {files[1]} and were left out" in out
-
-
-def test_a_beam_and_a_run_as_searches_give_them(published, files, tmp_path):
     assert main([str(published), *files, "--trec", str(tmp_path / "run"), "--beam", "1"]) == 0
     (expected,) = Snapshot.open(published).search([TEXTS[9]], 100, 1)
     lines = [line.split() for line in (tmp_path / "run").read_text().splitlines()]
@@ -57,22 +54,18 @@ def test_answers_that_the_index_lacks_are_counted_and_all_of_them_refused(publis
     assert "none of the 1 answers is a document of the index, 'x0' for instance" in capsys.readouterr().err
 
 
-def test_queries_with_the_keys_of_the_spec(published, files, tmp_path):
-    rows = [json.loads(line) for line in (tmp_path / "queries.jsonl").read_text().splitlines()]
-    path = tmp_path / "mine.jsonl"
-    path.write_text("\n".join(json.dumps({"qid": row["_id"], "question": row["text"]}) for row in rows))
-    mine = read_queries(path, Columns(id="qid", text="question"))
-    assert mine == read_queries(tmp_path / "queries.jsonl", Columns(id="qid", text="question"))
-    path.write_text('{"key": "q1", "text": "oak"}')
+def test_queries_with_the_keys_of_the_spec(tmp_path):
+    (tmp_path / "mine.jsonl").write_text('{"qid": "q1", "question": "oak"}')
+    assert read_queries(tmp_path / "mine.jsonl", Columns(id="qid", text="question")) == {"q1": "oak"}
+    (tmp_path / "mine.jsonl").write_text('{"key": "q1", "text": "oak"}')
     with pytest.raises(InputError, match=r"JSON lines with qid or _id or id or query_id, and question or text; or ID"):
-        read_queries(path, Columns(id="qid", text="question"))
+        read_queries(tmp_path / "mine.jsonl", Columns(id="qid", text="question"))
 
 
 def test_mistakes(published, files, tmp_path, capsys):
     (tmp_path / "bad").write_text("q1 d1\n")
     for arguments, said in (
         ([*files[:3], str(tmp_path / "bad")], "line 1: wrong number of columns"),
-        ([*files[:3], str(tmp_path / "none")], "cannot be read: No such file"),
         ([*files, "--trec", str(tmp_path)], "allowed: a file in a folder that exists"),
         ([*files, "--mode", "sparse"], "mode: got 'sparse'; allowed: dense, bm25, hybrid"),
     ):

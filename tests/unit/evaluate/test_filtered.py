@@ -12,10 +12,10 @@ from rayhier.evaluate.output import as_markdown
 from rayhier.evaluate.report import Report
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
-from rayhier.model.router import load_router, route_all
+from rayhier.model.router import load_router
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import Bound
-from rayhier.storage import columns, schemas
+from rayhier.storage import schemas
 
 from ...toys import artifact, evaluated
 from . import judged
@@ -60,8 +60,7 @@ def answers(texts):
     return [n for n in range(16) if len(kept[n])], [rows for rows in kept if len(rows)]
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_every_system_sees_only_what_matches(corpus, vectors, trained, texts, heads, answers, workers):
+def test_every_system_sees_only_what_matches(corpus, vectors, trained, texts, heads, answers):
     spec = filtered("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder", "faiss_ivf_spill")
     found = evaluated(spec, corpus, vectors, {0: trained[0]})
     asked, rows = answers
@@ -77,47 +76,15 @@ def test_every_system_sees_only_what_matches(corpus, vectors, trained, texts, he
     for run in result.runs.values():
         assert set(run) == {f"q{n}" for n in asked}
         assert {name for scores in run.values() for name in scores} <= kept
-    ends = {"ehi": "exact_same_encoder", "faiss_ivf": "exact", "faiss_ivf_same_encoder": "exact_same_encoder"}
-    for name, exact in ends.items():
-        last = result.curves[name][-1]
-        assert last.visited_mean == 1
-        assert {**last.measures, "visited": 1.0} == pytest.approx(result.rows[exact])
     assert result.curves["faiss_ivf_spill"][-1].visited_mean == 1
-    assert sum(result.sizes) == N
+    bm25 = Bm25.of_corpus(corpus, Bound("year", "lt", 2004)).rank(["word3 common"], N)
+    assert set(bm25.ids[bm25.row_QK[0][bm25.row_QK[0] >= 0]]) == {IDS[row] for row in KEPT}
+    assert bm25.visited_Q.tolist() == [len(KEPT)]
 
 
-def test_the_routers_curve_and_point_by_hand(corpus, vectors, trained, texts, heads, answers):
-    (result,) = evaluated(filtered("exact"), corpus, vectors, {0: trained[0]}).seeds
-    model, index = trained[0]
-    queries = under(heads[0], texts[1][answers[0]])
-    table = columns.read(sorted(index.root.glob("data/*.parquet")), ["doc_id", "leaf"])
-    leaf_N = dict(zip(table["doc_id"].to_pylist(), table["leaf"].to_pylist(), strict=True))
-    order = route_all(load_router(model.path("router")), Encoded(queries), B)[0].numpy()
-
-    def visited(row, beam):
-        return sum(leaf_N[IDS[n]] in order[row][:beam] for n in KEPT)
-
-    for beam in (1, 3, 7):
-        mean = np.mean([visited(row, beam) / len(KEPT) for row in range(len(queries))])
-        assert result.curves["ehi"][beam - 1].visited_mean == pytest.approx(mean)
-    least = max(100, round(3 * N / B))
-    widened = [3 if visited(row, 3) >= least else B for row in range(len(queries))]  # few match: all leaves pay
-    assert result.rows["ehi"]["leaves"] == pytest.approx(np.mean(widened))
-    assert result.rows["ehi"]["visited"] > result.curves["ehi"][2].visited_mean
-
-
-def test_bm25_finds_only_what_matches(corpus):
-    bm25 = Bm25.of_corpus(corpus, Bound("year", "lt", 2004))
-    ranking = bm25.rank(["word3 common"], N)
-    assert set(ranking.ids[ranking.row_QK[0][ranking.row_QK[0] >= 0]]) == {IDS[row] for row in KEPT}
-    assert ranking.visited_Q.tolist() == [len(KEPT)]
-
-
-def test_the_report_says_what_was_left_out(corpus, vectors, trained, answers, tmp_path):
+def test_the_report_says_what_was_left_out(corpus, vectors, trained, answers):
     spec = filtered("exact")
     report = Report.of(spec, evaluated(spec, corpus, vectors, {0: trained[0]}))
-    report.write(tmp_path / "report.json")
-    assert Report.read(tmp_path / "report.json") == report
     shown = {"and": [{"year": {"gte": 2000}}, {"year": {"lt": 2004}}]}
     assert (report.filter, report.corpus, report.left_out) == (shown, N, 16 - len(answers[0]))
     page = as_markdown(spec, report)
@@ -125,12 +92,9 @@ def test_the_report_says_what_was_left_out(corpus, vectors, trained, answers, tm
     assert f"({16 - len(answers[0])} others, none of whose answers matches, are left out)" in page
 
 
-def test_a_filter_that_no_answer_matches(corpus, vectors, trained):
+def test_a_filter_that_no_answer_matches_is_refused(corpus, vectors, trained, monkeypatch):
     with pytest.raises(InputError, match=r"evaluate\.filter: no answer of the 16 test queries matches; allowed"):
         evaluated(filtered("exact", where={"year": 1}), corpus, vectors, {0: trained[0]})
-
-
-def test_lists_are_not_chosen_without_dev_answers(corpus, vectors, trained, monkeypatch):
     monkeypatch.setattr(module, "about_matching", lambda some, _: some.about(set() if "q16" in some.ids else set(IDS)))
     with pytest.raises(InputError, match=r"evaluate\.lists: got 'auto', but no dev query has an answer"):
         evaluated(filtered("faiss_ivf", lists="auto"), corpus, vectors, {0: trained[0]})

@@ -5,7 +5,6 @@ import pytest
 
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
-from rayhier.evaluate import calibrate
 from rayhier.evaluate.calibrate import MEASURE, choose_weight
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
@@ -14,8 +13,6 @@ from rayhier.search.words.fusion_weight import WEIGHTS, FusionWeight, best
 from rayhier.search.words.hybrid import WordScan, fused
 from rayhier.spec import JobSpec
 from rayhier.spec.search import FUSED, TAUGHT_WEIGHT, UNTAUGHT_WEIGHT, HybridSpec
-from rayhier.storage.artifact import Place
-from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import LeafMap
 
 from ..search.maps import leaf_rows
@@ -73,6 +70,8 @@ def test_words_that_are_always_wrong_get_no_weight_and_those_that_are_right_one(
 
 def test_measured_is_what_searches_find(world):
     leaf_map, queries = world
+    none = Queries([], np.zeros((0, M), np.float32), {})
+    assert chosen(world, none) == FusionWeight(weight=UNTAUGHT_WEIGHT, queries=0, measure=MEASURE, measured={})
     dev = queries(right=0.5, noise=0.6)
     choice = chosen(world, dev)
     leaves = LeafScan.mapped(leaf_map)
@@ -81,11 +80,6 @@ def test_measured_is_what_searches_find(world):
     for weight in WEIGHTS:
         both = fused(dense, parts, 10, HybridSpec(weight=weight), FUSED)
         assert Judge(dev, [MEASURE]).mean(both)[MEASURE] == pytest.approx(choice.measured[f"{weight:g}"], abs=1e-6)
-
-
-def test_without_dev_queries_it_is_that_of_an_untaught_encoder(world):
-    none = Queries([], np.zeros((0, M), np.float32), {})
-    assert chosen(world, none) == FusionWeight(weight=UNTAUGHT_WEIGHT, queries=0, measure=MEASURE, measured={})
 
 
 def test_train_queries_in_folds_choose_too(world):
@@ -100,33 +94,8 @@ def test_train_queries_in_folds_choose_too(world):
     assert alone.chosen_by == "20 dev queries"
 
 
-def test_other_queries_that_decided_do_not_choose_again(world):
-    """Dev queries that told whether training gains are those that choose here; pseudo-queries cannot tell."""
-    dev = world[1](right=0.0, noise=0.2, count=20)
-    for source in ("dev queries", "pseudo-queries"):
-        assert chosen(world, dev, told(best=0.4, source=source)) == chosen(world, dev)
-    dense = told(best=0.4).model_copy(update={"measured": {}})
-    assert chosen(world, dev, dense) == chosen(world, dev)
-
-
-def test_at_most_so_many_are_asked(world, monkeypatch):
-    monkeypatch.setattr(calibrate, "MOST_FUSED", 30)
-    assert chosen(world, world[1](right=0.5, noise=0.5)).queries == 30
-
-
 def test_the_more_queries_the_less_a_weight_has_to_win():
     value_W = np.full(len(WEIGHTS), 0.5)
     value_W[WEIGHTS.index(0.05)] += 0.02
     chosen_by = [best(np.tile(value_W[:, None], count)) for count in (1, 20, 100, 200, 1_000)]
     assert chosen_by == [TAUGHT_WEIGHT] * 3 + [0.05] * 2  # 2 log² (.1 / .3) / .02 = 121
-
-
-def test_what_was_chosen_is_what_is_read(world, tmp_path):
-    choice = chosen(world, world[1](right=0.5, noise=0.5))
-    with Attempt.start(Place(tmp_path / "calibration" / "012345678901")) as attempt:
-        choice.write(attempt.root)
-        published = attempt.publish("calibration", {}, Output({}))
-    assert FusionWeight.open(published) == choice
-    (tmp_path / "calibration" / "012345678901" / published.record.attempt / "weight.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"weight\.json"):
-        FusionWeight.open(published)

@@ -10,40 +10,24 @@ import pytest
 import torch
 
 from rayhier.dataset.documents import load_documents
-from rayhier.dataset.holdout import Holdout
-from rayhier.evaluate.output import as_markdown
-from rayhier.evaluate.report import Report
 from rayhier.index.assign import Assigner
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
-from rayhier.model.retreever import RetreeverRouter, at_level
 from rayhier.spec import JobSpec
 from rayhier.storage import parquet, schemas
 
 from ...draws import unit
 from ...toys import artifact, embedded, evaluated, judgements
+from . import judged
 from .judged import write_model
 
 PARENTS, EACH, Q, M, L = 100, 3, 20, 8, 12
 N = PARENTS * EACH
 IDS = [f"d{row // EACH:03d}#{row % EACH}" for row in range(N)]
 PARENT = [name.partition("#")[0] for name in IDS]
-SPEC = {
-    "name": "passages",
-    "workdir": "work",
-    "corpus": {"type": "python_docs"},
-    "encoder": {"model": "package:none"},
-    "router": {"type": "ehi"},
-    "index": {"vectors": "float32"},
-    "search": {"k": 10, "beam": 3, "mode": "dense"},
-    "evaluate": {
-        "measures": ["R@10", "R@100"],
-        "lists": 9,
-        "baselines": ["exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_spill", "hnsw", "bm25"],
-    },
-}
-
-
+BASELINES = ["exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_spill", "hnsw", "bm25"]
+EVALUATED = {"measures": ["R@10", "R@100"], "lists": 9, "baselines": BASELINES}
+SPEC = {**judged.SPEC, "index": {"vectors": "float32"}, "evaluate": EVALUATED}
 VECTORS, QUERIES = unit(0, N, M), unit(1, Q, M)
 NEAR = [list(dict.fromkeys(PARENT[row] for row in rows)) for rows in np.argsort(-(QUERIES @ VECTORS.T), axis=1)]
 RELEVANT = [set(np.random.default_rng(number).choice(near[:20], 4, replace=False)) for number, near in enumerate(NEAR)]
@@ -61,24 +45,21 @@ def published(tmp_path_factory, write_map):
     for number, rows in enumerate(np.array_split(np.arange(N), [100, 200])):
         name, part = f"documents/{number}.parquet", slice(rows[0], rows[-1] + 1)
         corpus[name], vectors[name] = documents[part], embedded("doc_id", IDS[part], VECTORS[part])
-    judged = [(f"q{n}", parent, 1) for n in range(Q) for parent in sorted(RELEVANT[n])]
-    for split, rows in {"test": judged, "dev": [], "train": []}.items():
+    answers = [(f"q{n}", parent, 1) for n in range(Q) for parent in sorted(RELEVANT[n])]
+    for split, rows in {"test": answers, "dev": [], "train": []}.items():
         corpus[f"judgements/{split}.parquet"] = judgements(rows)
     router = EhiRouter(M, L, 1, "none")
     router.warm_start(torch.from_numpy(unit(2, L, M)))
     model = write_model(tmp_path_factory.mktemp("model"), router, torch.zeros(M, M))
-    _write_index(folders["index"], router, JobSpec.model_validate(SPEC), texts, L, write_map)
+    passages = pa.table([IDS, IDS, texts, PARENT], schema=schemas.documents({}, passages=True))
+    placed = Assigner(router, JobSpec.model_validate(SPEC), "f")(passages, Encoded(VECTORS))
+    write_map(folders["index"] / "a", placed, L, 4, model="f")
     tables = {"corpus": corpus, "vectors": vectors}
     return {name: artifact(folder, name, tables.get(name)) for name, folder in folders.items()} | {"model": model}
 
 
-def _write_index(folder, router, spec, texts, leaves, write_map):
-    documents = pa.table([IDS, IDS, texts, PARENT], schema=schemas.documents({}, passages=True))
-    write_map(folder / "a", Assigner(router, spec, "f")(documents, Encoded(VECTORS)), leaves, 4, model="f")
-
-
-@pytest.fixture(scope="module", params=[1, 3])
-def evaluation(published, request):
+@pytest.fixture(scope="module")
+def evaluation(published):
     one = {0: (published["model"], published["index"])}
     return evaluated(JobSpec.model_validate(SPEC), published["corpus"], published["vectors"], one)
 
@@ -86,10 +67,6 @@ def evaluation(published, request):
 def test_whole_documents_are_found_and_ranked_by_their_best_passage(evaluation):
     assert evaluation.documents == N
     result = evaluation.seeds[0]
-    for name, run in result.runs.items():
-        found = {document for scores in run.values() for document in scores}
-        assert found <= set(PARENT), name
-        assert len(found) > Q / 2
     for name in ("exact", "exact_same_encoder"):
         for number, near in enumerate(NEAR):
             assert sorted(result.runs[name][f"q{number}"], key=lambda d: -result.runs[name][f"q{number}"][d]) == near
@@ -111,68 +88,7 @@ def test_passages_in_another_order_than_their_vectors_are_refused(published, tmp
     """Each would be found as another's document."""
     corpus = replace(published["corpus"], folder=shutil.copytree(published["corpus"].folder, tmp_path / "corpus"))
     table = parquet.read(corpus.path("documents/1.parquet"))
-    parquet.write(corpus.root, "documents/1.parquet", [table.take(list(range(table.num_rows))[::-1])], table.schema)
+    backwards = table.take(list(range(table.num_rows))[::-1])
+    parquet.write(corpus.root, "documents/1.parquet", [backwards], table.schema)
     with pytest.raises(ValueError, match=r"documents/1\.parquet: not the documents of the vectors artifact"):
         load_documents(corpus, published["vectors"])
-
-
-def test_documents_know_what_they_are_results_for(published):
-    documents = load_documents(published["corpus"], published["vectors"])
-    assert (documents.ids, documents.results) == (IDS, PARENT)
-    assert documents.result_N.tolist() == [row // EACH for row in range(N)]
-    ids, parents = pa.array(documents.ids), pa.array(documents.results)
-    held = Holdout.of(ids, parents, documents.vector_NM, 5)
-    assert held.results == [name.partition("#")[0] for name in held.ids]
-
-
-LEVEL, LISTED = 2, 20
-
-
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory, write_map):
-    torch.manual_seed(0)
-    router = RetreeverRouter(M, 4, "linear", "ancestors", "product", 0.0, "tv")
-    router.splits.scale(torch.from_numpy(VECTORS))
-    router.eval().requires_grad_(requires_grad=False)
-    index, model = tmp_path_factory.mktemp("index"), tmp_path_factory.mktemp("model")
-    _write_index(index, router, by_level(), IDS, 16, write_map)
-    return write_model(model, router, torch.zeros(M, M)), artifact(index, "index"), router
-
-
-def by_level():
-    search = {"k": 10, "mode": "dense", "how": "level", "level": LEVEL, "shortlist": LISTED}
-    measures = {"measures": ["R@10"], "baselines": []}
-    router = {"type": "retreever", "depth": 4}
-    return JobSpec.model_validate({**SPEC, "router": router, "search": search, "evaluate": measures})
-
-
-@pytest.mark.parametrize("workers", [1, 5])
-def test_a_level_finds_and_costs_the_same_with_any_number_of_workers(published, tree, workers):
-    model, index, router = tree
-    found = evaluated(by_level(), published["corpus"], published["vectors"], {0: (model, index)})
-    (result,), scored = found.seeds, []
-    query_QL, document_NL = (router.leaves(Encoded(x)) for x in (QUERIES, VECTORS))
-    coarse = -0.5 * np.abs(at_level(query_QL, LEVEL)[:, None] - at_level(document_NL, LEVEL)).sum(axis=2)
-    last = QUERIES @ VECTORS.T
-    for number in range(Q):
-        rows = np.argsort(-coarse[number], kind="stable")
-        parents = [PARENT[row] for row in rows]
-        end = next(end for end in range(N) if len(set(parents[:end])) == LISTED)
-        best = {}
-        for row in rows[:end]:
-            best[PARENT[row]] = max(best.get(PARENT[row], -np.inf), last[number, row])
-        run = result.runs["retreever"][f"q{number}"]
-        assert list(run) == sorted(best, key=lambda name: -best[name])[:10]
-        assert list(run.values()) == pytest.approx(sorted(best.values(), reverse=True)[:10], abs=1e-6)
-        scored.append(end)
-    (point,) = result.curves["retreever"]
-    assert point.cost_mean * N == pytest.approx(15 + N * 2**LEVEL / M + np.mean(scored))
-    assert (point.beam, point.visited_mean) == (LISTED, 1.0)
-
-
-def test_the_report_says_level_and_shortlist(published, tree):
-    spec = by_level()
-    found = evaluated(spec, published["corpus"], published["vectors"], {0: tree[:2]})
-    report = Report.of(spec, found)
-    assert report.level == LEVEL
-    assert "## All measures at level 2, shortlist 20\n" in as_markdown(spec, report)

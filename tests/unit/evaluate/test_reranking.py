@@ -23,6 +23,10 @@ def judge(*answers):
     return Judge(Queries(names, np.zeros((len(names), 4), np.float32), grades), [MEASURE])
 
 
+def scores(*rows):
+    return np.array([[*row, *[-np.inf] * (3 - len(row))] for row in rows])
+
+
 def test_the_least_of_the_best_weights_is_taken():
     """The answer c is first as long as its score of 1 is more than the search's .4 times the weight."""
     found = ranking([[0.9, 0.8, 0.5], [0.7, -np.inf, -np.inf]])
@@ -35,16 +39,12 @@ def test_the_least_of_the_best_weights_is_taken():
 
 def test_the_search_helps_where_the_cross_encoder_errs():
     """It puts the search's second document, which is wrong, first by .5 more; the search is sure by .3."""
-    found = ranking([[0.9, 0.6, 0.1]])
-    chosen = best_beside(judge("a"), found, scores([0.0, 0.5, 0.0]), found.score_QK)
+    base_QK = np.array([[0.9, 0.6, 0.1]], np.float32)
+    by_words = best_beside(judge("a"), ranking(10 * base_QK), scores([0.0, 0.5, 0.0]), base_QK)
+    assert (by_words.beside, by_words.searched) == (2, 1), "inner products are added, not BM25's scores"
+    chosen = best_beside(judge("a"), ranking(base_QK), scores([0.0, 0.5, 0.0]), base_QK)
     assert chosen.beside == 2
     assert chosen.measured["1"] < chosen.measured["2"] == chosen.measured["200"] == chosen.searched == 1
-
-
-def test_base_scores_may_be_others_than_those_that_order_the_search():
-    """Where BM25 orders the search, inner products are added, not BM25's scores, which would need no weight of 2."""
-    chosen = best_beside(judge("a"), ranking([[9.0, 6.0, 1.0]]), scores([0.0, 0.5, 0.0]), np.array([[0.9, 0.6, 0.1]]))
-    assert (chosen.beside, chosen.searched) == (2, 1)
 
 
 def test_slopes_are_those_of_least_squares():
@@ -56,13 +56,6 @@ def test_slopes_are_those_of_least_squares():
     slopes += [np.polyfit(base_K, score_K, 1)[0] for base_K, score_K in zip(base_QK[1:], score_QK[1:], strict=True)]
     assert mean_slope(base_QK, score_QK) == pytest.approx(np.mean(slopes))
     assert mean_slope(base_QK, np.where(np.isfinite(score_QK), -score_QK, -np.inf)) == 0
-
-
-@pytest.mark.parametrize("count", [0, 1])
-def test_a_query_without_or_with_one_document_has_no_slope(count):
-    base_QK = np.where(np.arange(3) < count, 0.5, -np.inf)[None]
-    assert mean_slope(base_QK, base_QK) == 0
-
-
-def scores(*rows):
-    return np.array([[*row, *[-np.inf] * (3 - len(row))] for row in rows])
+    for count in (0, 1):
+        few_QK = np.where(np.arange(3) < count, 0.5, -np.inf)[None]
+        assert mean_slope(few_QK, few_QK) == 0

@@ -17,11 +17,8 @@ def test_the_most_probable_queries_of_a_node_come_first():
     assert by_node(list("abcd"), probability_QL, np.arange(2)[:, None], [2]) == [[["b", "d", "c"], []]]
 
 
-def test_a_path_leads_to_the_most_probable_leaf():
+def test_a_path_leads_to_the_most_probable_leaf_and_without_queries_no_node_has_one():
     """Of all leaves the last is most probable, though the first two, below one node, are so together."""
     path_LT = np.array([[0, 0], [0, 1], [1, 2]])
     assert by_node(["a"], np.array([[0.3, 0.3, 0.4]]), path_LT, [2, 3]) == [[[], ["a"]], [[], [], ["a"]]]
-
-
-def test_without_queries_every_node_has_none():
     assert by_node([], np.zeros((0, 2), np.float32), np.arange(2)[:, None], [2]) == [[[], []]]

@@ -6,20 +6,14 @@ import torch
 from torch.nn import functional as F
 
 from rayhier.model.encoded import Encoded
-from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter, reach_loss
+from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter
 from rayhier.model.router import place_all, route_all
 
 M, TEXTS = 16, 30
-LEAVES = pytest.mark.parametrize("count", [2, 60])
 
 
 def unit(*shape, seed=0):
     return F.normalize(torch.randn(*shape, generator=torch.Generator().manual_seed(seed)), dim=-1)
-
-
-@pytest.fixture
-def texts():
-    return unit(TEXTS, M)
 
 
 def begun(count, rank=5):
@@ -48,9 +42,9 @@ def by_hand(router, x):
     return log_p, log_p - router.log_size_L.double().numpy()
 
 
-@LEAVES
-def test_every_leaf_by_hand_and_a_beam_over_all_is_every_leaf_densest_first(count, texts):
-    router = taught(count)
+@pytest.mark.parametrize("count", [2, 60])
+def test_every_leaf_by_hand_and_a_beam_over_all_is_every_leaf_densest_first(count):
+    router, texts = taught(count), unit(TEXTS, M)
     wanted = [by_hand(router, x)[0] for x in texts]
     np.testing.assert_allclose(router.log_probs(texts), wanted, atol=1e-4)
     leaves, log_probs = router.route(Encoded(texts), router.n_leaves + 5)
@@ -63,20 +57,8 @@ def test_every_leaf_by_hand_and_a_beam_over_all_is_every_leaf_densest_first(coun
     torch.testing.assert_close(log_probs.exp().sum(dim=1), torch.ones(TEXTS))
 
 
-def test_place_is_nearest_centroid_whatever_was_taught(texts):
-    router, centroids = taught(9), unit(9, M, seed=1)
-    products = texts @ centroids.T
-    longer = 4.0 * texts
-    for vectors in (texts, longer):
-        leaves, log_probs = place_all(router, Encoded(vectors), 4)
-        assert leaves.tolist() == products.topk(4, dim=1).indices.tolist()
-        torch.testing.assert_close(log_probs, (SCALE * products).log_softmax(dim=1).gather(1, leaves))
-    assert place_all(router, Encoded(texts), 100)[0].shape == (TEXTS, 9)
-    assert torch.equal(router.cells.centroid_LM, centroids)
-
-
-def test_a_dear_leaf_is_farther_for_documents_and_no_worse_for_queries(texts):
-    router, price = begun(12), 0.4
+def test_documents_lie_nearest_after_price_and_a_dear_leaf_is_no_worse_for_queries():
+    router, price, texts = taught(12), 0.4, unit(TEXTS, M)
     queries, near = route_all(router, Encoded(texts), 12), texts @ router.cells.centroid_LM.T
     router.cells.price_L[5] = price
     near[:, 5] -= price
@@ -94,48 +76,22 @@ def test_no_texts_and_multiply_adds():
         assert [part.shape for part in way(router, Encoded(torch.empty(0, M)), 4)] == [(0, 4), (0, 4)]
 
 
-def test_reach_by_hand():
-    log_p = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1]]).log()
-    row, leaves = torch.tensor([0, 0, 1, 1]), torch.tensor([[0, 1], [3, 1], [0, 2], [2, 2]])
-    found = reach_loss(log_p, row, leaves, torch.tensor([1.0, 2.0, 0.5, 1.0]))
-    wanted = np.log(0.3) + 2 * np.log(0.6) + 0.5 * np.log(0.8) + np.log(0.1)  # a leaf twice counts once
-    assert float(found) == pytest.approx(-wanted, abs=1e-6)
-
-
-def grouped(leaves=400, groups=40):
-    """Leaves in groups by their nearest of so many directions."""
-    router = LearnedIvfRouter(M, leaves, 0, groups=groups)
+@pytest.mark.parametrize(("leaves", "count"), [(400, 1), (400, 32), (60, 55)])
+def test_documents_that_look_at_near_groups_alone_are_placed_as_by_all(leaves, count, monkeypatch):
+    """Groups of leaves by their nearest of forty directions; where near ones have too few leaves, all are looked at."""
+    router, texts, drawn = LearnedIvfRouter(M, leaves, 0, groups=40), unit(300, M, seed=4), torch.Generator()
     router.begin(unit(leaves, M, seed=1))
-    router.cells.group_GM.copy_(unit(groups, M, seed=2))
+    router.requires_grad_(requires_grad=False)
+    router.cells.group_GM.copy_(unit(40, M, seed=2))
     router.cells.group_L.copy_((router.cells.centroid_LM @ router.cells.group_GM.T).argmax(dim=1))
-    router.cells.price_L.copy_(0.05 * torch.rand(leaves, generator=torch.Generator().manual_seed(3)))
-    return router.requires_grad_(requires_grad=False)
-
-
-def place_by_all(router, texts, count):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(router.cells, "groups", 0)
-        return place_all(router, Encoded(texts), count)
-
-
-@pytest.mark.parametrize("count", [1, 32])
-def test_documents_that_look_at_near_groups_alone_are_placed_as_by_all(count):
-    router, texts = grouped(), unit(300, M, seed=4)
-    leaves, log_probs = place_all(router, Encoded(texts), count)
-    assert leaves.shape == (300, count)
-    exact, exact_log_probs = place_by_all(router, texts, count)
-    same = (leaves[:, 0] == exact[:, 0]).float().mean()
-    assert same > 0.95
-    assert all(len(set(row)) == count for row in leaves.tolist())
-    agree = leaves[:, 0] == exact[:, 0]
-    over = log_probs[agree, 0] - exact_log_probs[agree, 0]  # of a sum that lacks the groups not looked at
+    router.cells.price_L.copy_(0.05 * torch.rand(leaves, generator=drawn.manual_seed(3)))
+    found, log_probs = place_all(router, Encoded(texts), count)
+    monkeypatch.setattr(router.cells, "groups", 0)
+    exact, exact_log_probs = place_all(router, Encoded(texts), count)
+    assert all(len(set(row)) == count for row in found.tolist())
+    same = found[:, 0] == exact[:, 0]
+    assert same.float().mean() > 0.95
+    over = log_probs[same, 0] - exact_log_probs[same, 0]  # of a sum that lacks the groups not looked at
     assert (over > -1e-5).all()
     assert over.mean() < 0.2
-
-
-def test_near_groups_with_too_few_leaves_are_not_all_that_is_looked_at():
-    router, texts = grouped(leaves=60, groups=40), unit(50, M, seed=4)
-    leaves, log_probs = place_all(router, Encoded(texts), 55)
-    exact, exact_log_probs = place_by_all(router, texts, 55)
-    assert torch.equal(leaves, exact)
-    assert torch.allclose(log_probs, exact_log_probs)
+    assert count < 55 or torch.equal(found, exact)

@@ -25,14 +25,10 @@ def test_a_trace_gives_the_encoders_bits(name, dtype, architecture):
                 assert torch.equal(got, expected)
 
 
-def test_an_encoder_whose_code_depends_on_the_batch_is_not_traced(tiny_model, monkeypatch):
+def test_what_depends_on_the_batch_or_cannot_be_traced_computes_as_it_is(tiny_model, monkeypatch):
     encoder = Encoder(tiny_model, torch.float32).eval()
     hidden = encoder.hidden
     monkeypatch.setattr(encoder, "hidden", lambda ids, mask: hidden(ids, mask) * (1 + int(ids.shape[1]) % 2))
     assert isinstance(traced(encoder, 24), BothOutputs)
-
-
-def test_an_encoder_that_cannot_be_traced_computes_as_it_is(tiny_model, monkeypatch):
-    encoder = Encoder(tiny_model, torch.float32).eval()
     monkeypatch.setattr(encoder, "pool", lambda hidden, _mask: {"vectors": hidden[:, 0]})
     assert isinstance(traced(encoder, 24), BothOutputs)

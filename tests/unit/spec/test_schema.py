@@ -2,23 +2,27 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
 import yaml
 
 from rayhier import run
-from rayhier.spec import JobSpec, load
+from rayhier.spec import load
 from rayhier.spec.load import _Loader
 
 SPECS = sorted((Path(__file__).parents[3] / "specs").glob("*.yaml"))
 
 
+def tree(path):
+    """YAML is read as a spec is: 2.5e-8 is a number."""
+    return yaml.load(path.read_text(), _Loader)
+
+
 @pytest.fixture
 def schema(capsys):
     assert run.main(["--schema"]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    found = json.loads(capsys.readouterr().out)
     jsonschema.Draft202012Validator.check_schema(found)
     return found
 
@@ -29,12 +33,6 @@ def test_a_shipped_spec_is_valid(path, schema):
     jsonschema.validate(tree(path), schema)
     assert load(path).name
     assert f"rayhier run specs/{path.name}" in path.read_text().partition("\nname:")[0]
-
-
-def tree(path):
-    """YAML is read as a spec is: 2.5e-8 is a number."""
-    found: dict[str, Any] = yaml.load(path.read_text(), _Loader)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -50,42 +48,3 @@ def test_every_field_is_described(schema):
     described = {"description", "const", "$ref", "oneOf"}
     for model, found in [*schema["$defs"].items(), ("JobSpec", schema)]:
         assert not [name for name, field in found.get("properties", {}).items() if not described & set(field)], model
-
-
-def test_scifact_has_every_section_a_line_and_no_value_but_the_shipped():
-    path = next(path for path in SPECS if path.stem == "scifact")
-    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
-    assert [line.partition(":")[0] for line in lines] == list(JobSpec.model_fields)
-    spec = load(path)
-    least = JobSpec.model_validate(
-        {
-            **spec.model_dump(include={"name", "workdir", "corpus"}),
-            "encoder": spec.encoder.model_dump(include={"model", "sha256"}),
-            "router": {"type": "learned_ivf"},
-        }
-    )
-    assert spec == least
-
-
-TABLE_8 = {
-    # spec: leaves, batch, encoder's rate, router's rate, weights
-    "fiqa": (5000, 64, 2e-4, 9e-4, (0.03, 0.46, 0.54)),
-    "msmarco": (7000, 4096, 2.5e-8, 8e-3, (0.11, 0.84, 0.60)),
-    "nq320k": (1000, 1024, 1e-4, 4e-4, (0.2, 0.4, 0.11)),
-}
-
-
-@pytest.mark.parametrize("name", TABLE_8)
-def test_the_papers_values(name):
-    """EHI's Table 8, copied here by hand."""
-    spec = load(SPECS[0].with_name(f"{name}.yaml"))
-    train, loss = spec.train, spec.train.loss
-    weights = (loss.semantic, loss.indexing, loss.intra_leaf)
-    found = (spec.router.branching, train.batch_size, train.encoder_lr, train.router_lr, weights)
-    assert found == TABLE_8[name]
-    assert (train.epochs, train.hard_negatives.refresh, spec.encoder.train) == (100, 5, "last_layer")
-
-
-def test_without_a_spec(capsys):
-    assert run.main(["--plan"]) == 2
-    assert capsys.readouterr().err == "error: SPEC: missing; allowed: a YAML file, for instance specs/quickstart.yaml\n"

@@ -23,25 +23,13 @@ corpus: {type: jsonl, documents: d, fields: {a year: int}}                # corp
 corpus: {type: jsonl, documents: d, judgements: {test: t.tsv}}            # corpus: only together with queries
 corpus: {type: jsonl, documents: d, queries: q, judgements: {train: a, test: a}}  # corpus.judgements: never saw
 corpus: {type: jsonl, documents: d, columns: {id: ""}}                    # corpus.columns.id: 1 character
-corpus: {type: msmarco, path: p, fields: {year: int}}                     # corpus.fields: type, path
-corpus: {type: msmarco, path: p, passages: {words: 2, stride: 2}}         # corpus.passages: type, path
 corpus: {type: python_docs, fields: {year: int}}                          # corpus.fields: type
-corpus: {type: python_docs, passages: {words: 2, stride: 2}}              # corpus.passages: type
-router: {type: taught}                                                    # router.type: 'learned_ivf'
-router: {type: learned_ivf, warm_start: none}                             # router.warm_start: branching
-router: {type: learned_ivf, training: joint}                              # router.training: branching
-router: {type: ehi, rank: 8}                                              # router.rank: height
-router: {type: hce, branching: 8}                                         # router.branching: type
 router: {type: retreever, splits: attention, depth: 13}                   # router: depth at most 12
-train: {type: contrast, router_lr: 0.001}                                 # train.router_lr: encoder_lr
-train: {type: contrast, loss: {semantic: 0.1}}                            # train.loss: temperature
 train: {type: contrast, hard_negatives: {source: query_leaves}}           # train.hard_negatives.source: 'exact'
 train: {type: contrast, hard_negatives: {source: none, per_query: 3}}     # train.hard_negatives.per_query: not none
 train: {type: contrast, generated: {type: file, path: p}}                 # train.generated: objective
 train: {type: contrast, objective: documents, epochs: 3}                  # train.epochs: which trains no encoder
 train: {type: contrast, objective: documents, encoder_lr: 0.1}            # train.encoder_lr: which trains no encoder
-train: {type: ehi, temperature: 0.1}                                      # train.temperature: router_lr
-train: {type: ehi, generated: {type: file, path: p}}                      # train.generated: objective
 train: {type: ehi, hard_negatives: {source: none, refresh: 2}}            # train.hard_negatives.refresh: not none
 train: {type: ehi, loss: {semantic: 0, indexing: 0, intra_leaf: 0}}       # train.loss: nothing is learned
 train: {type: hce, form: paper, hierarchy: 0.5, hard_negatives: {source: none}}   # train.hierarchy: form is single
@@ -56,10 +44,6 @@ train: {type: hce, objective: documents, generated: {type: file, path: p}}  # tr
 train: {type: hce, pseudo_queries: {source: titles, length: 32}}          # train.pseudo_queries.length: not titles
 train: {type: hce, pseudo_queries: {length: 256}}                         # train.pseudo_queries.length: at most 255
 train: {type: hce, pseudo_queries: {source: simcse}}                      # train.pseudo_queries.source: last_layer
-train: {type: hce, generated: {path: p}}                                  # train.generated.type: required
-train: {type: hce, generated: {type: files, path: p}}                     # train.generated.type: 'file'
-train: {type: hce, generated: {type: file}}                               # train.generated.path: required
-train: {type: hce, generated: {type: file, path: p, most: 3}}             # train.generated.most: type, path
 train: {type: retreever, similarity: tv, anchor: 5}                       # train.anchor: similarity is cosine
 train: {type: retreever, objective: documents, documents: 2}              # train.documents: judged queries ask too
 {train: {type: contrast}, router: {type: hce}}                            # train.type: hce, or router.type learned_ivf
@@ -70,15 +54,29 @@ train: {type: retreever, objective: documents, documents: 2}              # trai
 {train: {objective: documents}, encoder: {model: m, train: all}}          # encoder.train: which trains no encoder
 {train: {type: retreever, objective: documents}, encoder: {model: m, train: all}}  # encoder.train: head, none
 {index: {leaves_per_document: 1}, evaluate: {baselines: [exact, hnsw], lists: 64}}  # evaluate.lists: faiss_ivf
-evaluate: {filter: {yeer: 1}}                                             # evaluate.filter.yeer: fields: year
 evaluate: {filter: {year: x}}                                             # evaluate.filter.year: a whole number
 evaluate: {filter: {year: 1}, baselines: [hnsw]}                          # evaluate.baselines: exact_same_encoder
-evaluate: {filter: {year: 1}, baselines: [exact, scann]}                  # evaluate.baselines: exact_same_encoder
 {cross_encoder: {model: m}, scores: {judged: 0}}                          # scores: judged or spans above 0
 {cross_encoder: {model: m}, scores: {judged: 5, per: item, count: 6}}     # scores: at most the number of queries (5)
 {cross_encoder: {model: m}, scores: {count: all, per: item}}              # scores.per: count is a number
-track: {type: neptune}                                                    # track.type: 'mlflow'
-track: {type: mlflow}                                                     # track.uri: required
+router: {type: retreever, depth: 0}                                       # router.depth: greater than or equal to 1
+router: {type: retreever, depth: 17}                                      # router.depth: less than or equal to 16
+router: {type: retreever, splits: linear, aggregation: shared}            # router.aggregation: splits is attention
+{router: {type: retreever, splits: attention}, train: {type: retreever, start: mrl}}    # train.start: auto, random
+{router: {type: retreever, splits: mlp}, train: {type: retreever, start: kmeans}}       # train.start: mrl
+{encoder: {model: m, train: none}}                                        # encoder.train: head
+search: {how: level}                                                      # search.how: leaves
+search: {level: 4}                                                        # search.level: only where how is level
+{router: {type: retreever, depth: 4}, search: {how: level, level: 5}}     # search.level: at most 4
+{router: {type: retreever, depth: 4}, search: {k: 50, how: level, shortlist: 49}}       # search: shortlist at least k
+search: {rerank: {type: axn}}                                             # search.rerank.type: cross_encoder
+scores: {judged: 10}                                                      # scores: cross_encoder
+{cross_encoder: {model: m}, search: {rerank: {type: axn, budget: 4, rounds: 5}}}        # search.rerank: budget at least
+{cross_encoder: {model: m}, search: {rerank: {type: rnr, budget: 0}}}     # search.rerank.budget: greater than
+{cross_encoder: {model: m}, search: {rerank: {type: rnr, budget: 12, pool: 10}}}        # search.rerank: pool at least
+{cross_encoder: {model: m}, search: {rerank: {type: adacur}}}             # search.rerank.type: rnr, axn
+{cross_encoder: {model: m}, search: {rerank: {type: axn, lambda: 0.5}}}   # search.rerank.lambda: fit
+{cross_encoder: {model: m}, scores: {judged: 9}, search: {rerank: {type: axn, fit: lstsq}}}  # search.rerank.fit: factors
 track: {type: mlflow, uri: "ftp://x"}                                     # track.uri: pattern
 track: {type: mlflow, uri: "https://me:secret@x"}                         # track.uri: without a password
 """

@@ -33,15 +33,13 @@ class Problem:
         rng = np.random.default_rng(0)
         signal = rng.normal(size=(N, SIGNAL))
         self.documents = unit(np.hstack([signal, 1.5 * rng.normal(size=(N, M - SIGNAL))]))
-        self.queries = unit(
-            np.hstack([signal + 0.1 * rng.normal(size=signal.shape), 1.5 * rng.normal(size=signal.shape)])
-        )
+        near = signal + 0.1 * rng.normal(size=signal.shape)
+        self.queries = unit(np.hstack([near, 1.5 * rng.normal(size=signal.shape)]))
         self.train, self.dev = np.arange(0, N, 2), np.arange(1, N, 2)
         self.ids = [f"d{row}" for row in range(N)]
 
     def examples(self):
-        pairs = [(number, row) for number, row in enumerate(self.train)]
-        pairs += [(number, self.train[number + 1]) for number in range(0, len(self.train) - 1, 10)]
+        pairs = [*enumerate(self.train), *((n, self.train[n + 1]) for n in range(0, len(self.train) - 1, 10))]
         return Examples(self.queries[self.train], self.documents, np.array(pairs))
 
     def stored(self):

@@ -10,6 +10,7 @@ from rayhier.dataset.queries import Queries
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
 from rayhier.storage import schemas
 from rayhier.train.data import POSITIVES, count_pairs, document_pairs, judged_pairs, load_examples, sampled
+from rayhier.train.phases import dev_and_spans
 
 from ...toys import artifact, embedded, judgements
 
@@ -22,15 +23,6 @@ def documents():
     return Documents([f"d{row}" for row in range(N)], vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
-def test_every_judgement_above_zero_is_a_pair(documents):
-    grades = {"a": {"d3": 1, "d9": 0}, "b": {"d0": 2, "d3": 1}, "c": {"d1": -1}}
-    queries = Queries(["b", "c", "a"], np.ones((3, M), np.float32), grades)
-    found = judged_pairs(queries, documents)
-    assert sorted(found.pair_P2.tolist()) == [[0, 0], [0, 3], [2, 3]]
-    assert found.query_QM is queries.vector_QM
-    assert found.document_NM is documents.vector_NM
-
-
 def test_a_document_in_passages_trains_by_the_one_nearest_to_the_query(documents):
     parents = [f"p{row // 4}" for row in range(N)]
     queries = Queries(["a", "b"], documents.vector_NM[[6, 41]], {"a": {"p1": 1, "p9": 1}, "b": {"p10": 2, "p1": 0}})
@@ -41,27 +33,16 @@ def test_a_document_in_passages_trains_by_the_one_nearest_to_the_query(documents
     assert [np.flatnonzero(row).tolist() for row in known] == [[*range(4, 8), *range(36, 40)], [*range(40, 44)]]
 
 
-def test_documents_ask_for_their_nearest_others(documents):
-    held = holdout_rows(documents.ids)
-    products = documents.vector_NM @ documents.vector_NM.T
-    np.fill_diagonal(products, -np.inf)
-    products[:, held] = -np.inf
-    nearest = np.argsort(-products, axis=1)[:, :POSITIVES]
-    asked = sorted(set(range(N)) - set(held.tolist()))
-    assert len(asked) == N - N // 10
-    wanted = [[row, other] for row in asked for other in sorted(nearest[row].tolist())]
-    assert sorted(document_pairs(documents).pair_P2.tolist()) == wanted
-
-
-def test_a_passage_never_asks_for_its_own_document(documents):
-    parents = [f"p{row // 4}" for row in range(N)]
+@pytest.mark.parametrize("passages", [1, 4])
+def test_documents_ask_for_their_nearest_others_and_passages_for_none_of_their_own(documents, passages):
+    parent_N, held = np.arange(N) // passages, holdout_rows(documents.ids)
+    parents = [f"p{parent}" for parent in parent_N]
     pairs = document_pairs(Documents(documents.ids, documents.vector_NM, parents)).pair_P2
-    assert (pairs[:, 0] // 4 != pairs[:, 1] // 4).all()
-    products = documents.vector_NM @ documents.vector_NM.T
-    products[:, holdout_rows(documents.ids)] = -np.inf
-    for row in np.unique(pairs[:, 0]):
-        others = [other for other in np.argsort(-products[row]) if other // 4 != row // 4][:POSITIVES]
-        assert pairs[pairs[:, 0] == row, 1].tolist() == others
+    products = np.where(parent_N[:, None] == parent_N, -np.inf, documents.vector_NM @ documents.vector_NM.T)
+    products[:, held] = -np.inf
+    asked = np.setdiff1d(np.arange(N), held) if passages == 1 else np.unique(pairs[:, 0])
+    wanted = [[row, other] for row in asked for other in np.argsort(-products[row])[:POSITIVES]]
+    assert sorted(pairs.tolist()) == sorted(wanted)
 
 
 def published(tmp_path, documents, grade, dev=1, generated=False):
@@ -72,7 +53,8 @@ def published(tmp_path, documents, grade, dev=1, generated=False):
     if generated:
         tables["generated.parquet"] = embedded("query_id", ["g1", "a"], documents.vector_NM[[4, 6]])
     splits = {"train": {"relevant": int(grade > 0)}, "dev": {"relevant": dev}}
-    corpus = artifact(tmp_path / "corpus", "corpus", {**texts, "judgements/train.parquet": judged}, splits=splits)
+    texts |= {"judgements/train.parquet": judged, "judgements/dev.parquet": judgements([])}
+    corpus = artifact(tmp_path / "corpus", "corpus", texts, splits=splits)
     return corpus, artifact(tmp_path / "vectors", "vectors", tables)
 
 
@@ -81,17 +63,16 @@ def published(tmp_path, documents, grade, dev=1, generated=False):
     [("auto", 1, True), ("auto", 0, False), ("supervised", 1, True), ("documents", 1, False)],
 )
 def test_what_is_trained_on(tmp_path, documents, objective, grade, supervised):
-    found = load_examples(
-        EhiTraining(type="ehi", objective=objective), *published(tmp_path, documents, grade), documents
-    )
+    artifacts = published(tmp_path, documents, grade)
+    found = load_examples(EhiTraining(type="ehi", objective=objective), *artifacts, documents)
     wanted = [[0, 3]] if supervised else document_pairs(documents).pair_P2.tolist()
     assert found.pair_P2.tolist() == wanted
-    contrast = ContrastTraining(type="contrast", objective=objective)
-    taught = load_examples(contrast, *published(tmp_path, documents, grade), documents)
+    taught = load_examples(ContrastTraining(type="contrast", objective=objective), *artifacts, documents)
     assert (taught.same, taught.pair_P2.tolist()) == (not supervised, wanted if supervised else [])
 
 
-def generated_pairs(tmp_path):
+@pytest.fixture
+def generated(tmp_path):
     """Three generated pairs of two queries, one of which has the judged query's id."""
     queries = pa.table([["a", "g1"], ["generated a", "generated b"]], schema=schemas.QUERIES)
     pairs = pa.table([["g1", "a", "g1"], ["d7", "d5", "d9"]], schema=schemas.PAIRS)
@@ -101,10 +82,9 @@ def generated_pairs(tmp_path):
 
 @pytest.mark.parametrize("grade", [1, 0])
 @pytest.mark.parametrize("objective", ["auto", "supervised", "joint"])
-def test_generated_pairs_come_after_the_judged_ones(tmp_path, documents, objective, grade):
+def test_generated_pairs_come_after_the_judged_ones(tmp_path, documents, generated, objective, grade):
     """Each document that a query was written for is a known positive of it; alone they are enough."""
     corpus, vectors = published(tmp_path, documents, grade, generated=True)
-    generated = generated_pairs(tmp_path)
     spec = HceTraining(type="hce", objective=objective, generated={"type": "file", "path": "p"})
     found = load_examples(spec, corpus, vectors, documents, generated)
     judged = [[0, 3]] * grade
@@ -117,19 +97,15 @@ def test_generated_pairs_come_after_the_judged_ones(tmp_path, documents, objecti
     assert found.answers(documents.results) == {"d5", "d7", "d9", *["d3"] * grade}
 
 
-def test_other_passages_of_a_generated_answer_are_no_negatives(tmp_path, documents):
-    corpus, vectors = published(tmp_path, documents, 1, generated=True)
-    generated = generated_pairs(tmp_path)
-    parents = [f"d{row // 2}" for row in range(N)]
-    passages = Documents(documents.ids, documents.vector_NM, parents)
-    found = load_examples(HceTraining(type="hce"), corpus, vectors, passages, generated)
-    known = found.known()(np.arange(3)[:, None], np.arange(N)[None, :])
-    assert [np.flatnonzero(row).tolist() for row in known] == [[6, 7], [14, 15, 18, 19], [10, 11]]
-    assert [parents[row] for _, row in sorted(found.pair_P2.tolist())] == ["d3", "d7", "d9", "d5"]
+def test_where_no_dev_query_is_judged_a_part_of_the_generated_ones_picks_the_best_epoch(tmp_path, documents, generated):
+    corpus, vectors = published(tmp_path, documents, 1, dev=0, generated=True)
+    dev, spans = dev_and_spans(corpus, vectors, documents, generated)
+    assert set(dev.texts) <= {"generated a", "generated b"}
+    assert spans is None
 
 
 @pytest.mark.parametrize("most", [1_000, 4_000])
-def test_of_a_large_corpus_training_keeps_documents_of_pairs_and_a_sample(tmp_path, most):
+def test_of_a_large_corpus_training_keeps_documents_of_pairs_and_a_sample(tmp_path, generated, most):
     ids, tables = [f"d{row}" for row in range(10_000)], {}
     for split, judged in {"train": ["d7", "d8", "d7"], "dev": ["d9"]}.items():
         tables[f"judgements/{split}.parquet"] = judgements([(f"q{n}", name, 1) for n, name in enumerate(judged)])
@@ -137,7 +113,7 @@ def test_of_a_large_corpus_training_keeps_documents_of_pairs_and_a_sample(tmp_pa
     kept = sampled(corpus, most)
     mask = kept(pa.chunked_array([pa.array(ids)])).to_numpy(zero_copy_only=False)
     assert mask[[7, 8, 9]].all()
-    with_generated = sampled(corpus, most, generated_pairs(tmp_path))
+    with_generated = sampled(corpus, most, generated)
     assert with_generated(pa.chunked_array([pa.array(ids[5:10])])).to_pylist() == [True, mask[6], True, True, True]
     assert abs(mask.sum() - most) < 5 * most**0.5
     again = kept(pa.chunked_array([pa.array(ids[::-1])])).to_numpy(zero_copy_only=False)

@@ -12,16 +12,14 @@ TARGET = torch.tensor([3.0, -1.0])
 
 
 class Walk:
-    """Two numbers that walk to a target; measured by what it is told, or by how near they are."""
+    """Two numbers that walk to a target; measured by what it is told."""
 
     def __init__(self, epochs=6, measure_every=1, devs=None):
         module = nn.Linear(2, 1)
         nn.init.zeros_(module.weight)
         module.bias.requires_grad_(requires_grad=False)
-        self.devs, self.epochs, self.measure_every, self.ends = devs, epochs, measure_every, 0
-        self.passes = 0
+        self.devs, self.epochs, self.measure_every = devs, epochs, measure_every
         self.learner = Learner({"point": module}, (0.5,))
-        self.learner.kept["kept"] = torch.tensor(0)
 
     @property
     def weight(self):
@@ -30,16 +28,13 @@ class Walk:
     def run_pass(self, epoch):
         loss = (self.weight - TARGET).square().sum()
         self.learner.step(loss, epoch / self.epochs)
-        self.passes += 1
-        self.learner.kept["kept"] = self.learner.kept["kept"] + 1
         return {"loss_total": loss.item()}
 
     def measure(self):
-        near = -(self.weight - TARGET).abs().sum().item()
-        return {"dev": near if self.devs is None else self.devs[self.loop.epoch]}
+        return {"dev": 0.0 if self.devs is None else self.devs[self.loop.epoch]}
 
     def finish(self):
-        self.ends += 1
+        pass
 
 
 def walk(epochs=6, measure_every=1, devs=None):
@@ -55,9 +50,9 @@ def test_a_run_that_begins_with_enough_ends_at_once():
         assert [row["epoch"] for row in run(loop).history] == epochs
 
 
-@pytest.mark.parametrize(("epochs", "every", "noted"), [(5, 2, [0, 2, 4, 5]), (5, 9, [0, 5]), (4, 2, [0, 2, 4])])
-def test_the_last_epoch_is_always_measured(epochs, every, noted):
-    assert [row["epoch"] for row in run(walk(epochs, every)).history] == noted
+def test_the_last_epoch_is_always_measured():
+    for epochs, every, noted in ((5, 2, [0, 2, 4, 5]), (5, 9, [0, 5]), (4, 2, [0, 2, 4])):
+        assert [row["epoch"] for row in run(walk(epochs, every)).history] == noted
 
 
 @pytest.mark.parametrize(
@@ -74,22 +69,3 @@ def test_back_to_the_first_best(devs, best):
     loop.restore_best()
     assert loop.phase.weight.tolist() == seen[best].tolist()
     assert loop.learner.version > changes
-
-
-def test_rates_fall_to_zero():
-    modules = {name: nn.Linear(1, 1, bias=False) for name in ("one", "other")}
-    learner, rates = Learner(modules, (0.4, 4.0)), []
-    for share in (0.0, 0.25, 1.0):
-        learner.step(sum(parameter.sum() for parameter in learner.parameters), share)
-        rates.append([group["lr"] for group in learner.optimizer.param_groups])
-    assert rates == [[0.4, 4.0], [pytest.approx(0.3), pytest.approx(3.0)], [0.0, 0.0]]
-
-
-def test_every_change_of_the_weights_is_counted(tmp_path):
-    loop = run(walk(epochs=2))
-    loop.save(tmp_path / "walk.safetensors")
-    versions = [loop.learner.version]
-    for change in (loop.restore_best, lambda: loop.load(tmp_path / "walk.safetensors"), loop.learner.share):
-        change()
-        versions.append(loop.learner.version)
-    assert versions == sorted(set(versions))

@@ -1,7 +1,5 @@
 """The encoder as what learns: its vectors are the encoding path's, and caching gradients changes none."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,7 +9,6 @@ from rayhier.embed.encode import TextEncoder
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import EhiTraining
-from rayhier.train import tower as towers
 from rayhier.train.ehi import Joint
 from rayhier.train.examples import Examples
 from rayhier.train.tower import TextTower
@@ -85,14 +82,3 @@ def test_mixed_precision_keeps_float32_weights(build):
     trainer.step(np.arange(16), np.full(16, -1))
     assert all(value.dtype == torch.float32 for value in trainer.learned().values())
     assert sum(not torch.equal(value, before[name]) for name, value in trainer.learned().items()) > 10
-
-
-def test_the_tower_computes_in_the_precision_that_it_is_given(tiny_model, texts, monkeypatch):
-    monkeypatch.setattr(towers, "load_texts", lambda corpus, ids: pa.chunked_array([texts["document"]]))
-    examples = SimpleNamespace(same=True, query_texts=[])
-    for precision in ("bfloat16", "float32"):
-        spec = EncoderSpec(model=str(tiny_model), max_length=32, train="all", precision=precision)
-        tower = towers.build_tower(
-            spec, tiny_model, None, SimpleNamespace(ids=[]), examples, SimpleNamespace(texts=["oak"])
-        )
-        assert tower.dtype == getattr(torch, precision)

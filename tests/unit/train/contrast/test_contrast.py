@@ -29,29 +29,15 @@ def build(problem, train=None, seed=0, measure=None):
     return Driver(Contrast(tower, problem.examples(), train or spec(), seed, measure or problem.exact()))
 
 
-def test_it_learns(problem):
-    contrast = run(build(problem, spec(epochs=8)))
-    losses = [row["loss_total"] for row in contrast.history[1:]]
-    assert losses[-1] < 0.7 * losses[0]
-    assert contrast.history[-1]["dev"] > contrast.history[0]["dev"] + 0.1
-
-
-def test_dev_is_an_exact_search(problem):
-    contrast = build(problem)
-    row = contrast.start()
-    order = np.argsort(-(problem.queries[problem.dev] @ problem.documents.T), axis=1)
-    place = np.argmax(order == problem.dev[:, None], axis=1)
-    gain = np.where(place < 10, 1 / np.log2(place + 2), 0)
-    wanted = {"nDCG@10": float(gain.mean()), "R@100": float(np.mean(place < 100))}
-    assert row == pytest.approx({"epoch": 0, **wanted, "error": 0, "dev": np.mean(list(wanted.values()))})
-
-
 def test_dev_weighs_queries_with_new_answers_too(problem):
     documents = Documents(problem.ids, problem.documents)
     seen = problem.dev[::3]
     measure = ExactMeasure(problem.dev_queries(), documents, {problem.ids[row] for row in seen})
     measured = measure(problem.documents, problem.queries[problem.dev])
     found = measured.values
+    place = np.argmax(np.argsort(-(problem.queries[problem.dev] @ problem.documents.T)) == problem.dev[:, None], axis=1)
+    wanted = [np.where(place < 10, 1 / np.log2(place + 2), 0).mean(), np.mean(place < 100)]
+    assert [found["nDCG@10"], found["R@100"]] == pytest.approx(wanted)
     others = Problem()
     others.dev = np.setdiff1d(problem.dev, seen)
     new = ExactMeasure(others.dev_queries(), documents)(problem.documents, problem.queries[others.dev]).values
@@ -63,11 +49,10 @@ def test_dev_weighs_queries_with_new_answers_too(problem):
 
 def test_an_epoch_not_behind_the_best_is_kept_for_a_later_one(problem):
     """Four dev queries: what the third epoch loses one query and wins another is within its error, the last is not."""
-    shares = [[0.1] * 4, [0.5] * 4, [0.9, 0.1, 0.5, 0.4], [0.3, 0.3, 0.3, 0.2]]
-    rest = iter(shares)
+    shares = iter(np.array([[0.1] * 4, [0.5] * 4, [0.9, 0.1, 0.5, 0.4], [0.3, 0.3, 0.3, 0.2]]))
 
     def measure(*_):
-        own = np.array(next(rest))
+        own = next(shares)
         return DevMeasured({"R@100": float(own.mean())}, own)
 
     contrast = run(build(problem, spec(epochs=3), measure=measure))

@@ -63,15 +63,3 @@ def test_dev_is_the_mean_recall_at_small_shares_visited(queries, leaves):
     assert found.dev == pytest.approx(np.mean(list(wanted.values())))
     assert len(found.share_Q) == len(queries)
     assert found.share_Q.mean() == pytest.approx(found.dev)
-
-
-def test_passages_count_as_the_documents_they_are_of(queries):
-    """Two equal halves of each document as its passages: the same recall at the same share visited."""
-    now = snapshot(40, queries.vector_QM)
-    leaf = route_all(now.router, Encoded(now.document_NM), 1)[0][:, 0].numpy()
-    rows = np.tile(np.arange(N), 2)
-    halves = TrainedIndex(now.router, now.document_NM[rows], now.dev_QM, leaf[rows], rows)
-    whole = DevMeasure(queries, IDS)(now)
-    found = DevMeasure(queries, [IDS[row] for row in rows])(halves)
-    assert found.values == pytest.approx(whole.values, abs=1e-6)
-    np.testing.assert_allclose(found.share_Q, whole.share_Q, atol=1e-6)

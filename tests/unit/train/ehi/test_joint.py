@@ -1,6 +1,5 @@
 """The training loop on a small problem: what it learns, what it keeps, and how it goes on."""
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -13,8 +12,8 @@ from rayhier.spec.train import EhiTraining
 from rayhier.train.ehi import MINING_BEAM, Joint
 from rayhier.train.tower import HeadTower
 
-from ..conftest import M, told
-from ..driver import Driver, ends_as_if_it_had_not_been_cut_off, run, same, weights
+from ..conftest import M
+from ..driver import Driver, ends_as_if_it_had_not_been_cut_off, run
 
 ROUTER = EhiRouting(type="ehi", branching=12)
 COLD_TALL = EhiRouting(type="ehi", branching=3, height=2, warm_start="none")
@@ -27,13 +26,6 @@ def spec(epochs=4, **hard):
 def build(problem, train=None, router=ROUTER, seed=0, measure=None):
     tower = HeadTower(ResidualHead(M), problem.stored(), torch.device("cpu"))
     return Driver(Joint(tower, problem.examples(), router, train or spec(), seed, measure or problem.measure()))
-
-
-def test_it_learns(problem):
-    trainer = run(build(problem, spec(epochs=8)))
-    losses = [row["loss_total"] for row in trainer.history[1:]]
-    assert losses[-1] < 0.7 * losses[0]
-    assert max(row["dev"] for row in trainer.history) > trainer.history[0]["dev"] + 0.1
 
 
 def test_noted_cells_are_the_means_of_the_leaves_as_trained(problem):
@@ -58,16 +50,6 @@ def test_noted_cells_are_the_means_of_the_leaves_as_trained(problem):
 def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, train, router, stop):
     made = partial(build, problem, train, router)
     ends_as_if_it_had_not_been_cut_off(made, stop, tmp_path / "joint.safetensors")
-
-
-def test_seeds_differ_and_a_seed_says_it_all(problem):
-    torch.manual_seed(7)
-    first = weights(run(build(problem, spec(epochs=1))))
-    torch.manual_seed(8)
-    again = weights(run(build(problem, spec(epochs=1))))
-    other = weights(run(build(problem, spec(epochs=1), seed=1)))
-    assert same(first, again)
-    assert not torch.equal(first["encoder.weight"], other["encoder.weight"])
 
 
 def test_a_known_positive_is_never_a_negative(problem):
@@ -95,19 +77,3 @@ def test_where_hard_negatives_come_from(problem, source):
         for row in mined[mined >= 0]:
             assert leaf_of[row] in allowed
             assert (query, row) not in positives
-
-
-def test_passages_of_one_document_are_one_result_of_a_snapshot(problem):
-    trainer = build(problem)
-    n = len(trainer.examples.document_NM)
-    trainer.phase.examples = replace(trainer.examples, result_N=np.arange(n) // 2)
-    now = trainer.snapshot()
-    _, rows = now.scan(now.dev_QM, now.leaves(now.dev_QM, now.router.n_leaves), 10)
-    assert all(len(set((found // 2).tolist())) == 10 for found in rows)
-
-
-def test_mining_is_refreshed_every_few_epochs(problem, monkeypatch):
-    trainer, noted = build(problem, spec(epochs=5, refresh=2), measure=told([0.0] * 9)), []
-    monkeypatch.setattr(trainer.pairs, "mine", lambda _: noted.append(trainer.epoch))
-    run(trainer)
-    assert noted == [0, 2, 4]

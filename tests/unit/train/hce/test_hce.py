@@ -10,18 +10,17 @@ import torch
 from rayhier.cluster.document_tree import grow
 from rayhier.dataset.spans import Spans
 from rayhier.embed.encode import TextEncoder
-from rayhier.embed.spans import SpanDrawer
 from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.encoder import EncoderSpec
-from rayhier.spec.train import HceTraining, PseudoQueries
+from rayhier.spec.train import HceTraining
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce, node_router
-from rayhier.train.hce.pseudo import RedrawnPairs, SamePairs, StoredPairs
+from rayhier.train.hce.pseudo import SamePairs, StoredPairs
 from rayhier.train.tower import HeadTower, TextTower
 
 from ....conftest import WORDS
-from ..conftest import N, told
+from ..conftest import M, N, told, unit
 from ..driver import Driver, ends_as_if_it_had_not_been_cut_off, run
 
 
@@ -32,47 +31,20 @@ def spec(**given):
 
 def spans(problem):
     row_P = np.repeat(np.arange(0, N, 3), 2)
-    noise = np.random.default_rng(5).normal(scale=0.2, size=(len(row_P), problem.documents.shape[1]))
-    drawn = problem.queries[row_P] + noise
-    drawn = (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
-    return Spans(drawn, row_P, pa.chunked_array([pa.array([""] * len(row_P))]))
+    drawn = problem.queries[row_P] + np.random.default_rng(5).normal(scale=0.2, size=(len(row_P), M))
+    return Spans(unit(drawn), row_P, pa.chunked_array([pa.array([""] * len(row_P))]))
 
 
 def build(problem, train=None, seed=0, measure=None, judged=True, pseudo=True):
     stored = {**problem.stored(), "pseudo": spans(problem).vector_PM}
-    tower = HeadTower(ResidualHead(problem.documents.shape[1]), stored, torch.device("cpu"))
-    examples = problem.examples() if judged else alone(problem)
+    tower = HeadTower(ResidualHead(M), stored, torch.device("cpu"))
+    none_P2 = np.empty((0, 2), dtype=np.int64)
+    examples = problem.examples() if judged else Examples(problem.documents, problem.documents, none_P2, same=True)
     drawn = StoredPairs(spans(problem)) if pseudo else None
     return Driver(Hce(tower, examples, drawn, train or spec(), seed, measure or problem.exact()))
 
 
-def alone(problem):
-    none_P2 = np.empty((0, 2), dtype=np.int64)
-    return Examples(problem.documents, problem.documents, none_P2, same=True)
-
-
 PAPER = {"form": "paper", "hard_negatives": {"source": "none"}}
-
-
-@pytest.mark.parametrize(
-    ("judged", "pseudo", "form"), [(True, False, {}), (False, True, PAPER), (True, True, {})], ids=["S", "U", "J"]
-)
-def test_it_learns(problem, judged, pseudo, form):
-    hce = run(build(problem, spec(epochs=10, **form), judged=judged, pseudo=pseudo))
-    assert hce.history[-1]["loss_total"] < 0.9 * hce.history[1]["loss_total"]
-    assert max(row["dev"] for row in hce.history) > hce.history[0]["dev"] + 0.02
-
-
-def test_a_pass_over_documents_uses_every_one_that_has_a_pseudo_query_once(problem, monkeypatch):
-    hce, seen = build(problem, judged=False), []
-    chosen = hce.phase.pseudo.chosen
-    monkeypatch.setattr(
-        hce.phase.pseudo, "chosen", lambda rows, rng: (seen.extend(rows.tolist()), chosen(rows, rng))[1]
-    )
-    hce.run_pass(0)
-    assert sorted(seen) == list(range(0, N, 3))
-    hce.run_pass(1)
-    assert seen[: N // 3] != seen[N // 3 :]
 
 
 @pytest.mark.parametrize(
@@ -82,18 +54,11 @@ def test_when_the_tree_grows_anew(problem, recluster, versions):
     """After a measurement, and not after that of the untrained encoder, whose tree it has."""
     devs = [0.1, 0.4, 0.3, 0.5, 0.5, 0.2]
     hce = build(problem, spec(epochs=5, tree={"recluster": recluster}), measure=told(devs))
-    hce.start()
-    seen = [hce.training_tree.version]
-    while not hce.ended:
-        hce.run_epoch()
-        seen.append(hce.training_tree.version)
-    assert seen == versions
+    assert [run(hce, epochs).training_tree.version for epochs in range(6)] == versions
 
 
 def test_a_new_tree_is_that_of_the_vectors_just_measured_and_its_centroids_start_anew(problem):
-    hce = build(problem, spec(tree={"recluster": "every"}))
-    hce.start()
-    hce.run_epoch()
+    hce = run(build(problem, spec(tree={"recluster": "every"})), 1)
     tree = grow(hce.documents(), 8, 0)
     assert hce.learner.kept["leaf"].tolist() == tree.leaf_N.tolist()
     for own, grown in zip(hce.phase.hierarchy.centroids, tree.centroids, strict=True):
@@ -127,49 +92,18 @@ def test_nodes_are_leaves_visited_by_nearness(problem, monkeypatch):
     torch.testing.assert_close(router.log_size_L, torch.log(sizes + 0.5))
 
 
-@pytest.fixture
-def transformer(tiny_model):
-    encoder = TextEncoder(
-        tiny_model, EncoderSpec(model=str(tiny_model), max_length=32, precision="float32", train="all")
-    )
-    rng = np.random.default_rng(0)
-    texts = [" ".join(rng.choice(WORDS, 20)) for _ in range(12)]
-    sides = {"document": texts, "query": texts[:2], "dev": texts[:2]}
-    tower = TextTower(encoder, "all", {side: pa.chunked_array([own]) for side, own in sides.items()}, torch.float32)
-    table = pa.table({"doc_id": [f"d{row}" for row in range(12)], "title": [""] * 12, "text": texts})
-    return tower, table
-
-
-def test_a_transformer_gets_other_spans_each_time(transformer):
-    tower, table = transformer
-    drawer = SpanDrawer.of(tower.encoder, PseudoQueries(spans=2, length=5))
-    rows, texts = drawer.draw(*(table[name].to_pylist() for name in ("doc_id", "title", "text")))
-    embedded = Spans(tower.encoder.encode(texts), np.array(rows), pa.chunked_array([texts]))
-    pairs = RedrawnPairs(drawer, table, embedded, tower)
-    assert pairs.rows.tolist() == list(range(12))
-    generator, drawn = np.random.default_rng(0), []
-    for _ in range(4):
-        asked = np.array([7, 3])
-        chosen = pairs.chosen(asked, generator)
-        drawn.append([tower.texts["pseudo"][row].as_py() for row in chosen])
-        for text, row in zip(drawn[-1], asked, strict=True):
-            assert text in table["text"][row].as_py()
-            assert len(text.split()) <= 5
-    assert len({text for texts in drawn for text in texts}) > 4
-
-
-def test_simcse_draws_a_mask_that_a_cached_gradient_draws_again(transformer):
-    tower, _ = transformer
+def test_simcse_draws_a_mask_that_a_cached_gradient_draws_again(tiny_model):
+    given = EncoderSpec(model=str(tiny_model), max_length=32, precision="float32", train="all")
+    texts = {side: pa.chunked_array([WORDS[:12]]) for side in ("document", "query", "dev")}
+    tower = TextTower(TextEncoder(tiny_model, given), "all", texts, torch.float32)
     for module in tower.module.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.3
-    pairs = SamePairs(12, tower)
-    generator, rows = np.random.default_rng(0), np.array([4, 5, 6])
+    pairs, generator, rows = SamePairs(12, tower), np.random.default_rng(0), np.array([4, 5, 6])
     assert pairs.chosen(rows, generator).tolist() == [4, 5, 6]
     first, again = tower.encode("pseudo", rows), tower.encode("pseudo", rows)
-    plain = tower.encode("document", rows)
     assert torch.equal(first, again)
-    assert not torch.allclose(first, plain)
+    assert not torch.allclose(first, tower.encode("document", rows))
     assert not tower.module.training
     pairs.chosen(rows, generator)
     assert not torch.allclose(tower.encode("pseudo", rows), first)

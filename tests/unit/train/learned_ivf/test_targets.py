@@ -1,7 +1,5 @@
 """What a router is taught, pair by pair."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
@@ -21,18 +19,15 @@ def vectors():
 
 
 @pytest.fixture
-def teaching(monkeypatch):
-    """`teaching(NAME=…)` sets constants of the teaching."""
+def taught(vectors, monkeypatch):
+    """`taught(pairs, NAME=…)`: the targets, with constants of the teaching."""
 
-    def change(**constants):
+    def targets(pairs, documents=vectors[1], **constants):
         for name, value in constants.items():
             monkeypatch.setattr(router_phase, name, value)
+        return Targets.of(Examples(vectors[0], documents, np.array(pairs)), vectors[0], documents, 0)
 
-    return change
-
-
-def examples(vectors, pairs):
-    return Examples(*vectors, np.array(pairs))
+    return targets
 
 
 def near(vector, documents, count):
@@ -50,9 +45,8 @@ def weights(targets):
 PAIRS = [(3, 8), (0, 5), (1, 6), (1, 7), (2, 9), (4, 2)]
 
 
-def test_judged_and_nearest_documents_are_a_querys_answers(vectors, teaching):
-    teaching(NEIGHBOURS=4, JUDGED=3.0, MOST_ASKING=0)
-    targets = Targets.of(examples(vectors, PAIRS), *vectors, 0)
+def test_judged_and_nearest_documents_are_a_querys_answers(vectors, taught):
+    targets = taught(PAIRS, NEIGHBOURS=4, JUDGED=3.0, MOST_ASKING=0)
     assert np.array_equal(targets.vector_TM, vectors[0])
     wanted = {pair: [3.0] for pair in PAIRS}
     for query in range(Q):
@@ -63,10 +57,8 @@ def test_judged_and_nearest_documents_are_a_querys_answers(vectors, teaching):
 
 
 @pytest.mark.parametrize("neighbours", [1, 4])
-def test_documents_ask_for_themselves_and_theirs(vectors, neighbours, teaching):
-    teaching(NEIGHBOURS=neighbours, MOST_ASKING=20)
-    targets = Targets.of(examples(vectors, PAIRS), *vectors, 0)
-    assert targets.vector_TM.shape == (Q + 20, M)
+def test_documents_ask_for_themselves_and_theirs(vectors, neighbours, taught):
+    targets = taught(PAIRS, NEIGHBOURS=neighbours, MOST_ASKING=20)
     rows = [near(vector, vectors[1], 1)[0] for vector in targets.vector_TM[Q:]]
     assert len(set(rows)) == 20
     np.testing.assert_array_equal(targets.vector_TM[Q:], vectors[1][rows])
@@ -75,28 +67,18 @@ def test_documents_ask_for_themselves_and_theirs(vectors, neighbours, teaching):
     assert found == {(target, row): [0.1] for target, answers in asked.items() for row in answers}
 
 
-def test_a_copy_asks_for_itself_though_its_copies_are_as_near(vectors, teaching):
-    teaching(NEIGHBOURS=3)
-    documents = np.repeat(vectors[1][:1], 40, axis=0)
-    targets = Targets.of(examples((vectors[0], documents), PAIRS), vectors[0], documents, 0)
-    asked = {tuple(pair) for pair in targets.pair_P2.tolist()}
-    rows = np.random.default_rng([0, 2]).permutation(40)
-    assert {(Q + place, row) for place, row in enumerate(rows.tolist())} <= asked
+def test_a_copy_asks_for_itself_though_its_copies_are_as_near(vectors, taught):
+    targets = taught(PAIRS, np.repeat(vectors[1][:1], 40, axis=0), NEIGHBOURS=3)
+    rows = np.random.default_rng([0, 2]).permutation(40).tolist()
+    assert {(Q + place, row) for place, row in enumerate(rows)} <= {tuple(pair) for pair in targets.pair_P2.tolist()}
 
 
-def test_a_query_with_a_hundred_answers_weighs_as_ten(vectors, teaching):
+def test_a_query_with_a_hundred_answers_weighs_as_ten_and_asked_queries_are_worth_the_same(vectors, taught):
     """In addition, the nearest document of each query weighs one."""
-    teaching(NEIGHBOURS=1, JUDGED=3.0, MOST_ASKING=0)
     pairs = [(0, row) for row in range(100)] + [(1, row) for row in range(10)] + [(2, 0), (3, 0), (4, 0)]
-    targets = Targets.of(examples(vectors, pairs), *vectors, 0)
-    totals = Counter()
-    for (target, _), weight in zip(targets.pair_P2.tolist(), targets.weight_P.tolist(), strict=True):
-        totals[target] += weight
-    assert totals == {0: pytest.approx(31), 1: pytest.approx(31), 2: 4, 3: 4, 4: 4}
-
-
-def test_asked_queries_are_worth_the_same(vectors):
-    targets = Targets.judged(vectors[0], np.array([(3, 8), (1, 5), (3, 2), (3, 4), (1, 0)]))
-    third = pytest.approx(1 / 3)
-    assert weights(targets) == {(1, 5): [0.5], (1, 0): [0.5], (3, 8): [third], (3, 2): [third], (3, 4): [third]}
-    assert targets.pair_P2[:, 0].tolist() == [1, 1, 3, 3, 3]
+    targets = taught(pairs, NEIGHBOURS=1, JUDGED=3.0, MOST_ASKING=0)
+    totals = np.bincount(targets.pair_P2[:, 0], targets.weight_P)
+    assert totals.tolist() == pytest.approx([31, 31, 4, 4, 4])
+    asked = Targets.judged(vectors[0], np.array([(3, 8), (1, 5), (3, 2), (1, 0)]))
+    assert weights(asked) == {(1, 5): [0.5], (1, 0): [0.5], (3, 8): [0.5], (3, 2): [0.5]}
+    assert asked.pair_P2[:, 0].tolist() == [1, 1, 3, 3]
