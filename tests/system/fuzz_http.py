@@ -5,10 +5,13 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import schemathesis
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
@@ -69,6 +72,25 @@ OPTIONS: dict[str, st.SearchStrategy[Any]] = {
     "include": st.lists(st.sampled_from(["title", "text", "fields"]), max_size=3),
 }
 """What a search of that index may ask for; not all of it together."""
+HOSTILE: dict[str, tuple[str, Any]] = {
+    "a million texts": ("queries", [""] * 1_000_000),
+    "a million lists": ("vector", [[]] * 1_000_000),
+    "340,000 keys": ("filter", dict.fromkeys(map("k{}".format, range(340_000)), 0)),
+    "a filter 50 deep": ("filter", json.loads('{"not": ' * 50 + '{"year": 1}' + "}" * 50)),
+    "10,000 values": ("filter", {"year": {"in": list(range(10_000))}}),
+    "a text of 3.9 MB": ("query", "x" * 3_900_000),
+    "a text of 3.9 MB to encode": ("input", "ab " * 1_300_000),
+    "64 texts of 60 kB": ("documents", ["!." * 30_000] * 64),
+}
+"""What costs a server much: a key and its value."""
+ASKED: dict[str, dict[str, Any]] = {
+    "/v1/search": {"query": "oak"},
+    "/v1/search:batch": {"queries": ["oak"]},
+    "/v1/route": {"query": "oak"},
+    "/v1/embeddings": {"input": "oak"},
+    "/v1/rerank": {"query": "oak", "documents": ["elm"]},
+}
+"""What each path takes, beside which it is sent."""
 
 
 @dataclass
@@ -91,6 +113,7 @@ def main() -> int:
     server = served(["rayhier", "serve", *what, "--port", str(PORT)], f"{url}/readyz", START_SECONDS)
     with server, watched(f"{url}/healthz", HEALTH_SECONDS) as looks:
         found = fuzzed(url, given_.cases, given_.seed)
+        failures = list(hostile(url))
     rows = []
     for name, own in found.items():
         statuses = ", ".join(f"{status}: {count:,}" for status, count in sorted(own.statuses.items()))
@@ -100,7 +123,7 @@ def main() -> int:
     total = sum(own.statuses.total() for own in found.values())
     slowest, count = f"{1e3 * looks.slowest:.0f} ms", len(looks.seconds)
     print(f"\n{total:,} cases; slowest answer to /healthz meanwhile {slowest} of {count:,}")
-    failures = [f"{name}: {one}" for name, own in found.items() for one in own.failures]
+    failures += [f"{name}: {one}" for name, own in found.items() for one in own.failures]
     slow = max(max(own.seconds) for own in found.values())
     failures += [f"an answer took {slow:.2f} s"] if slow > SLOWEST else []
     failures += [f"/healthz took {looks.slowest:.2f} s"] if looks.slowest > SLOWEST_HEALTH else []
@@ -140,6 +163,14 @@ def fuzzed(url: str, cases: int, number: int) -> dict[str, Cases]:
     found = {one.label: _sent(one, 50, number) for one in operations if not one.body}
     left = cases - sum(own.statuses.total() for own in found.values())
     return found | {one.label: _sent(one, -(-left // len(asked)), number) for one in asked}
+
+
+def hostile(url: str) -> Iterator[str]:
+    """Send what costs much to every path that takes a body; yields what is not refused."""
+    for (name, (key, value)), (path, asked) in product(HOSTILE.items(), ASKED.items()):
+        answer = httpx2.post(f"{url}{path}", json=asked | {key: value}, timeout=60, trust_env=False)
+        if not 400 <= answer.status_code < 500 or "error" not in answer.json():
+            yield f"{name}, {path}: status {answer.status_code}"
 
 
 def _sent(operation: Any, cases: int, number: int) -> Cases:

@@ -3,17 +3,22 @@
 A server keeps one processor busy: two histories run at once, each of an index, a seed and clients of its own.
 """
 
+import multiprocessing
 import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
-from benchmarks.commands import Options, count
+from benchmarks.commands import Options, clock, count
 from benchmarks.live.gauge import about
-from tests.system.history.driver import Plan
-from tests.system.history.rollbacks import Rollbacks
-from tests.system.history.together import together
+from tests.system.history.checker import WANTED, Report, check
+from tests.system.history.driver import Plan, drive
+
+SHOWN = 20
+"""Violations of a history that are told."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,42 +28,56 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--operations", type=count, default=200_000)
     parser.add_argument("--kills", type=count, default=300)
     parser.add_argument("--swaps", type=count, default=40)
-    parser.add_argument("--rollbacks", type=int, default=60, help="of one more history, whose one client rolls back")
     parser.add_argument("--failovers", type=count, default=20, help="times that another server takes over")
     parser.add_argument("--clients", type=count, default=Plan.clients, help="of each history (default 8)")
     parser.add_argument("--fold-documents", type=count, default=Plan.fold_documents, help="writes.fold_documents")
     parser.add_argument("--seed", type=int, help="of the first history, one more of each next; default: at random")
     parser.add_argument("--no-late", action="store_true", help="send no change again long after its answer")
-    parser.add_argument("--no-mounts", action="store_true", help="no tmpfs: the server's files are limited in size")
     options = parser.parse_args(arguments)
     first = secrets.randbelow(1 << 31) if options.seed is None else options.seed
-    wholes = options.operations, options.kills, options.swaps, options.failovers
-    plans: list[Plan | Rollbacks] = [
+    wholes, n = (options.operations, options.kills, options.swaps, options.failovers), options.histories
+    plans = [
         Plan(
-            *(whole // options.histories + (number < whole % options.histories) for whole in wholes),
+            *(whole // n + (number < whole % n) for whole in wholes),
             first + number,
             options.clients,
             options.fold_documents,
             late=not options.no_late,
-            mounts=not options.no_mounts,
         )
-        for number in range(options.histories)
+        for number in range(n)
     ]
-    if options.rollbacks:
-        plans.append(Rollbacks(options.rollbacks, first + options.histories))
-    folders, began = [options.workdir / str(plan.seed) for plan in plans], time.monotonic()
-    told = together(plans, folders)
-    counts: Counter[str] = sum((Counter(each.counts) for each in told), Counter())
-    for name in dict.fromkeys(name for each in told for name in each.counts):
+    began = time.monotonic()
+    with ProcessPoolExecutor(n, multiprocessing.get_context("spawn")) as pool:
+        reports = list(pool.map(_checked, plans, [options.workdir / str(plan.seed) for plan in plans]))
+    counts: Counter[str] = sum((Counter(each.counts) for each in reports), Counter())
+    for name in dict.fromkeys(name for each in reports for name in each.counts):
         print(f"{counts[name]:9,}  {name}")
-    wrong = [line for each in told for line in each.wrong]
+    wrong = [line for plan, report in zip(plans, reports, strict=True) for line in _wrong(plan, report)]
     print("".join(f"\n{line}\n" for line in wrong))
     seeds, seconds = " and ".join(str(plan.seed) for plan in plans), time.monotonic() - began
-    rate, violations = counts["operations"] / seconds, sum(each.violations for each in told)
+    rate, violations = counts["operations"] / seconds, sum(len(each.violations) for each in reports)
     print(
         f"seed {seeds}: {violations} violations; {rate:,.0f} operations a second, {seconds / 60:.1f} minutes; {about()}"
     )
     return int(bool(wrong))
+
+
+def _checked(plan: Plan, folder: Path) -> Report:
+    """Drive and check a history, in a process of its own."""
+    report = clock()
+    with drive(plan, folder, lambda text: report(f"seed {plan.seed}: {text}")).open() as lines:
+        return check(lines)
+
+
+def _wrong(plan: Plan, report: Report) -> Iterator[str]:
+    """Lines that tell violations, and what is not proved."""
+    for violation in report.violations[:SHOWN]:
+        yield f"seed {plan.seed}: {violation}"
+    missing = [change for change in WANTED if not report.counts[f"{change}: versions seen"]]
+    if plan.swaps and report.counts["models seen"] < 2:
+        missing.append("swap")
+    if missing:
+        yield f"seed {plan.seed}: no answer comes after a {' or a '.join(missing)}: nothing is proved of it"
 
 
 if __name__ == "__main__":

@@ -2,13 +2,12 @@
 
 The file has a JSON object a line. An event has a name `event` and a `time`: `begin` with the model that is served and
 the documents (id -> text) that its index has at log 0; `swap`, after which another model may be served; `killed` and
-`started`; `refuses` and `accepts` of storage; `damaged`, with the number of the log's object that was damaged, and
-`mended`; at the end each `version` of a model's index with the change that made it. An operation has a client, its
-number there, a kind, the times of its start and end, what was sent, an idempotency key or null, the status (0: the
-connection was cut), the answer or the error, and the address of the server. A server sees at once what it answered. It
-sees what another server answered FOLLOWS seconds later. The log numbers of changes whose answers were lost are not in
-the file. Every number that no answered change has belongs to one of these, and the answers of reads must allow a
-choice.
+`started`; `refuses` and `accepts` of storage; at the end each `version` of a model's index with the change that made
+it. An operation has a client, its number there, a kind, the times of its start and end, what was sent, an idempotency
+key or null, the status (0: the connection was cut), the answer or the error, and the address of the server. A server
+sees at once what it answered. It sees what another server answered FOLLOWS seconds later. The log numbers of changes
+whose answers were lost are not in the file. Every number that no answered change has belongs to one of these, and the
+answers of reads must allow a choice.
 """
 
 import bisect
@@ -157,18 +156,6 @@ class Report:
     counts: dict[str, int]
 
 
-@dataclass(frozen=True)
-class Damage:
-    """An object of the log that was damaged for a time: the log ends before it."""
-
-    number: int
-    start: float
-    end: float
-
-    def meets(self, operation: Operation) -> bool:
-        return operation.end >= self.start and operation.start <= self.end
-
-
 @dataclass
 class History:
     """The operations and events of a file."""
@@ -177,7 +164,6 @@ class History:
     """Text of each document at log 0 by its id."""
     operations: list[Operation]
     started: list[float] = field(default_factory=list)
-    damages: list[Damage] = field(default_factory=list)
     swaps: list[tuple[float, str]] = field(default_factory=list)
     """Times from which on each model may be served, ascending; the first is the one at the start."""
     versions: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -186,7 +172,7 @@ class History:
 
     @classmethod
     def read(cls, lines: Iterable[str]) -> "History":
-        history, damaged = cls({}, []), (0, 0.0)
+        history = cls({}, [])
         for line in lines:
             record = json.loads(line)
             match record.get("event"):
@@ -203,10 +189,6 @@ class History:
                     continue
                 case "started":
                     history.started.append(record["time"])
-                case "damaged":
-                    damaged = record["number"], record["time"]
-                case "mended":
-                    history.damages.append(Damage(*damaged, record["time"]))
             history.events[record["event"]] += 1
         return history
 
@@ -216,8 +198,8 @@ class Bounds:
 
     def __init__(self, history: History, changes: list[Change]) -> None:
         answered = [operation for operation in history.operations if operation.status == OK]
-        servers, self._damages = {operation.server for operation in history.operations}, history.damages
-        reads = [operation for operation in answered if operation.is_read and not self._damaged(operation)]
+        servers = {operation.server for operation in history.operations}
+        reads = [operation for operation in answered if operation.is_read]
         # A change was not there before it began: what the log had by then has smaller numbers.
         begun = [(change.start, change.number - 1) for change in changes if change.number is not None]
         self._known = {server: _Known(answered, server) for server in servers} | {None: _Known(answered)}
@@ -230,15 +212,10 @@ class Bounds:
         self.top = max((operation.log for operation in answered), default=0)
         """Largest number that an answer names."""
 
-    def _damaged(self, operation: Operation) -> list[Damage]:
-        return [damage for damage in self._damages if damage.meets(operation)]
-
     def low(self, start: float, operation: Operation | None = None) -> int:
         """Return the least log number that an operation with this start sees; without an operation, of the log."""
         proof = self.proof(start, operation)
-        least = proof[0].log if proof else 0
-        damages = self._damaged(operation) if operation is not None else []
-        return min([least, *(damage.number - 1 for damage in damages)])
+        return proof[0].log if proof else 0
 
     def proof(self, start: float, operation: Operation | None = None) -> tuple[Operation, ...]:
         """Return the operation with the largest log number that its server, by default any server, knew at a time."""
@@ -288,7 +265,6 @@ def check(lines: Iterable[str]) -> Report:
         for operation in history.operations
         if operation.status not in EXPECTED
     ]
-    violations += damages_refuse(history)
     timeline, missing, lost = assigned(history, changes, bounds)
     violations += missing
     makers = {change.number: change for change in changes if change.number is not None} | lost
@@ -435,22 +411,6 @@ def _by_server(operations: Iterable[Operation]) -> Iterator[tuple[Operation, lis
         yield operation, [each for _, each in those[first:last]]
 
 
-def damages_refuse(history: History) -> Iterator[Violation]:
-    """While an object of the log is damaged, no change gets its number or a later one, and refusals name it."""
-    for damage in history.damages:
-        changes = (operation for operation in history.operations if operation.kind in CHANGES)
-        inside = [each for each in changes if each.start >= damage.start and each.end <= damage.end]
-        for operation in inside:
-            if operation.status == OK and operation.log >= damage.number:
-                text = f"change {operation.log} was made though {damage.number} is damaged"
-                yield Violation("damaged", text, (operation,))
-            code = (operation.error or {}).get("code")
-            if code == "log_damaged" and f"{damage.number:012d}.change" not in operation.error["message"]:  # type: ignore[index]
-                yield Violation("damaged", f"the refusal does not name change {damage.number}", (operation,))
-        if not any((operation.error or {}).get("code") == "log_damaged" for operation in inside):
-            yield Violation("damaged", f"no refusal said that change {damage.number} is damaged", tuple(inside[:2]))
-
-
 class Timeline:
     def __init__(self, documents: dict[str, str]) -> None:
         self._numbers = defaultdict[str, list[int]](list)
@@ -591,9 +551,7 @@ def _candidates(history: History, gaps: list[int], lost: list[Change], bounds: B
     A change that was not made when the server was started again is never made.
     """
     seen = {text for operation in history.operations for _, text in _texts(operation)}
-    damages = history.damages
-    starts = [time for time in history.started if not any(each.start <= time <= each.end for each in damages)]
-    of_gap = [list[Change]() for _ in gaps]
+    starts, of_gap = history.started, [list[Change]() for _ in gaps]
     for change in lost:
         place = bisect.bisect_right(starts, change.end)
         high = bounds.high(starts[place]) if place < len(starts) else bounds.top

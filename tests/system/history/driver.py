@@ -7,18 +7,17 @@ checker.py tells the form of the file.
 import asyncio
 import itertools
 import json
-import os
 import random
 import secrets
 import shutil
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from urllib.parse import quote
 
 import httpx2
@@ -31,10 +30,8 @@ from rayhier.storage import current, leaf_map
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.change_log import LOG
 from rayhier.storage.current import Current
-from rayhier.storage.leaf_map import LeafMap
 from tests.system.history import toy_index
-from tests.system.history.disk import Disk, Limits, Refusal, Tmpfs
-from tests.system.history.server import LEASE_SECONDS, ServerProcess
+from tests.system.history.server import LEASE_SECONDS, Refusal, ServerProcess
 
 OK, GONE, BUSY = 200, 404, 503
 START_SECONDS, AGAIN_SECONDS = 180.0, 120.0
@@ -54,8 +51,6 @@ LATE = 90_000
 """Most changes after which a client sends one again: the server remembers the keys of the newest hundred thousand."""
 STALE_CLIENTS, STALE_SECONDS = 3, 2.0
 """Clients that write to a Writer that was paused, and the seconds for which they do."""
-WRONG_SECONDS = (-3600.0, -20.0, 20.0, 3600.0)
-"""Seconds by which a clock jumps."""
 ALL_LEAVES = 1_000
 """A beam of all leaves, however many were split."""
 SEASON, SEASONAL = 60, 0.8
@@ -75,12 +70,10 @@ class Plan:
     fold_seconds: float = 15.0
     late: bool = True
     """True: some requests are sent again with their keys long after they were answered, after kills and folds too."""
-    mounts: bool = True
-    """True: the disk is a tmpfs, if this process may mount one."""
 
 
-Death = Literal["kill", "kill twice", "torn", "truncated", "torn live"]
-Sleep = Literal["pause", "clock", "fail over", "fail back"]
+Death = Literal["kill", "kill twice"]
+Sleep = Literal["pause", "fail over", "fail back"]
 Swap = Literal["swap", "swap and kill", "swap and pause", "swap and fail over"]
 Kind = Refusal | Death | Sleep | Swap
 
@@ -92,25 +85,20 @@ class Fault:
 
 
 def faults(plan: Plan) -> list[Fault]:
-    """Draw the faults of a plan: of ten kills one damages the log, one comes during a start.
+    """Draw the faults of a plan: of ten kills one comes during a start.
 
-    The disk fails too, the server is paused, its clock jumps, another server takes over, and models are swapped. During
-    three of four swaps a kill, a pause or another server comes. The first server sometimes takes over again.
+    The disk fails too, the server is paused, another server takes over, and models are swapped. During three of four
+    swaps a kill, a pause or another server comes. The first server sometimes takes over again.
     """
-    draw = random.Random(f"faults {plan.seed}")
-    damages: list[Kind] = ["torn", "truncated", "torn live"]
-    kinds, first = list[Kind](), draw.randrange(len(damages))
+    draw, kinds = random.Random(f"faults {plan.seed}"), list[Kind]()
     for number in range(plan.kills):
-        kinds.append(damages[(first + number // 10) % len(damages)] if number % 10 == 2 else "kill")
-        kinds[-1] = "kill twice" if number % 10 == 7 else kinds[-1]
+        kinds.append("kill twice" if number % 10 == 7 else "kill")
         if number % 5 == 1:
-            refusals: list[Kind] = ["full", "read-only", "fsync"]
-            kinds.append(refusals[number // 5 % 3])
+            kinds.append(get_args(Refusal)[number // 5 % 3])
         if number % 10 == 4:
-            kinds += ["pause", "clock"]
+            kinds.append("pause")
     kinds += ["fail back" if number % 2 else "fail over" for number in range(plan.failovers)]
-    swaps: list[Kind] = ["swap", "swap and kill", "swap and pause", "swap and fail over"]
-    kinds += [swaps[number % len(swaps)] for number in range(plan.swaps)]
+    kinds += [get_args(Swap)[number % 4] for number in range(plan.swaps)]
     draw.shuffle(kinds)
     places = sorted(draw.randint(plan.operations // 50, plan.operations * 97 // 100) for _ in kinds)
     return [Fault(place, kind) for place, kind in zip(places, kinds, strict=True)]
@@ -147,7 +135,6 @@ class Shared:
     """Model of the last answer of `GET /v1/index`."""
     words: list[str] = field(default_factory=lambda: ["first3", "first77"])
     """Words that one text has."""
-    is_damaged: bool = False
     ends: bool = False
 
 
@@ -186,7 +173,7 @@ class Client:
 
     async def _read(self, kind: str) -> None:
         asked, sent = self._question(kind)
-        if asked != "index" and self._draw.random() < 0.1 and not self._shared.is_damaged:
+        if asked != "index" and self._draw.random() < 0.1:
             sent = sent | {"min_log": self._shared.newest}
         for _ in range(2 if self._draw.random() < 0.06 else 1):
             await self.send(asked, sent)
@@ -380,12 +367,10 @@ class Workdir:
 
 
 class Trouble:
-    """Kills and pauses the server, makes its disk refuse, damages its log, and swaps its model, index and Writer."""
+    """Kills and pauses the server, makes its disk refuse, and swaps its model, index and Writer."""
 
-    def __init__(
-        self, servers: list[ServerProcess], disk: Disk, work: Workdir, client: Client, shared: Shared, plan: Plan
-    ) -> None:
-        self._servers, self._disk, self._work, self._client, self._shared = servers, disk, work, client, shared
+    def __init__(self, servers: list[ServerProcess], work: Workdir, client: Client, shared: Shared, plan: Plan) -> None:
+        self._servers, self._work, self._client, self._shared = servers, work, client, shared
         self._plan, self._stale = plan, itertools.count(plan.clients + 1)
         self._log, self._draw = shared.log, random.Random(f"trouble {plan.seed}")
         self.kills = 0
@@ -432,67 +417,51 @@ class Trouble:
             case "kill":
                 if self._draw.random() < 0.5:
                     await self._appended()
-                self.kill()
+                await self._restart()
             case "kill twice":
                 self.kill()
                 self._server.start()
                 await asyncio.sleep(self._draw.random() * 1.5)
-                self.kill()
-            case "full" | "read-only" | "fsync":
+                await self._restart()
+            case "short" | "full" | "fsync":
                 await self._refuse(kind)
-                return
             case "pause":
                 await self._pause()
-                return
-            case "clock":
-                await self._jump()
-                return
             case "fail over" | "fail back":
                 await self._fail_over(back=kind == "fail back")
-                return
-            case "torn" | "truncated":
-                self.kill()
-                await self._damage(kind)
-            case "torn live":
-                await self._damage(kind)
             case "swap" | "swap and kill":
                 await self._swap(kills=kind == "swap and kill")
-                return
             case "swap and pause":
                 await asyncio.gather(self._swap(kills=False), self._late(self._pause))
-                return
             case "swap and fail over":
                 await asyncio.gather(self._swap(kills=False), self._late(partial(self._fail_over, back=False)))
-                return
+
+    async def _restart(self) -> None:
+        self.kill()
         await self.start()
 
     async def _appended(self) -> None:
         """Wait until a change becomes durable, whose answer a kill then cuts, but not for long."""
-        path = self._work.root / LOG / f"{max(self._singles(), default=self._shared.newest) + 1:012d}.change"
+        singles = [int(path.stem) for path in (self._work.root / LOG).glob("*.change") if path.stem.isdecimal()]
+        path = self._work.root / LOG / f"{max(singles, default=self._shared.newest) + 1:012d}.change"
         began = time.monotonic()
         while not path.exists() and time.monotonic() - began < 1:
             await asyncio.sleep(0)
 
     async def _refuse(self, how: Refusal) -> None:
         """Let the disk refuse until the server has said so, and some more; then it must write again."""
-        self._log.event("refuses", how=how, disk=self._disk.name)
-        await self._until(lambda status: status == BUSY, lambda: self._refuses(how))
+        self._log.event("refuses", how=how)
+        self._server.refuse(how)
+        await self._until(lambda status: status == BUSY)
         for _ in range(self._draw.randint(1, 20)):
             await self._probe()
         if self._draw.random() < 0.3:
             self.kill()
-        self._server.fails.value = 0
-        self._disk.accept()
+        self._server.accept()
         self._log.event("accepts")
         if not self._shared.up.is_set():
             await self.start()
         await self._until(lambda status: status == OK)
-
-    def _refuses(self, how: Refusal) -> None:
-        if how == "fsync":
-            self._server.fails.value = 1
-        else:
-            self._disk.refuse(how)
 
     async def _late(self, fault: Callable[[], Awaitable[None]]) -> None:
         """Let something fail a moment later: while changes are carried, or once the server may look."""
@@ -504,17 +473,6 @@ class Trouble:
         await asyncio.sleep(LEASE_SECONDS + self._draw.random())
         self._server.resume()
         self._log.event("paused")
-
-    async def _jump(self) -> None:
-        """Let the server's clock jump, and jump back; each second time the server is killed meanwhile."""
-        self._server.clock.value = self._draw.choice(WRONG_SECONDS)
-        await asyncio.sleep(LEASE_SECONDS * self._draw.random())
-        if self._draw.random() < 0.5:
-            self.kill()
-        self._server.clock.value = 0.0
-        self._log.event("clock")
-        if not self._shared.up.is_set():
-            await self.start()
 
     async def _fail_over(self, *, back: bool) -> None:
         """Pause the Writer until another server writes; then clients write to both, and one of the two is killed."""
@@ -546,15 +504,10 @@ class Trouble:
         for client in stale:
             await client.close()
 
-    async def _until(
-        self, good: Callable[[int], bool], before: Callable[[], object] = lambda: None, client: Client | None = None
-    ) -> None:
+    async def _until(self, good: Callable[[int], bool], client: Client | None = None) -> None:
         """Write a document again and again until the status is good."""
         began = time.monotonic()
-        while True:
-            before()
-            if good(await self._probe(client)):
-                return
+        while not good(await self._probe(client)):
             await asyncio.sleep(0.02)
             if time.monotonic() - began > AGAIN_SECONDS:
                 raise RuntimeError(f"no such answer to a change within {AGAIN_SECONDS:g} s; see server-*.log")
@@ -565,103 +518,28 @@ class Trouble:
         early = kills and self._draw.random() < 0.3
         if early:
             await asyncio.sleep(self._draw.random() * 0.3)
-            self.kill()
-            await self.start()
+            await self._restart()
         await carrying
         self._log.event("swap", model=self._work.other)
         self._work.name_other()
         if kills and not early:
             await asyncio.sleep(self._draw.random() * 2.5)
-            self.kill()
-            await self.start()
+            await self._restart()
         began = time.monotonic()
         while self._shared.model != self._work.model:
             if time.monotonic() - began > AGAIN_SECONDS:
-                raise RuntimeError(
-                    f"model {self._work.model} is not served within {AGAIN_SECONDS:g} s; see server-*.log"
-                )
+                raise RuntimeError(f"model {self._work.model} is not served in time; see server-*.log")
             await self._client.send("index", {})
             await asyncio.sleep(0.05)
 
     async def _probe(self, client: Client | None = None) -> int:
         return await (client or self._client).send("put", {"documents": [["probe", f"probe w{secrets.token_hex(5)}"]]})
 
-    async def _damage(self, kind: Kind) -> None:
-        """Write a damaged object as the log's last; the server must refuse changes and serve the ones before."""
-        number, restore = self._truncate() if kind == "truncated" else self._tear()
-        self._shared.is_damaged = True
-        if not self._shared.up.is_set():
-            await self.start()
-        for _ in range(3):
-            await self._probe()
-            await self._client.send("get", {"id": "probe"})
-            await self._client.send("list", {"after": "", "limit": 60})
-        await asyncio.sleep(0.3)
-        self.kill()
-        restore()
-        self._shared.is_damaged = False
-        self._log.event("mended", number=number)
-
-    def _tear(self) -> tuple[int, Callable[[], None]]:
-        """Put an object that breaks off after the last one; the server may be appending at this moment."""
-        while True:
-            singles = self._singles()
-            number = max([*singles, LeafMap.open(self._work.root).manifest.log], default=0) + 1
-            try:
-                whole = singles[max(singles)].read_bytes() if singles else secrets.token_bytes(500)
-            except FileNotFoundError:
-                continue  # it was gathered
-            path = self._work.root / LOG / f"{number:012d}.change"
-            torn = path.with_name(".torn")
-            torn.write_bytes(whole[: self._draw.randrange(len(whole))])
-            event = {"number": number, "restores": False, "time": time.monotonic()}
-            try:
-                os.link(torn, path)
-            except FileExistsError:
-                continue
-            finally:
-                torn.unlink()
-            self._log.event("damaged", **event)
-            return number, path.unlink
-
-    def _truncate(self) -> tuple[int, Callable[[], None]]:
-        """Cut the last object of the tail; where there is none, put a torn one."""
-        singles = self._singles()
-        number = max(singles, default=0)
-        if number <= LeafMap.open(self._work.root).manifest.log:
-            return self._tear()
-        path = singles[number]
-        whole = path.read_bytes()
-        self._log.event("damaged", number=number, restores=True)
-        path.unlink()
-        path.write_bytes(whole[: self._draw.randrange(len(whole))])
-
-        def restore() -> None:
-            path.write_bytes(whole)
-
-        return number, restore
-
-    def _singles(self) -> dict[int, Path]:
-        return {int(path.stem): path for path in (self._work.root / LOG).glob("*.change") if path.stem.isdecimal()}
-
-
-@contextmanager
-def a_disk(folder: Path, pid: Callable[[], int], *, mounts: bool) -> Iterator[Disk]:
-    disk: Disk = Limits(pid)
-    if mounts:
-        with suppress(OSError):
-            disk = Tmpfs(folder)
-    try:
-        yield disk
-    finally:
-        disk.close()
-
 
 def drive(plan: Plan, folder: Path, say: Callable[[str], None]) -> Path:
     """Do what a plan says below a folder, which is emptied; returns the file of operations."""
     shutil.rmtree(folder, ignore_errors=True)
-    work = folder / "disk"
-    work.mkdir(parents=True)
+    folder.mkdir(parents=True)
     token = secrets.token_hex(8)
     (folder / "token").write_text(token)
     args = {
@@ -672,37 +550,33 @@ def drive(plan: Plan, folder: Path, say: Callable[[str], None]) -> Path:
         "limits": {"queue_seconds": SERVER_SECONDS, "seconds": SERVER_SECONDS},
         "writes": {"fold_documents": plan.fold_documents, "fold_seconds": plan.fold_seconds},
     }
-    servers = [ServerProcess(work / "work", folder, args, f"server-{number}") for number in range(2)]
+    servers = [ServerProcess(folder / "work", folder, args, f"server-{number}") for number in range(2)]
     log = Log(folder / "history.jsonl")
-    with a_disk(work, lambda: servers[0].pid, mounts=plan.mounts) as disk:
-        workdir = Workdir(work / "work")
-        log.event("begin", seed=plan.seed, model=workdir.model, documents=toy_index.documents())
-        say(
-            f"{plan.operations:,} operations, {plan.clients} clients, {plan.kills} kills, "
-            f"{plan.swaps} swaps, {plan.failovers} other Writers; {disk.name}"
-        )
-        try:
-            asyncio.run(_drive(plan, servers, disk, workdir, Shared(servers[0].url, token, log, asyncio.Event()), say))
-            for root in workdir.roots:
-                for made in leaf_map.newest_first(root, None, sys.maxsize):
-                    log.event("version", model=made.model, number=made.version, change=made.change)
-        finally:
-            for server in servers:
-                server.close()
-            log.close()
+    workdir = Workdir(folder / "work")
+    log.event("begin", seed=plan.seed, model=workdir.model, documents=toy_index.documents())
+    say(f"{plan.operations:,} operations, {plan.kills} kills, {plan.swaps} swaps, {plan.failovers} other Writers")
+    try:
+        asyncio.run(_drive(plan, servers, workdir, Shared(servers[0].url, token, log, asyncio.Event()), say))
         for root in workdir.roots:
-            verify(root)
+            for made in leaf_map.newest_first(root, None, sys.maxsize):
+                log.event("version", model=made.model, number=made.version, change=made.change)
+    finally:
+        for server in servers:
+            server.kill()
+        log.close()
+    for root in workdir.roots:
+        verify(root)
     return log.path
 
 
 async def _drive(
-    plan: Plan, servers: list[ServerProcess], disk: Disk, work: Workdir, shared: Shared, say: Callable[[str], None]
+    plan: Plan, servers: list[ServerProcess], work: Workdir, shared: Shared, say: Callable[[str], None]
 ) -> None:
     clients = [Client(number, plan.seed, shared, late=plan.late) for number in range(plan.clients + 1)]
     async with AsyncExitStack() as closing:
         for client in clients:
             closing.push_async_callback(client.close)
-        trouble = Trouble(servers, disk, work, clients[-1], shared, plan)
+        trouble = Trouble(servers, work, clients[-1], shared, plan)
         await trouble.start()
         said = 0
 
