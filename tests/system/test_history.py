@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.system.history.checker import check
-from tests.system.history.driver import Plan, drive
+from tests.system.history.driver import Plan, checked
 
 SMALL = Plan(operations=700, kills=2, swaps=1, failovers=0, seed=7, fold_documents=40)
 
@@ -13,8 +12,7 @@ SMALL = Plan(operations=700, kills=2, swaps=1, failovers=0, seed=7, fold_documen
     [SMALL, pytest.param(Plan(2_000, 15, 2, 3, seed=5, fold_documents=40), marks=pytest.mark.slow)],
 )
 def test_nothing_is_lost_doubled_or_mixed(tmp_path, plan):
-    with drive(plan, tmp_path / "history", print).open() as lines:
-        report = check(lines)
+    report = checked(plan, tmp_path / "history")
     assert not report.violations, "\n".join(map(str, report.violations))
     assert report.counts["operations"] >= plan.operations
     assert report.counts["killed"] >= plan.kills

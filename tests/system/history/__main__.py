@@ -10,12 +10,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
-from benchmarks.commands import Options, clock, count
+from benchmarks.commands import Options, count
 from benchmarks.live.gauge import about
-from tests.system.history.checker import WANTED, Report, check
-from tests.system.history.driver import Plan, drive
+from tests.system.history.checker import WANTED, Report
+from tests.system.history.driver import Plan, checked
 
 SHOWN = 20
 """Violations of a history that are told."""
@@ -48,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     began = time.monotonic()
     with ProcessPoolExecutor(n, multiprocessing.get_context("spawn")) as pool:
-        reports = list(pool.map(_checked, plans, [options.workdir / str(plan.seed) for plan in plans]))
+        reports = list(pool.map(checked, plans, [options.workdir / str(plan.seed) for plan in plans]))
     counts: Counter[str] = sum((Counter(each.counts) for each in reports), Counter())
     for name in dict.fromkeys(name for each in reports for name in each.counts):
         print(f"{counts[name]:9,}  {name}")
@@ -60,13 +59,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"seed {seeds}: {violations} violations; {rate:,.0f} operations a second, {seconds / 60:.1f} minutes; {about()}"
     )
     return int(bool(wrong))
-
-
-def _checked(plan: Plan, folder: Path) -> Report:
-    """Drive and check a history, in a process of its own."""
-    report = clock()
-    with drive(plan, folder, lambda text: report(f"seed {plan.seed}: {text}")).open() as lines:
-        return check(lines)
 
 
 def _wrong(plan: Plan, report: Report) -> Iterator[str]:

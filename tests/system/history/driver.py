@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 import httpx2
 
+from benchmarks.commands import clock
 from rayhier.index.carry_changes import carry_changes
 from rayhier.index.verify import verify
 from rayhier.search.routing.routes import Model
@@ -31,6 +32,7 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.change_log import LOG
 from rayhier.storage.current import Current
 from tests.system.history import toy_index
+from tests.system.history.checker import Report, check
 from tests.system.history.server import LEASE_SECONDS, Refusal, ServerProcess
 
 OK, GONE, BUSY = 200, 404, 503
@@ -534,6 +536,13 @@ class Trouble:
 
     async def _probe(self, client: Client | None = None) -> int:
         return await (client or self._client).send("put", {"documents": [["probe", f"probe w{secrets.token_hex(5)}"]]})
+
+
+def checked(plan: Plan, folder: Path) -> Report:
+    """Drive a history, and check it."""
+    report = clock()
+    with drive(plan, folder, lambda text: report(f"seed {plan.seed}: {text}")).open() as lines:
+        return check(lines)
 
 
 def drive(plan: Plan, folder: Path, say: Callable[[str], None]) -> Path:
