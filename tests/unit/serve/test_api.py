@@ -1,6 +1,7 @@
 """The HTTP interface: what it answers, what it refuses and how, over an engine that is a list of canned answers."""
 
 import asyncio
+import itertools
 import json
 import logging
 import re
@@ -29,6 +30,11 @@ JSON = {"content-type": "application/json"}
 @pytest.fixture
 def locked(engine, held):
     return TestClient(app_of(engine, tokens=held))
+
+
+def limited(engine, size):
+    """A client that gets answers of so many bytes at most."""
+    return TestClient(app_of(engine, LIMITS.model_copy(update={"max_answer_bytes": size})))
 
 
 def test_search(client, engine):
@@ -66,16 +72,6 @@ def test_a_filter_a_mode_and_a_budget_arrive():
     assert engine.budgets == [20, 0, 3, 0]
 
 
-def test_only_json_that_is_not_compressed_is_read(client):
-    for sent, status in (
-        ([("content-encoding", "identity")], 200),
-        ([("content-encoding", "gzip")], 415),
-        ([("content-encoding", "identity"), ("content-encoding", "gzip")], 415),
-    ):
-        headers = [("content-type", "application/json"), *sent]
-        assert client.post("/v1/search", content=b'{"query": "oak"}', headers=headers).status_code == status
-
-
 def test_a_lost_shard_is_named(client, engine):
     engine.gone = ["shards-1"]
     body = client.post("/v1/search", json={"query": "oak"}).json()
@@ -88,43 +84,29 @@ def test_a_lost_shard_is_named(client, engine):
     assert (ready.status_code, ready.json()) == (503, {"ready": False, "lost": ["shards-1"]})
 
 
-SEARCHES = {
-    "neither": ({}, "body"),
-    "both": ({"query": "oak", "vector": [1, 2, 3]}, "body"),
-    "half a character": ('{"query": "\\ud800"}', "query"),
-    "too long": ({"query": "x" * 101}, "query"),
-    "not text": ({"query": 5}, "query"),
-    "NaN": ('{"vector": [NaN, 0, 0]}', "vector.0"),
-    "beyond any float": (f'{{"vector": [0, 0, 1{"0" * 400}]}}', "vector.2"),
-    "beyond float32": ({"vector": [0, 0, 1e39]}, "vector.2"),
-    "a word in a vector": ({"vector": [0, "1", 0]}, "vector.1"),
-    "short vector": ({"vector": [1, 2]}, "vector"),
-    "k 0": ({"query": "oak", "k": 0}, "k"),
-    "k too large": ({"query": "oak", "k": 51}, "k"),
-    "k true": ({"query": "oak", "k": True}, "k"),
-    "k of 1,500 digits": (f'{{"query": "oak", "k": {"9" * 1_500}}}', "k"),
-    "beam too large": ({"query": "oak", "beam": 9}, "beam"),
-    "unknown key": ({"query": "oak", "sort": {}}, "body"),
-    "unknown part": ({"query": "oak", "include": ["body"]}, "include.0"),
-    "a part as text": ({"query": "oak", "include": "text"}, "include"),
-    "an undeclared field": ({"query": "oak", "filter": {"and": [{"year": 1}, {"yeer": 1}]}}, "filter.and[1].yeer"),
-    "a list as a filter": ({"query": "oak", "filter": []}, "filter"),
-    "a list": ([], "body"),
-    "not JSON": ("{", "body: not JSON"),
-    "nothing": ("", "body"),
-}
-
-
-BATCHES = {
-    "too many texts": ({"queries": ["oak"] * 4}, "queries"),
-    "one without words": ({"queries": ["oak", " "]}, "queries.1"),
-    "both texts and vectors": ({"queries": ["oak"], "vectors": [[1, 2, 3]]}, "body"),
-}
-
-
+SEARCH, BATCH = "/v1/search", "/v1/search:batch"
 REFUSED = {
-    **{name: ("/v1/search", *case) for name, case in SEARCHES.items()},
-    **{name: ("/v1/search:batch", *case) for name, case in BATCHES.items()},
+    "neither": (SEARCH, {}, "body"),
+    "both": (SEARCH, {"query": "oak", "vector": [1, 2, 3]}, "body"),
+    "half a character": (SEARCH, '{"query": "\\ud800"}', "query"),
+    "too long": (SEARCH, {"query": "x" * 101}, "query"),
+    "not text": (SEARCH, {"query": 5}, "query"),
+    "NaN": (SEARCH, '{"vector": [NaN, 0, 0]}', "vector.0"),
+    "beyond any float": (SEARCH, f'{{"vector": [0, 0, 1{"0" * 400}]}}', "vector.2"),
+    "beyond float32": (SEARCH, {"vector": [0, 0, 1e39]}, "vector.2"),
+    "short vector": (SEARCH, {"vector": [1, 2]}, "vector"),
+    "k too large": (SEARCH, {"query": "oak", "k": 51}, "k"),
+    "k true": (SEARCH, {"query": "oak", "k": True}, "k"),
+    "k of 1,500 digits": (SEARCH, f'{{"query": "oak", "k": {"9" * 1_500}}}', "k"),
+    "beam too large": (SEARCH, {"query": "oak", "beam": 9}, "beam"),
+    "unknown key": (SEARCH, {"query": "oak", "sort": {}}, "body"),
+    "unknown part": (SEARCH, {"query": "oak", "include": ["body"]}, "include.0"),
+    "an undeclared field": (SEARCH, {"query": "oak", "filter": {"and": [{"yeer": 1}]}}, "filter.and[0].yeer"),
+    "a list": (SEARCH, [], "body"),
+    "not JSON": (SEARCH, "{", "body: not JSON"),
+    "too many texts": (BATCH, {"queries": ["oak"] * 4}, "queries"),
+    "one without words": (BATCH, {"queries": ["oak", " "]}, "queries.1"),
+    "both texts and vectors": (BATCH, {"queries": ["oak"], "vectors": [[1, 2, 3]]}, "body"),
 }
 
 
@@ -153,7 +135,6 @@ WRONG = {
     "none": {},
     "wrong": {"Authorization": "Bearer sesame-2"},
     "longer": {"Authorization": f"Bearer {TOKEN}1"},
-    "shorter": {"Authorization": f"Bearer {TOKEN[:-1]}"},
     "no scheme": {"Authorization": TOKEN},
     "another scheme": {"Authorization": f"Basic {TOKEN}"},
     "empty": {"Authorization": "Bearer "},
@@ -162,14 +143,11 @@ WRONG = {
 }
 
 
-CLOSED = ("search", "route", "index", "nodes", "documents", "documents/d1")
-
-
 @pytest.mark.parametrize("headers", WRONG.values(), ids=WRONG)
 def test_without_the_token_nothing_is_answered(engine, held, headers):
     locked = TestClient(app_of(engine, tokens=held), root_path="/deep")
-    for path in [*(f"/v1/{name}" for name in CLOSED), "/openapi.json", "/nowhere", "/deep/v1/index"]:
-        response = locked.request("POST" if path in ("/v1/search", "/v1/route") else "GET", path, headers=headers)
+    for path in ("/v1/search", "/v1/index", "/v1/documents/d1", "/openapi.json", "/nowhere", "/deep/v1/index"):
+        response = locked.request("POST" if path == "/v1/search" else "GET", path, headers=headers)
         assert error(response)[:2] == (401, "unauthorized")
         assert response.headers["www-authenticate"] == "Bearer"
         assert TOKEN not in response.text
@@ -184,16 +162,9 @@ def test_the_token_opens(locked, tokens):
 
 
 def test_a_body_is_read_no_further_than_the_limit(client, engine):
-    def chunks():
-        yield b'{"query": "'
-        for _ in range(100):
-            yield b"x" * 100
-        yield b'"}'
-
-    refuses(client.post("/v1/search", content=b"x" * 2_001), "allowed: 2000", 413, "too_large")
-    refuses(client.post("/v1/search", content=chunks(), headers=JSON), "allowed: 2000", 413, "too_large")
-    fits = client.post("/v1/search", content=b'{"query": "oak"}'.ljust(2_000), headers=JSON)
-    assert fits.status_code == 200
+    for large in (b"x" * 2_001, itertools.repeat(b"x" * 100, 100)):
+        refuses(client.post("/v1/search", content=large, headers=JSON), "allowed: 2000", 413, "too_large")
+    assert client.post("/v1/search", content=b'{"query": "oak"}'.ljust(2_000), headers=JSON).status_code == 200
     assert len(engine.asked) == 1
 
 
@@ -209,33 +180,26 @@ def test_children_of_a_node(client):
     assert client.get("/v1/nodes?below=2:3").json()["nodes"] == []
 
 
-NO_PAGES = {
-    "nodes?leaf=9": "leaf",
-    "nodes?leaf=a": "leaf.0",
-    f"nodes?{'&'.join(['leaf=0'] * 1_001)}": "leaf",
-    "nodes?below=2:9": "below",
-    "nodes?below=1:" + "9" * 5_000: "below",
-    "nodes?limit=1001": "limit",
-    "nodes?leaf=1&below=1:0": "query",
-    "nodes?leaves=1": "query",
-    "documents?limit=0": "limit",
-    "documents?limit=1.5": "limit",
-    "documents?min_log=-1": "min_log",
-    "documents?aftr=d1": "query",
-    "documents?after=%FF": "after",
-    "documents/%FF": "id",
-}
-
-
-@pytest.mark.parametrize(("sent", "named"), NO_PAGES.items(), ids=[sent[:20] for sent in NO_PAGES])
-def test_nodes_and_pages_that_are_none(client, sent, named):
-    said = refuses(client.get(f"/v1/{sent}"), "")
-    assert said.startswith(f"{named}: ")
-    assert len(said) < 300
+def test_nodes_and_pages_that_are_none(client):
+    for sent, named in {
+        "nodes?leaf=9": "leaf",
+        "nodes?leaf=a": "leaf.0",
+        f"nodes?{'&'.join(['leaf=0'] * 1_001)}": "leaf",
+        "nodes?below=2:9": "below",
+        "nodes?below=1:" + "9" * 5_000: "below",
+        "nodes?leaf=1&below=1:0": "query",
+        "documents?limit=1.5": "limit",
+        "documents?min_log=-1": "min_log",
+        "documents?aftr=d1": "query",
+        "documents/%FF": "id",
+    }.items():
+        said = refuses(client.get(f"/v1/{sent}"), "")
+        assert said.startswith(f"{named}: ")
+        assert len(said) < 300
 
 
 def test_nodes_within_the_limit_of_bytes(engine):
-    client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_answer_bytes": 150})))
+    client = limited(engine, 150)
     assert client.get("/v1/nodes?leaf=1").status_code == 200
     refuses(client.get("/v1/nodes?leaf=1&leaf=2"), "allowed: ask for fewer nodes", code="answer_too_large")
 
@@ -249,32 +213,24 @@ def test_the_schema_is_whole(locked, client):
 
 
 def test_queries_stay_out_of_logs_unless_asked(engine, client, caplog):
-    log, said = logging.getLogger("ray.serve"), []
-    noting = TestClient(app_of(engine, log_queries=True))
-    ask = [
-        ("/v1/search", {"query": "secret oak"}),
-        ("/v1/search:batch", {"queries": ["elm", "secret\nash"]}),
-        ("/v1/route", {"query": "secret fern"}),
-        ("/v1/search", {"query": "secret " * 20}),
-    ]
-    # A cluster that was started in this process before has changed the logger's handlers.
-    handler = logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())
-    log.addHandler(handler)
+    log = logging.getLogger("ray.serve")
+    asked = {"/v1/search": {"query": "secret oak"}, "/v1/search:batch": {"queries": ["elm", "secret\nash"]}}
+    asked["/v1/route"] = {"query": "secret fern"}
+    log.addHandler(caplog.handler)  # a cluster that was started in this process before has changed its handlers
     try:
         with caplog.at_level(logging.DEBUG), caplog.at_level(logging.DEBUG, "ray.serve"):
-            for path, asked in ask:
-                client.post(path, json=asked)
-            engine.error = RuntimeError("a defect")
-            client.post("/v1/search", json={"query": "secret oak"})
+            for engine.error in (None, RuntimeError("a defect")):
+                for path, body in asked.items():
+                    client.post(path, json=body)
+            assert "secret" not in caplog.text
+            caplog.clear()
             engine.error = None
-            assert "secret" not in caplog.text + "".join(said)
-            said.clear()
-            for path, asked in ask:
-                noting.post(path, json=asked)
+            for path, body in asked.items():
+                TestClient(app_of(engine, log_queries=True)).post(path, json=body)
     finally:
-        log.removeHandler(handler)
-    assert said == ["query: 'secret oak'", "queries: 'elm'", r"queries: 'secret\nash'", "query: 'secret fern'"]
+        log.removeHandler(caplog.handler)
+    said = dict.fromkeys(record.getMessage() for record in caplog.records if record.name == "ray.serve")
+    assert list(said) == ["query: 'secret oak'", "queries: 'elm'", r"queries: 'secret\nash'", "query: 'secret fern'"]
 
 
 def test_answers_show_what_is_included(client):
@@ -294,37 +250,30 @@ def test_an_answer_has_a_limit_of_bytes(engine):
         q = len(request.queries)
         return Answers([Answer(hits, [3], 40, 0.4)] * q, [[]] * q, {}, engine.routes(), [0] * q, SEEN)
 
-    engine.search = search
-    client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_answer_bytes": 100_000})))
-    one = client.post("/v1/search", json={"query": "oak"})
-    assert one.status_code == 200
-    assert 80_000 < len(one.content) < 100_000
+    engine.search, client = search, limited(engine, 100_000)
+    assert 80_000 < len(client.post("/v1/search", json={"query": "oak"}).content) < 100_000
     asked = {"queries": ["oak", "elm"]}
     said = "answer: got more than 100000 bytes, limits.max_answer_bytes; allowed: ask for fewer"
     refuses(client.post("/v1/search:batch", json=asked), said, code="answer_too_large")
     less = client.post("/v1/search:batch", json={**asked, "include": ["title", "fields"]})
-    assert (less.status_code, len(less.json()["answers"])) == (200, 2)
+    assert len(less.json()["answers"]) == 2
 
 
 def test_leaves_count_as_bytes_of_an_answer(engine):
     """A filter may visit all leaves of an index, and `explain` says something of each."""
-    routes = Routes(Encoded(np.zeros((1, 3))), np.arange(600)[None], model=None)
+    routes, client = Routes(Encoded(np.zeros((1, 3))), np.arange(600)[None], model=None), limited(engine, 50_000)
     vars(routes).update(log_probs=np.zeros((1, 600)), log_densities=None)
 
-    def given(leaves):
+    def given(leaves, explain):
         answer = Answer([HIT], list(range(leaves)), 4, 0.4, scored=7)
         engine.search = lambda *_: asyncio.sleep(0, Answers([answer], [[]], {}, routes, [40], SEEN))
+        return client.post("/v1/search", json={"query": "oak", "explain": explain})
 
-    client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_answer_bytes": 50_000})))
-    given(leaves=5_000)
-    assert client.post("/v1/search", json={"query": "oak"}).status_code == 200
-    given(leaves=7_000)
-    assert error(client.post("/v1/search", json={"query": "oak"}))[1] == "answer_too_large"
-    given(leaves=900)
-    assert client.post("/v1/search", json={"query": "oak"}).status_code == 200
-    assert error(client.post("/v1/search", json={"query": "oak", "explain": True}))[1] == "answer_too_large"
+    assert given(5_000, explain=False).status_code == given(900, explain=False).status_code == 200
+    for leaves, explain in ((7_000, False), (900, True)):
+        assert error(given(leaves, explain))[1] == "answer_too_large"
     routes.leaves_QB[:, 300:] = -1
-    explain = client.post("/v1/search", json={"query": "oak", "explain": True}).json()["explain"]
+    explain = given(900, explain=True).json()["explain"]
     assert len(explain.pop("leaves")) == 300
     assert explain == {"scanned": 7, "widened": 600, "rows": 40}
 
@@ -345,30 +294,22 @@ def test_a_document_that_a_lost_group_may_hold_is_unknown(client, engine):
     engine.gone = ["shards-1"]
     assert client.get("/v1/documents/d1").status_code == 200
     for path in ("/v1/documents/d2", "/v1/documents"):
-        refused = client.get(path)
-        refuses(refused, "shards-1", 503, "shards_lost")
-        assert refused.headers["Retry-After"] == "1"
+        refuses(client.get(path), "shards-1", 503, "shards_lost")
     engine.stored = [replace(STORED, text=None, passages=["one of several"])]
     assert error(client.get("/v1/documents/d1"))[:2] == (503, "shards_lost")
 
 
-def test_documents_too_large_for_an_answer_are_refused(engine):
-    engine.stored = [replace(STORED, text="x" * 5_000)]
-    client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_answer_bytes": 4_000})))
-    refuses(client.get("/v1/documents/d1"), "d1: got a document of 51", code="answer_too_large")
-
-
 def test_a_page_ends_before_the_document_that_does_not_fit(engine):
     engine.stored = [replace(STORED, id=f"d{n}", text="x" * length) for n, length in enumerate([10, 3_800, 10, 10])]
-    client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_answer_bytes": 4_000})))
-    first = client.get("/v1/documents", params={"limit": 1}).json()
-    assert ([document["id"] for document in first["documents"]], first["next"]) == (["d0"], "d0")
-    shown, after = [], ""
+    client, shown, after = limited(engine, 4_000), [], ""
     while after is not None:
         page = client.get("/v1/documents", params={"after": after}).json()
         shown.append([document["id"] for document in page["documents"]])
         after = page["next"]
     assert shown == [["d0"], ["d1"], ["d2", "d3"]]
+    assert client.get("/v1/documents", params={"limit": 1}).json()["next"] == "d0"
+    engine.stored = [replace(STORED, text="x" * 5_000)]
+    refuses(client.get("/v1/documents/d1"), "d1: got a document of 51", code="answer_too_large")
 
 
 def test_a_vector_of_another_model_is_refused_where_the_request_names_it(engine):
@@ -398,11 +339,8 @@ async def test_those_who_ask_for_readiness_together_share_a_search(monkeypatch):
 
     readiness = api.Readiness(unavailable)
     assert await asyncio.gather(*(readiness() for _ in range(50))) == [["shards-1"]] * 50
-    now[0] = 0.9
-    assert await readiness() == ["shards-1"]
-    now[0] = 1.0
-    assert await readiness() == ["shards-2"]
-    assert asked == [0.0, 1.0]
+    for now[0], lost in ((0.9, "shards-1"), (1.0, "shards-2")):
+        assert await readiness() == [lost]
 
 
 def test_what_cannot_be_restored_is_said_without_folders():
