@@ -152,6 +152,8 @@ class Client:
         self._count, self._written = itertools.count(), 0
         self._answered = list[tuple[int, tuple[str, Record, str]]]()
         """Changes with keys, with the newest log number at the time."""
+        self._lost = list[tuple[str, Record, str]]()
+        """Changes of which no answer says whether they were made."""
 
     async def run(self) -> None:
         while not self._shared.ends:
@@ -162,13 +164,31 @@ class Client:
                 await self._read(kind)
 
     async def write_until(self, end: float) -> None:
-        """Send changes with keys, and some of them again, until a time."""
+        """Send changes, and some of them again, until a time."""
         while time.monotonic() < end:
-            kind, sent = self._made()
-            key = f"{self._number}-{secrets.token_hex(6)}"
-            for _ in range(self._draw.choice([1, 1, 2])):
-                status = await self.send(kind, sent, key)
+            status = await self.change(*self._made(), sends=self._draw.choice([1, 1, 2]))
             await asyncio.sleep(0.0 if status == OK else 0.05)
+
+    async def change(self, kind: str, sent: Record, sends: int = 1, at_once: int = 1) -> int:
+        """Send a change with a key, so often and over so many connections; returns a status of the last."""
+        key = f"{self._number}-{secrets.token_hex(6)}"
+        for _ in range(sends):
+            status, *_ = await asyncio.gather(*(self.send(kind, sent, key) for _ in range(at_once)))
+        if status == OK:
+            self._answered.append((self._shared.newest, (kind, sent, key)))
+        elif status != GONE:
+            self._lost.append((kind, sent, key))
+        return status
+
+    async def settle(self) -> None:
+        """Send changes again whose answers were lost, until each is answered."""
+        self._url, began = None, time.monotonic()
+        for change in self._lost:
+            while await self.send(*change) not in (OK, GONE):
+                await asyncio.sleep(0.05)
+                if time.monotonic() - began > AGAIN_SECONDS:
+                    raise RuntimeError(f"no answer to a change within {AGAIN_SECONDS:g} s; see server-*.log")
+        self._lost.clear()
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -207,21 +227,15 @@ class Client:
                 await self.send(*draw.choice(self._answered)[1])
                 return
         kind, sent = self._made()
-        key = f"{self._number}-{secrets.token_hex(6)}" if draw.random() < 0.7 else None
-        if key is not None and draw.random() < 0.05:  # at once, over two connections
-            status, _ = await asyncio.gather(self.send(kind, sent, key), self.send(kind, sent, key))
-        else:
-            status = await self.send(kind, sent, key)
-        if key is not None and status == OK:
-            self._answered.append((self._shared.newest, (kind, sent, key)))
+        status = await self.change(kind, sent, at_once=2 if draw.random() < 0.05 else 1)
+        if status == OK:
             if draw.random() < 0.05:
-                await self.send(kind, sent, key)
+                await self.send(*self._answered[-1][1])
             if draw.random() < 0.03:
-                await self.send(*self._made(), key)  # refused: the key belongs to another body
-        if status not in (OK, GONE):
-            if key is not None and draw.random() < 0.7:
-                for _ in range(draw.choice([1, 1, 2])):
-                    await self.send(kind, sent, key)
+                await self.send(*self._made(), self._answered[-1][1][2])  # refused: the key belongs to another body
+        elif status != GONE:
+            if draw.random() < 0.7:
+                await self.send(*self._lost[-1])
             for name in sent["ids"] if kind == "delete" else [name for name, _ in sent["documents"]]:
                 await self.send("get", {"id": name})
             if status == BUSY:
@@ -504,6 +518,7 @@ class Trouble:
         else:
             paused.kill()
         for client in stale:
+            await client.settle()
             await client.close()
 
     async def _until(self, good: Callable[[int], bool], client: Client | None = None) -> None:
@@ -535,7 +550,8 @@ class Trouble:
             await asyncio.sleep(0.05)
 
     async def _probe(self, client: Client | None = None) -> int:
-        return await (client or self._client).send("put", {"documents": [["probe", f"probe w{secrets.token_hex(5)}"]]})
+        sent = {"documents": [["probe", f"probe w{secrets.token_hex(5)}"]]}
+        return await (client or self._client).change("put", sent)
 
 
 def checked(plan: Plan, folder: Path) -> Report:
@@ -609,6 +625,7 @@ async def _drive(
             shared.ends = True
         trouble.kill()
         await trouble.start()
+        await asyncio.gather(*(client.settle() for client in clients))
         await _read_all(clients[-1])
 
 
