@@ -4,8 +4,8 @@ import asyncio
 import itertools
 import json
 import logging
-import re
 from dataclasses import replace
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
@@ -60,12 +60,13 @@ def test_search(client, engine):
 def test_a_filter_a_mode_and_a_budget_arrive():
     engine = Canned()
     client = TestClient(app_of(engine, rules=ruled(mode="hybrid", rerank={"type": "rnr", "budget": 20})))
-    assert client.post("/v1/search", json={"query": "oak", "filter": {"year": {"gte": 2019, "lt": 2022}}}).is_success
-    batch = {"vectors": [[1, 2, 3]], "filter": {"not": {"year": {"in": [1, 2]}}}}
-    assert client.post("/v1/search:batch", json=batch).is_success
-    asked = {"query": "oak", "filter": None, "mode": "bm25", "budget": 3}
-    assert client.post("/v1/search", json=asked).json()["mode"] == "bm25"
-    assert client.post("/v1/search", json={"query": "oak", "mode": "dense", "rerank": False}).is_success
+    for path, body in (
+        ("search", {"query": "oak", "filter": {"year": {"gte": 2019, "lt": 2022}}}),
+        ("search:batch", {"vectors": [[1, 2, 3]], "filter": {"not": {"year": {"in": [1, 2]}}}}),
+        ("search", {"query": "oak", "filter": None, "mode": "bm25", "budget": 3}),
+        ("search", {"query": "oak", "mode": "dense", "rerank": False}),
+    ):
+        assert client.post(f"/v1/{path}", json=body).is_success
     bounds = And((Bound("year", "gte", 2019), Bound("year", "lt", 2022)))
     assert engine.filters == [bounds, Not(OneOf("year", (1, 2))), None, None]
     assert engine.modes == ["hybrid", "dense", "bm25", "dense"]
@@ -329,23 +330,15 @@ def test_a_vector_of_another_model_is_refused_where_the_request_names_it(engine)
 
 
 async def test_those_who_ask_for_readiness_together_share_a_search(monkeypatch):
-    now, asked = [0.0], []
+    now, unavailable = [0.0], AsyncMock(side_effect=[["shards-1"], ["shards-2"]])
     monkeypatch.setattr(api.time, "monotonic", lambda: now[0])
-
-    async def unavailable():
-        asked.append(now[0])
-        await asyncio.sleep(0)
-        return [f"shards-{len(asked)}"]
-
     readiness = api.Readiness(unavailable)
     assert await asyncio.gather(*(readiness() for _ in range(50))) == [["shards-1"]] * 50
     for now[0], lost in ((0.9, "shards-1"), (1.0, "shards-2")):
         assert await readiness() == [lost]
 
 
-def test_what_cannot_be_restored_is_said_without_folders():
-    for folder in ("/srv/runs/", "s3://bucket/runs/", "/srv/runs/index/ba98/"):
-        said = f"{folder}data/0.parquet: SHA-256 differs; allowed: a version that GET /v1/versions lists"
-        shown = respond(ApiError(409, "not_restored", said)).body.decode()
-        assert "data/0.parquet: SHA-256 differs; allowed: a version that GET /v1/versions lists" in shown
-        assert not {"srv", "bucket", "runs", "index", "ba98"} & set(re.split(r"\W", shown))
+@pytest.mark.parametrize("folder", ["/srv/runs/", "s3://bucket/runs/index/ba98/"])
+def test_what_cannot_be_restored_is_said_without_folders(folder):
+    said = "data/0.parquet: SHA-256 differs; allowed: a version"
+    assert f'"message":"{said}"' in respond(ApiError(409, "not_restored", folder + said)).body.decode()

@@ -1,6 +1,5 @@
 """The page in a browser: Chromium by Playwright, over an index of a hundred documents or canned answers."""
 
-import asyncio
 import re
 import shutil
 
@@ -14,7 +13,7 @@ from rayhier.serve.embedded import Embedded
 from rayhier.serve.errors import RETRY, ApiError
 
 from .sockets import listening
-from .stand_ins import INDEX, LIMITS, TOKEN, Canned, app_of, ruled
+from .stand_ins import LIMITS, TOKEN, Canned, app_of
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
@@ -32,60 +31,33 @@ def browser():
 
 @pytest.fixture
 def tab(browser):
-    """Open tabs at the ports of servers; at the end, no tab had an error, a dialog, or asked another host."""
-    contexts, wrong = [], []
+    """`tab(port)`: a tab at a server; at the end it had no error and no dialog, and asked no other host."""
+    page, wrong = browser.new_context().new_page(), []
+    page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+    page.on("dialog", lambda dialog: (wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    page.on("console", lambda line: wrong.append(line.text) if "Security Policy" in line.text else None)
+    page.sent = []
+    page.on("request", lambda request: page.sent.append(request.url))
 
-    def open_tab(port, path="/", **options):
-        context = browser.new_context(**options)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(30_000)
-        page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: (wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        page.on("console", lambda line: wrong.append(line.text) if "Security Policy" in line.text else None)
-        page.sent = []
-        page.on("request", lambda request: page.sent.append(request))
-        page.goto(f"http://127.0.0.1:{port}{path}")
+    def open_tab(port):
+        page.goto(f"http://127.0.0.1:{port}/")
         return page
 
     yield open_tab
-    for context in contexts:
-        for page in context.pages:
-            host = re.match(r"http://127\.0\.0\.1:\d+/", page.url)[0]
-            wrong += [f"another host: {sent.url}" for sent in page.sent if not sent.url.startswith(host)]
-        context.close()
-    assert wrong == []
-
-
-@pytest.fixture(scope="module")
-def real(published):
-    """The port of a server of the published index."""
-    opened = Embedded(ServeArgs(workdir=str(published), limits={"queue_seconds": 30}))
-    with listening(opened.app()) as port:
-        yield port
-    opened.close()
-
-
-class Waiting(Canned):
-    """An engine that never answers the query `slow`."""
-
-    async def search(self, request):
-        if request.queries == ["slow"]:
-            await asyncio.Event().wait()
-        return await super().search(request)
+    host = re.match(r"http://127\.0\.0\.1:\d+/", page.url)[0]
+    page.context.close()
+    assert wrong == [url for url in page.sent if not url.startswith(host)] == []
 
 
 @pytest.fixture
 def engine():
-    return Waiting()
+    return Canned()
 
 
 @pytest.fixture
 def page(tab, engine):
     """A tab at a server of that engine."""
-    rules = ruled(mode="hybrid", rerank={"type": "rnr", "budget": 5})
-    index = INDEX.model_copy(update={"modes": ["dense", "bm25", "hybrid"], "mode": "hybrid", "rerank": "rnr"})
-    with listening(app_of(engine, ROOMY, index=index, rules=rules)) as port:
+    with listening(app_of(engine, ROOMY)) as port:
         yield tab(port)
 
 
@@ -104,8 +76,17 @@ def says(page, text):
     page.locator("#status", has_text=text).wait_for()
 
 
-def test_a_search_and_a_document_by_keyboard(tab, real):
-    page = tab(real)
+@pytest.fixture
+def real(tab, published):
+    """A tab at a server of the published index."""
+    opened = Embedded(ServeArgs(workdir=str(published), limits={"queue_seconds": 30}))
+    with listening(opened.app()) as port:
+        yield tab(port)
+    opened.close()
+
+
+def test_a_search_and_a_document_by_keyboard(real):
+    page = real
     page.wait_for_function("document.activeElement.id === 'query'")
     page.keyboard.type("oak elmleaf")
     page.keyboard.press("Enter")
@@ -125,15 +106,6 @@ def test_a_search_and_a_document_by_keyboard(tab, real):
     page.get_by_label("to", exact=True).fill("1912")
     search(page)
     says(page, "3 results; no more documents match.")
-
-
-def test_modes_and_re_ranking_are_those_of_the_index(page, engine):
-    expect(page.get_by_label("Mode").locator("option")).to_have_text(["dense", "bm25", "hybrid"])
-    page.get_by_label("Mode").select_option("bm25")
-    page.get_by_label("Re-rank").uncheck()
-    search(page)
-    says(page, "1 result.")
-    assert (engine.modes, engine.budgets) == (["bm25"], [0])
 
 
 def test_markup_stays_text(page, engine):
@@ -169,7 +141,7 @@ def test_a_token_is_asked_for_once_and_kept_in_the_tab(tab, held):
         expect(dialog).to_be_hidden()
         assert page.evaluate("[sessionStorage.length, localStorage.length, document.cookie]") == [1, 0, ""]
         assert page.evaluate("Object.values(sessionStorage)") == [TOKEN]
-        assert not any(TOKEN in sent.url for sent in page.sent)
+        assert not any(TOKEN in url for url in page.sent)
 
 
 def test_errors_and_lost_parts_are_shown_in_plain_words(page, engine):
@@ -186,15 +158,6 @@ def test_errors_and_lost_parts_are_shown_in_plain_words(page, engine):
     page.get_by_role("button", name="Try again").click()
     page.get_by_text("Results may be missing: shards-1 did not answer.").wait_for()
     page.get_by_text("The cross-encoder did not answer").wait_for()
-
-
-def test_a_key_ends_a_query(page):
-    search(page, "slow")
-    page.locator("#progress[data-seconds]").wait_for()
-    with page.expect_event("requestfailed"):
-        page.keyboard.press("Escape")
-    says(page, "was ended.")
-    expect(page.get_by_role("alert")).to_have_count(0)
 
 
 def test_the_tree_opens_step_by_step_and_what_is_served_is_told(page):
