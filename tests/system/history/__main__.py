@@ -31,7 +31,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--clients", type=count, default=Plan.clients, help="of each history (default 8)")
     parser.add_argument("--fold-documents", type=count, default=Plan.fold_documents, help="writes.fold_documents")
     parser.add_argument("--seed", type=int, help="of the first history, one more of each next; default: at random")
-    parser.add_argument("--no-late", action="store_true", help="send no change again long after its answer")
     options = parser.parse_args(arguments)
     first = secrets.randbelow(1 << 31) if options.seed is None else options.seed
     wholes, n = (options.operations, options.kills, options.swaps, options.failovers), options.histories
@@ -41,7 +40,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             first + number,
             options.clients,
             options.fold_documents,
-            late=not options.no_late,
         )
         for number in range(n)
     ]

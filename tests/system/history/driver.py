@@ -70,8 +70,6 @@ class Plan:
     clients: int = 8
     fold_documents: int = 400
     fold_seconds: float = 15.0
-    late: bool = True
-    """True: some requests are sent again with their keys long after they were answered, after kills and folds too."""
 
 
 Death = Literal["kill", "kill twice"]
@@ -107,18 +105,17 @@ def faults(plan: Plan) -> list[Fault]:
 
 
 class Log:
+    """The file of events and operations."""
+
     def __init__(self, path: Path) -> None:
         self.path, self.operations = path, 0
         self._file = path.open("w")
 
     def event(self, name: str, **more: Any) -> None:
-        self._write({"event": name, "time": time.monotonic(), **more})
+        self.write({"event": name, "time": time.monotonic(), **more})
 
-    def operation(self, record: Record) -> None:
-        self.operations += 1
-        self._write(record)
-
-    def _write(self, record: Record) -> None:
+    def write(self, record: Record) -> None:
+        self.operations += "kind" in record
         self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     def close(self) -> None:
@@ -143,8 +140,8 @@ class Shared:
 class Client:
     """A client that sends one request at a time, mostly, and never again by itself."""
 
-    def __init__(self, number: int, seed: int, shared: Shared, *, late: bool, url: str | None = None) -> None:
-        self._number, self._shared, self._late, self._url = number, shared, late, url
+    def __init__(self, number: int, seed: int, shared: Shared, url: str | None = None) -> None:
+        self._number, self._shared, self._url = number, shared, url
         self._draw = random.Random(f"client {seed} {number}")
         headers = {"Authorization": f"Bearer {shared.token}", "Content-Type": "application/json"}
         limits = httpx2.Limits(max_connections=4)
@@ -221,7 +218,7 @@ class Client:
 
     async def _change(self) -> None:
         draw = self._draw
-        if self._late and draw.random() < 0.03:
+        if draw.random() < 0.03:
             self._answered = [(newest, sent) for newest, sent in self._answered if newest + LATE > self._shared.newest]
             if self._answered:
                 await self.send(*draw.choice(self._answered)[1])
@@ -256,10 +253,8 @@ class Client:
 
     def _words(self, count: int) -> list[str]:
         tree = toy_index.TREES[self._written // SEASON % len(toy_index.TREES)]
-        words = (
-            toy_index.WORDS if self._draw.random() > SEASONAL else [word for word in toy_index.WORDS if tree in word]
-        )
-        return self._draw.choices(words, k=count)
+        seasonal = self._draw.random() < SEASONAL
+        return self._draw.choices([word for word in toy_index.WORDS if tree in word or not seasonal], k=count)
 
     async def send(self, kind: str, sent: Record, key: str | None = None) -> int:
         """Send a request once and note what came of it; returns the status, 0 where the connection was cut."""
@@ -284,40 +279,29 @@ class Client:
         if answer is not None:
             self._shared.newest = max(self._shared.newest, answer["log"])
             self._shared.model = answer["model"] if kind == "index" else self._shared.model
-        self._shared.log.operation(
-            {
-                "client": self._number,
-                "number": number,
-                "kind": kind,
-                "start": start,
-                "end": time.monotonic(),
-                "sent": sent,
-                "key": key,
-                "status": status,
-                "answer": answer,
-                "error": error,
-                "server": url,
-            }
+        self._shared.log.write(
+            {"client": self._number, "number": number, "kind": kind, "start": start, "end": time.monotonic()}
+            | {"sent": sent, "key": key, "status": status, "answer": answer, "error": error, "server": url}
         )
         return status
 
     def _request(self, server: str, kind: str, sent: Record, key: str | None) -> httpx2.Request:
+        content: Record = {}
         match kind:
             case "put":
                 rows = [{"id": name, "title": "", "text": text} for name, text in sent["documents"]]
-                call = "PUT", "documents", {"json": {"documents": rows}}
+                method, path, content = "PUT", "documents", {"json": {"documents": rows}}
             case "delete":
-                call = "DELETE", "documents", {"json": sent}
+                method, path, content = "DELETE", "documents", {"json": sent}
             case "get":
-                more = {name: sent[name] for name in ("min_log",) if name in sent}
-                call = "GET", f"documents/{quote(sent['id'], safe='')}", {"params": more}
+                method, path = "GET", f"documents/{quote(sent['id'], safe='')}"
+                content = {"params": {name: value for name, value in sent.items() if name == "min_log"}}
             case "list":
-                call = "GET", "documents", {"params": sent}
+                method, path, content = "GET", "documents", {"params": sent}
             case "search":
-                call = "POST", "search", {"json": sent}
+                method, path, content = "POST", "search", {"json": sent}
             case _:
-                call = "GET", "index", {}
-        method, path, content = call
+                method, path = "GET", "index"
         headers = {} if key is None else {"Idempotency-Key": key}
         return self._http.build_request(method, f"{server}/v1/{path}", headers=headers, **content)
 
@@ -499,10 +483,7 @@ class Trouble:
         self._servers.reverse()
         await self.start()
         await asyncio.sleep(0.5 + 2 * self._draw.random())
-        stale = [
-            Client(next(self._stale), self._plan.seed, self._shared, late=False, url=paused.url)
-            for _ in range(STALE_CLIENTS)
-        ]
+        stale = [Client(next(self._stale), self._plan.seed, self._shared, paused.url) for _ in range(STALE_CLIENTS)]
         end = time.monotonic() + STALE_SECONDS
         writing = [asyncio.create_task(client.write_until(end)) for client in stale]
         await asyncio.sleep(0.1)  # some changes wait for the paused server
@@ -597,7 +578,7 @@ def drive(plan: Plan, folder: Path, say: Callable[[str], None]) -> Path:
 async def _drive(
     plan: Plan, servers: list[ServerProcess], work: Workdir, shared: Shared, say: Callable[[str], None]
 ) -> None:
-    clients = [Client(number, plan.seed, shared, late=plan.late) for number in range(plan.clients + 1)]
+    clients = [Client(number, plan.seed, shared) for number in range(plan.clients + 1)]
     async with AsyncExitStack() as closing:
         for client in clients:
             closing.push_async_callback(client.close)

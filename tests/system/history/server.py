@@ -72,10 +72,10 @@ class ServerProcess:
         self._process.start()
 
     def pause(self) -> None:
-        self._signal(signal.SIGSTOP)
+        os.kill(self._pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        self._signal(signal.SIGCONT)
+        os.kill(self._pid, signal.SIGCONT)
 
     def kill(self) -> None:
         if self._process is not None:
@@ -94,9 +94,6 @@ class ServerProcess:
         self._fails.value = 0
         if not self.ended:
             self._limit(resource.RLIM_INFINITY)
-
-    def _signal(self, number: int) -> None:
-        os.kill(self._pid, number)
 
     def _limit(self, size: int) -> None:
         resource.prlimit(self._pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
