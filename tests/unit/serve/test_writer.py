@@ -78,11 +78,10 @@ REFUSED = {
     "no text": ([doc("a", "")], "documents[0]: empty text"),
     "no id": ([{"text": "x"}], "documents.0.id: "),
     "an unknown key": ([{"id": "a", "text": "x", "lang": "en"}], "documents.0: got key 'lang'"),
-    "an unknown field": ([doc("a", fields={"lang": "en"})], "documents[0].fields: got 'lang'"),
     "a field of another type": ([doc("a", fields={"year": "old"})], "documents[0]: field of the wrong type"),
     "a vector of another length": ([doc("a", vector=[2.0] * 32)], "documents[0].vector: of length 11.31"),
     "no base64": ([doc("a", vector="AACAPwA=")], "documents.0.vector: got a text of 8 characters"),
-    "base64 of two numbers": ([doc("a", vector=pack([1.0, 0.0]))], "documents[0].vector: got 2 numbers"),
+    "two numbers": ([doc("a", vector=pack([1.0, 0.0]))], "documents[0].vector: got 2 numbers"),
     "base64 of NaN": ([doc("a", vector=pack([math.nan] * 32))], "vectors: 1 of 1 hold NaN, infinity"),
     "a long id": ([doc("x" * 10_000)], "documents[0]: id too long"),
     "an id twice": ([doc("a"), doc("b"), doc("a")], "documents[2].id: got 'a'"),
@@ -136,9 +135,7 @@ def test_a_server_without_a_token_for_it_does_not_write(open_server):
 
 def test_a_server_that_only_reads_serves_the_tail(open_server):
     open_server().put(doc("a"))
-    reads = open_server(Reads)
-    found = reads.search(OPEN)
-    assert (found["results"][0]["id"], found["log"], reads.index()["documents"]) == ("a", 1, N + 1)
+    assert open_server(Reads).ids(OPEN, 1) == ["a"]
 
 
 def test_one_writer_at_a_time(open_server, work):
@@ -198,16 +195,6 @@ def test_changes_that_wait_are_made_together_each_as_if_alone(server, work):
     assert [made.number for made in ChangeLog(root_of(work)).after(0)] == [1, 2, 3, 4, 5, 6, 7]
     server.fold()
     assert server.index()["documents"] == N
-
-
-def test_changes_made_together_are_refused_from_the_one_on_at_which_the_lease_is_over(server, work):
-    may_write, log = server.writer.lease.holds, ChangeLog(root_of(work))
-    server.writer.lease.holds = lambda: log.last() < 2
-    a, b, c = at_once(server, *(("put", [doc(name)]) for name in "abc"))
-    assert {each.code for each in (a, b, c)} == {"not_the_writer"}
-    assert log.last() == 2, "a was appended before, and b after it was not"
-    server.writer.lease.holds = may_write
-    assert server.put(doc("b"))["log"] == 3
 
 
 def test_a_damaged_change_is_named_and_what_came_before_is_served(server, open_server, work):
