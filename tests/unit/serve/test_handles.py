@@ -2,7 +2,7 @@
 
 import asyncio
 from types import SimpleNamespace
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import numpy as np
 import pytest
@@ -34,20 +34,12 @@ class Method:
         return type("Response", (), {"__await__": lambda _: outcome().__await__(), "cancel": self.cancelled})()
 
 
-async def answer():
-    return []
-
-
-async def die():
-    raise RayActorError
+answer, die = AsyncMock(return_value=[]), AsyncMock(side_effect=RayActorError)
+refuse = AsyncMock(side_effect=BackPressureError(1, 1))
 
 
 async def hang():
     await asyncio.Event().wait()
-
-
-async def refuse():
-    raise BackPressureError(1, 1)
 
 
 @pytest.fixture

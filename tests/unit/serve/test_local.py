@@ -24,16 +24,14 @@ SHIPPED = Path(__file__).parents[3] / "jobs" / "serve.yaml"
 
 @pytest.fixture
 def token(tmp_path):
-    path = tmp_path / "token"
-    path.write_text("sesame-1\n")
-    return path
+    (tmp_path / "token").write_text("sesame-1\n")
+    return tmp_path / "token"
 
 
 def test_the_shipped_config_becomes_absolute(published, token, port, monkeypatch):
     monkeypatch.chdir(published.parent)
     local = checked(look(SHIPPED, published.name, str(token), port))
     schema = ServeDeploySchema.model_validate(local.config)
-    assert (schema.http_options.host, schema.http_options.port) == ("127.0.0.1", port)
     (application,) = schema.applications
     assert application.import_path == "rayhier.serve.app:build"
     assert application.args == {"workdir": str(published), "token_file": str(token)}

@@ -1,6 +1,7 @@
 """Bodies: what is received, for how long, how much of it is counted before it is parsed, and one line about keys."""
 
 import asyncio
+import itertools
 import json
 
 import pytest
@@ -48,24 +49,19 @@ def test_only_json_in_utf8_that_is_not_compressed_is_read(client):
 
 
 async def test_two_hundred_thousand_chunks_leave_others_their_turn():
-    turns = 0
+    left, turns = iter(range(199_999, -1, -1)), itertools.count()
 
     async def other():
-        nonlocal turns
-        while True:
-            turns += 1
+        while next(turns) < 1_000_000:
             await asyncio.sleep(0)
 
     async def receive():
-        nonlocal left
-        left -= 1
-        return {"type": "http.request", "body": b"x", "more_body": left > 0}
+        return {"type": "http.request", "body": b"x", "more_body": next(left) > 0}
 
-    left, running = 200_000, asyncio.create_task(other())
-    body = await Receiver(RequestLimits())(SCOPE, receive)
+    running = asyncio.create_task(other())
+    assert await Receiver(RequestLimits())(SCOPE, receive) == b"x" * 200_000
     running.cancel()
-    assert body == b"x" * 200_000
-    assert turns >= 100
+    assert next(turns) >= 100
 
 
 async def test_a_body_that_stalls():
@@ -158,9 +154,7 @@ def test_a_million_values_are_never_parsed(monkeypatch, value):
         assert caught.value.status == 413
 
 
-def test_commas_in_texts_do_not_count_and_keys_do():
-    value = {"queries": [',"[{' * 2_500] * 64}
-    assert parse(json.dumps(value).encode(), 100) == value
+def test_keys_are_counted_too():
     body = json.dumps({f"k{number}": "a:b" for number in range(100)}).encode()
     assert len(parse(body, 1_000, 100)) == 100
     with pytest.raises(ApiError, match="body: got about 100 keys; allowed: 99") as caught:
@@ -178,21 +172,17 @@ MANY = {f"k{number}": 0 for number in range(15_000)}
 BODIES = [
     ("POST", "/v1/search", {"query": "oak", **MANY}),
     ("POST", "/v1/search:batch", {"queries": ["oak"], **MANY}),
-    ("POST", "/v1/route", {"query": "oak", **MANY}),
     ("POST", "/v1/embeddings", {"input": "oak", **MANY}),
-    ("POST", "/v1/rerank", {"query": "oak", "documents": ["elm"], **MANY}),
     ("POST", "/v2/rerank", {"query": "oak", "documents": [{"text": "elm", **MANY}]}),
     ("PUT", "/v1/documents", {"documents": [{"id": "a", "text": "oak", **MANY}]}),
     ("DELETE", "/v1/documents", {"ids": ["a"], **MANY}),
-    ("POST", "/v1/versions/rollback", {"version": 1, **MANY}),
 ]
 
 
 def test_of_many_unknown_keys_one_is_an_error(writing, monkeypatch):
-    found, plain = [], error_handlers.RequestValidationError.errors
-    monkeypatch.setattr(
-        error_handlers.RequestValidationError, "errors", lambda self: found.append(plain(self)) or plain(self)
-    )
+    invalid, found = error_handlers.RequestValidationError, []
+    plain = invalid.errors
+    monkeypatch.setattr(invalid, "errors", lambda self: found.append(plain(self)) or found[-1])
     for method, path, body in BODIES:
         refuses(writing.request(method, path, json=body), "got key 'k0'; allowed: ")
     assert max(map(len, found)) <= 2

@@ -60,7 +60,7 @@ def test_a_token_that_reads_changes_nothing_by_any_form_of_a_path(served):
             assert sent(port, method, path, body, "write-token") == 200
             assert len(writer.told) == 1
             writer.told.clear()
-        for path, form in itertools.product((*{path for _, path in BODIES}, *READING, "/", "/v1/index"), CONTROL):
+        for path, form in itertools.product(("/v1/documents", "/v1/search", "/", "/v1/index"), CONTROL):
             for method in ("GET", "POST", "PUT", "DELETE"):
                 assert sent(port, method, form.format(path), b"{}", "write-token") in (400, 404, 405)
         assert writer.told == []
