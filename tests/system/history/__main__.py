@@ -28,7 +28,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kills", type=count, default=300)
     parser.add_argument("--swaps", type=count, default=40)
     parser.add_argument("--failovers", type=count, default=20, help="times that another server takes over")
-    parser.add_argument("--clients", type=count, default=Plan.clients, help="of each history (default 8)")
     parser.add_argument("--fold-documents", type=count, default=Plan.fold_documents, help="writes.fold_documents")
     parser.add_argument("--seed", type=int, help="of the first history, one more of each next; default: at random")
     options = parser.parse_args(arguments)
@@ -38,8 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Plan(
             *(whole // n + (number < whole % n) for whole in wholes),
             first + number,
-            options.clients,
-            options.fold_documents,
+            fold_documents=options.fold_documents,
         )
         for number in range(n)
     ]

@@ -220,21 +220,19 @@ def check(lines: Iterable[str]) -> Report:
     same, compared = repeatable(history)
     violations += same
     counts = dict(Counter(f"{operation.kind} {operation.status or 'cut'}" for operation in history.operations))
-    counts |= dict(sorted(history.events.items()))
     seen = {(op.good["model"], op.good["version"]) for op in history.operations if op.is_read}
-    counts |= {
+    made = history.versions
+    counts |= dict(sorted(history.events.items())) | {
         "operations": len(history.operations),
         "changes": sum(change.number is not None for change in changes),
         "sent again": sum(len(change.sends) - 1 for change in changes),
         "answers cut": sum(any(send.status == CUT for send in change.sends) for change in changes),
         "equal answers compared": compared,
-        "last log number": bounds.top,
         "models seen": len({model for model, _ in seen}),
         "versions seen": len(seen),
         **{f"{change}: versions {kind}": 0 for change in WANTED for kind in ("made", "seen")},
-        **Counter(f"{change}: versions made" for change in history.versions.values()),
-        **Counter(f"{change}: versions seen" for name, change in sorted(history.versions.items()) if name in seen),
-        "partial answers": sum(bool(each.good.get("partial")) for each in history.operations if each.is_read),
+        **Counter(f"{change}: versions made" for change in made.values()),
+        **Counter(f"{change}: versions seen" for name, change in sorted(made.items()) if name in seen),
     }
     return Report(violations, counts)
 

@@ -15,7 +15,6 @@ from openapi_spec_validator import validate
 from rayhier.model.encoded import Encoded
 from rayhier.search.request.hits import Answer, Hit
 from rayhier.search.routing.routes import Routes
-from rayhier.search.segment.stored import Lookup
 from rayhier.serve.backend.engine import Answers
 from rayhier.serve.errors import ApiError
 from rayhier.serve.http import api
@@ -88,10 +87,8 @@ def test_a_lost_shard_is_named(client, engine):
 SEARCH, BATCH = "/v1/search", "/v1/search:batch"
 REFUSED = {
     "neither": (SEARCH, {}, "body"),
-    "both": (SEARCH, {"query": "oak", "vector": [1, 2, 3]}, "body"),
     "half a character": (SEARCH, '{"query": "\\ud800"}', "query"),
     "too long": (SEARCH, {"query": "x" * 101}, "query"),
-    "not text": (SEARCH, {"query": 5}, "query"),
     "NaN": (SEARCH, '{"vector": [NaN, 0, 0]}', "vector.0"),
     "beyond any float": (SEARCH, f'{{"vector": [0, 0, 1{"0" * 400}]}}', "vector.2"),
     "beyond float32": (SEARCH, {"vector": [0, 0, 1e39]}, "vector.2"),
@@ -107,7 +104,6 @@ REFUSED = {
     "not JSON": (SEARCH, "{", "body: not JSON"),
     "too many texts": (BATCH, {"queries": ["oak"] * 4}, "queries"),
     "one without words": (BATCH, {"queries": ["oak", " "]}, "queries.1"),
-    "both texts and vectors": (BATCH, {"queries": ["oak"], "vectors": [[1, 2, 3]]}, "body"),
 }
 
 
@@ -119,12 +115,6 @@ def test_a_search_that_cannot_be_is_refused(client, engine, path, body, named):
     assert len(said) < 300
     assert "not JSON" in said or ("got" in said and "; allowed: " in said)
     assert engine.asked == []
-
-
-def test_other_paths_methods_and_types(client):
-    assert error(client.get("/nowhere"))[:2] == (404, "not_found")
-    assert error(client.get("/v1/index/"))[:2] == (404, "not_found")
-    refuses(client.get("/v1/search"), "got GET; allowed: POST", 405, "method_not_allowed")
 
 
 def test_a_defect_says_nothing_of_itself(client, engine):
@@ -277,18 +267,6 @@ def test_leaves_count_as_bytes_of_an_answer(engine):
     explain = given(900, explain=True).json()["explain"]
     assert len(explain.pop("leaves")) == 300
     assert explain == {"scanned": 7, "widened": 600, "rows": 40}
-
-
-def test_a_document_is_read_by_its_id(client, engine):
-    shown = {"title": "a title", "text": "a text", "passages": None, "fields": {"year": 1999}, "first_leaves": [3]}
-    seen = {"model": "0123456789ab", "version": 4, "log": 0}
-    assert client.get("/v1/documents/d1").json() == {"id": "d1", **shown, **seen}
-    refuses(client.get("/v1/documents/d2"), "id: got 'd2'", 404, "no_document")
-    odd = "a/b ?#<b>é\n"
-    engine.stored = [replace(STORED, id=odd)]
-    assert client.get("/v1/documents/a%2Fb%20%3F%23%3Cb%3E%C3%A9%0A").json()["id"] == odd
-    assert engine.asked == [Lookup(("d1",)), Lookup(("d2",)), Lookup((odd,))]
-    assert error(client.get("/v1/documents/"))[:2] == (404, "not_found")
 
 
 def test_a_document_that_a_lost_group_may_hold_is_unknown(client, engine):

@@ -1,9 +1,12 @@
-"""Which names of hosts a server answers to: on loopback without a token only loopback's, elsewhere those it is told."""
+"""Which names of hosts a server answers to, and pages of which origins.
+
+On loopback without a token only loopback's names, elsewhere those it is told; of origins, those that the config names.
+"""
 
 import pytest
 from fastapi.testclient import TestClient
 
-from rayhier.serve.args import ServeArgs
+from rayhier.serve.args import RequestLimits, ServeArgs
 from rayhier.serve.embedded import allowed_hosts
 
 from .sockets import connected, listening, status
@@ -48,3 +51,33 @@ def test_elsewhere_the_names_are_those_of_the_arguments():
     for allowed, host in (([], "10.1.2.3"), (["Mine.example"], "mine.EXAMPLE:80")):
         client = TestClient(app_of(Canned(), allowed_hosts=allowed), headers={"Host": host})
         assert client.get("/v1/index").status_code == 200
+
+
+# Origins
+
+HERE, OTHER = "https://search.example.org", "https://evil.example.org"
+TOKEN = {"Authorization": "Bearer sesame-1"}
+ALLOWED = "access-control-allow-origin"
+
+
+def ask(held, origin, origins, **headers):
+    """Search from a page, with the question that the browser asks before."""
+    client = TestClient(app_of(Canned(), RequestLimits(), held, cors_origins=origins))
+    heads = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    before = client.options("/v1/search", headers={"Origin": origin, **heads})
+    return before, client.post("/v1/search", json={"query": "oak"}, headers={"Origin": origin, **headers})
+
+
+def test_a_named_origin_may_ask(held):
+    before, answer = ask(held, HERE, [HERE], **TOKEN)
+    assert (before.status_code, answer.status_code) == (200, 200)
+    assert before.headers[ALLOWED] == answer.headers[ALLOWED] == HERE
+    _, refused = ask(held, HERE, [HERE])
+    assert (error(refused)[0], refused.headers[ALLOWED]) == (401, HERE)
+
+
+def test_others_are_refused_in_the_form_of_every_error(held):
+    for origins, refusal in (([HERE], (400, "origin")), ([], (401, "unauthorized"))):
+        before, answer = ask(held, OTHER, origins, **TOKEN)
+        assert error(before)[:2] == refusal
+        assert not {ALLOWED} & {*before.headers, *answer.headers}

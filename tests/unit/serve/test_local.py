@@ -108,15 +108,6 @@ def test_token_files_of_the_shell_may_be_relative(tmp_path, published, capsys, m
     assert str(tmp_path / "write") in capsys.readouterr().err
 
 
-def test_ctrl_c_is_quiet(published, port, capsys, monkeypatch):
-    monkeypatch.setattr(local_module, "deploy", Mock(side_effect=KeyboardInterrupt))
-    assert main([str(SHIPPED), "--workdir", str(published), "--port", str(port)]) == 130
-    shown = capsys.readouterr()
-    assert shown.out == f"starting by-hand from {published}\n"
-    assert shown.err.splitlines()[-1] == "stopped"
-    assert "Traceback" not in shown.err
-
-
 @pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_a_server_that_is_stopped_shuts_serve_down(published, port, capsys, monkeypatch, stop, code):
     ended = []

@@ -120,6 +120,3 @@ def test_a_token_of_both_files_counts_once_the_other_file_has_another(files, tok
     assert [opens(tokens, token, writes=True) for token in ("sesame-1", "poppy-1")] == [403, 200]
     files[1].write_text("poppy-2")
     assert [opens(tokens, token, writes=True) for token in ("sesame-1", "poppy-1", "poppy-2")] == [401, 403, 200]
-    files[0].write_text("clover-3")
-    files[1].write_text("clover-3")
-    assert [opens(tokens, token, writes=True) for token in ("clover-3", "poppy-2")] == [403, 200]

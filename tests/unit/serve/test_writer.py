@@ -32,19 +32,15 @@ from .conftest import N
 from .server import OPEN, READ, WRITE, Reads, doc, fold_until, root_of
 
 
-def test_a_document_is_found_as_soon_as_it_is_answered(server, work):
-    seen = {"model": server.index()["model"], "version": 1, "log": 1}
-    assert server.put(doc("new", fields={"year": 1850})) == {"documents": 1, "replaced": 0, **seen}
-    found, stored = server.search(OPEN), server.document("new")
-    assert (found["results"][0]["id"], found["log"]) == ("new", 1)
-    assert stored.items() >= {"text": OPEN, "fields": {"year": 1850}, **seen}.items()
+def test_a_document_is_found_as_soon_as_it_is_answered(server):
+    server.put(doc("new", fields={"year": 1850}))
+    assert server.search(OPEN)["results"][0]["id"] == "new"
+    assert (server.document("new")["text"], server.document("new")["fields"]) == (OPEN, {"year": 1850})
     assert server.ids("oak", 50, filter={"year": {"lt": 1900}}) == ["new"]
     server.put(doc("new", "another text"), doc("d7", OPEN))
     assert server.ids(OPEN)[0] == "d7"
     server.delete("d7", "new")
     assert {"d7", "new"}.isdisjoint(server.ids(OPEN, 50))
-    server.delete("d1", "nosuch", status=404)
-    assert server.document("d1") is not None
 
 
 def test_an_index_whose_documents_all_went_answers_with_nothing(open_server):
@@ -104,12 +100,12 @@ def test_a_body_that_is_refused_changes_nothing(open_server):
     assert (server.index()["log"], server.document("good")) == (0, None)
 
 
-def test_a_vector_may_be_base64_of_its_numbers(open_server):
-    server, vectors = open_server(), np.eye(32, dtype=np.float32)[5:7].tolist()
+def test_a_vector_may_be_base64_of_its_numbers(server):
+    vectors = np.eye(32, dtype=np.float32)[5:7].tolist()
     server.put(doc("v", vector=pack(vectors[0])), doc("w", vector=vectors[1]))
     for name, vector in zip("vw", vectors, strict=True):
-        answer = server.client.post("/v1/search", json={"vector": vector, "k": 1}, headers=READ).json()
-        assert [(result["id"], result["score"]) for result in answer["results"]] == [(name, pytest.approx(1.0))]
+        (found,) = server.asked("POST", "/v1/search", {"vector": vector, "k": 1}, READ)["results"]
+        assert (found["id"], found["score"]) == (name, pytest.approx(1.0))
 
 
 def test_documents_are_encoded_in_the_format_of_a_build_and_queries_in_that_of_the_server(open_server, work):
@@ -122,15 +118,6 @@ def test_documents_are_encoded_in_the_format_of_a_build_and_queries_in_that_of_t
     stored = TextEncoder(Path(encoder.model), encoder).encode([OPEN])[0].astype(np.float16)
     np.testing.assert_array_equal(columns.matrix(made.table["vector"])[0], stored)
     assert server.embedded._served.engine.view.model.text_encoder.dtype == torch.float32
-
-
-def test_a_server_without_a_token_for_it_does_not_write(open_server):
-    short = {"limits": {"seconds": 0.5}, "shard_seconds": 0.2, "reranker_seconds": 0.2}
-    reads = open_server(Reads, **short)
-    reads.put(doc("a"), status=401)
-    reads.asked("PUT", "/v1/documents", {"documents": [doc("a")]}, READ, 403)
-    waited = reads.asked("POST", "/v1/search", {"query": "x", "min_log": 3}, READ, 504)
-    assert waited["error"]["code"] == "timeout", "another server may write it"
 
 
 def test_a_server_that_only_reads_serves_the_tail(open_server):
@@ -218,7 +205,7 @@ def test_a_full_tail_refuses_further_changes(open_server):
     server.put(doc("a"), doc("b"))
     assert server.put(doc("c"), status=503)["error"]["code"] == "overloaded"
     server.fold()
-    assert server.put(doc("c"))["log"] == 2
+    server.put(doc("c"))
 
 
 def test_the_shell_sees_the_tail_and_folds_it(server, work, capsys):
@@ -226,15 +213,12 @@ def test_the_shell_sees_the_tail_and_folds_it(server, work, capsys):
     server.delete("d1")
     assert main(["get", str(work), "a", "d5"]) == 0
     assert [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()] == [OPEN, "changed"]
-    assert main(["list", str(work), "--limit", "2"]) == 0
-    assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == ["a", "d0"]
     assert main(["fold", str(work)]) == 2
     assert "a server writes to this index" in capsys.readouterr().err
     server.close()
-    assert main(["fold", str(work)]) == 0
-    assert capsys.readouterr().out.startswith(f"version 2 (fold): {N} documents (+0)")
-    assert main(["fold", str(work)]) == 0
-    assert capsys.readouterr().out == "version 2: the change log has no tail\n"
+    for said in (f"version 2 (fold): {N} documents (+0)", "version 2: the change log has no tail\n"):
+        assert main(["fold", str(work)]) == 0
+        assert capsys.readouterr().out.startswith(said)
 
 
 def test_a_request_to_write_has_a_time_of_its_own(open_server, monkeypatch):
