@@ -322,22 +322,14 @@ def _essence(kind: str, body: Record) -> Record:
 
 
 class Workdir:
-    """Two models and their indexes, one of which `current.json` names."""
+    """Two models and their indexes, the first of which `current.json` names."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._nows = folder, toy_index.make(folder)
 
     @property
-    def model(self) -> str:
-        return self._nows[0].artifacts["model"]
-
-    @property
-    def other(self) -> str:
-        return self._nows[1].artifacts["model"]
-
-    @property
-    def root(self) -> Path:
-        return self.roots[0]
+    def models(self) -> list[str]:
+        return [now.artifacts["model"] for now in self._nows]
 
     @property
     def roots(self) -> list[Path]:
@@ -346,16 +338,15 @@ class Workdir:
     def carry(self) -> None:
         """Carry changes to the other index as `rayhier run` does, once no server writes there any more."""
         named, other = self._nows
-        model, began = Model.of_workdir(self._folder, other), time.monotonic()
+        model, until = Model.of_workdir(self._folder, other), time.monotonic() + AGAIN_SECONDS
         while True:
             try:
                 carry_changes(self._index(named), self._index(other), model)
+                return
             except InputError:
-                if time.monotonic() - began > AGAIN_SECONDS:
+                if time.monotonic() > until:
                     raise
                 time.sleep(0.1)
-            else:
-                return
 
     def name_other(self) -> None:
         named, other = self._nows
@@ -442,8 +433,8 @@ class Trouble:
 
     async def _appended(self) -> None:
         """Wait until a change becomes durable, whose answer a kill then cuts, but not for long."""
-        singles = [int(path.stem) for path in (self._work.root / LOG).glob("*.change") if path.stem.isdecimal()]
-        path = self._work.root / LOG / f"{max(singles, default=self._shared.newest) + 1:012d}.change"
+        singles = [int(path.stem) for path in (self._work.roots[0] / LOG).glob("*.change") if path.stem.isdecimal()]
+        path = self._work.roots[0] / LOG / f"{max(singles, default=self._shared.newest) + 1:012d}.change"
         began = time.monotonic()
         while not path.exists() and time.monotonic() - began < 1:
             await asyncio.sleep(0)
@@ -518,15 +509,15 @@ class Trouble:
             await asyncio.sleep(self._draw.random() * 0.3)
             await self._restart()
         await carrying
-        self._log.event("swap", model=self._work.other)
+        self._log.event("swap", model=self._work.models[1])
         self._work.name_other()
         if kills and not early:
             await asyncio.sleep(self._draw.random() * 2.5)
             await self._restart()
         began = time.monotonic()
-        while self._shared.model != self._work.model:
+        while self._shared.model != self._work.models[0]:
             if time.monotonic() - began > AGAIN_SECONDS:
-                raise RuntimeError(f"model {self._work.model} is not served in time; see server-*.log")
+                raise RuntimeError(f"model {self._work.models[0]} is not served in time; see server-*.log")
             await self._client.send("index", {})
             await asyncio.sleep(0.05)
 
@@ -559,7 +550,7 @@ def drive(plan: Plan, folder: Path, say: Callable[[str], None]) -> Path:
     servers = [ServerProcess(folder / "work", folder, args, f"server-{number}") for number in range(2)]
     log = Log(folder / "history.jsonl")
     workdir = Workdir(folder / "work")
-    log.event("begin", seed=plan.seed, model=workdir.model, documents=toy_index.documents())
+    log.event("begin", seed=plan.seed, model=workdir.models[0], documents=toy_index.documents())
     say(f"{plan.operations:,} operations, {plan.kills} kills, {plan.swaps} swaps, {plan.failovers} other Writers")
     try:
         asyncio.run(_drive(plan, servers, workdir, Shared(servers[0].url, token, log, asyncio.Event()), say))

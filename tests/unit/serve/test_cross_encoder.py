@@ -87,9 +87,8 @@ AXN = Rerank(**SPECS["axn"][1])
 
 def scores(queries, items):
     """A black box: how often a document's text has the letters of the query's first word."""
-    return np.array(
-        [sum(map(item.count, query.split()[0])) + len(item) / 1e3 for query, item in zip(queries, items, strict=True)]
-    )
+    pairs = zip(queries, items, strict=True)
+    return np.array([sum(map(item.count, query.split()[0])) + len(item) / 1e3 for query, item in pairs])
 
 
 @pytest.fixture(scope="module")
@@ -98,20 +97,13 @@ def opened(published):
     return Snapshot.open(published)
 
 
-@pytest.fixture(scope="module")
-def groups(published):
-    return near_groups(published, 2)
-
-
 @pytest.fixture
-def engine_by(opened, groups):
+def engine_by(opened, published):
     """`engine_by(spec, score)`: an engine that re-ranks as a spec says, by scores of a coroutine function."""
 
     def make(spec, score, seconds=60.0):
-        rules = ruled(opened.rules, rerank=spec.model_dump())
-        return engine_of(
-            opened, groups, Reranker(spec, None, base_weight=0.5), Reranking(Scores(score), seconds), rules
-        )
+        rules, reranker = ruled(opened.rules, rerank=spec.model_dump()), Reranker(spec, None, base_weight=0.5)
+        return engine_of(opened, near_groups(published, 2), reranker, Reranking(Scores(score), seconds), rules)
 
     return make
 

@@ -75,13 +75,13 @@ def test_a_lost_group_costs_only_the_questions_that_need_it(engine, groups, sear
     assert asyncio.run(engine.unavailable()) == [groups[-1].name]
 
 
-def test_every_question_needs_the_words_of_all_groups(searcher, published):
+@pytest.mark.parametrize(("mode", "beam"), [("bm25", None), ("hybrid", 1)])
+def test_every_question_needs_the_words_of_all_groups(searcher, published, mode, beam):
     groups = near_groups(published, 3)
     groups[1].gone = True
-    for mode, beam in (("bm25", None), ("hybrid", 1)):
-        given = answered(engine_of(searcher, groups), ASKED, 7, beam, mode=mode)
-        assert given.lost == [["shards-1"]] * len(ASKED)
-        assert sum(len(answer.hits) for answer in given.answers) > 0
+    given = answered(engine_of(searcher, groups), ASKED, 7, beam, mode=mode)
+    assert given.lost == [["shards-1"]] * len(ASKED)
+    assert any(answer.hits for answer in given.answers)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,6 @@ def test_leaves_are_divided_by_their_rows(counts, groups, sizes):
 def test_documents_are_those_of_all_groups(engine, searcher):
     everything, lost = asyncio.run(engine.documents(Listing("", 1_000)))
     assert (everything, lost) == (searcher.documents(Listing("", 1_000)), [])
-    assert {document.id: document.text for document in everything} == {f"d{n}": text for n, text in enumerate(TEXTS)}
     found, _ = asyncio.run(engine.documents(Lookup(("d3", "none"))))
     assert found == [document for document in everything if document.id == "d3"]
 

@@ -73,17 +73,14 @@ async def test_a_request_has_a_deadline_and_leaves_its_slot():
     assert sent.statuses == [504, 504, 200]
 
 
-async def test_a_client_that_leaves_gets_no_answer():
+async def test_a_body_is_passed_on_only_if_all_of_it_came_and_it_is_admitted():
     receive, messages = chunks(b"{")
     messages.append({"type": "http.disconnect"})
-    sent = Sent()
-    await Guard(lambda *_: pytest.fail("passed on"), Tokens(None), RequestLimits())(SCOPE, receive, sent)
-    assert sent == []
-
-
-async def test_what_is_not_admitted_is_refused_before_its_body_is_parsed():
     sent, admission = Sent(), Mock(check=Mock(side_effect=overloaded("too much")))
-    await Guard(lambda *_: pytest.fail("passed on"), Tokens(None), RequestLimits(), admission)(SCOPE, whole, sent)
+    guard = Guard(lambda *_: pytest.fail("passed on"), Tokens(None), RequestLimits(), admission)
+    await guard(SCOPE, receive, sent)
+    assert sent == []
+    await guard(SCOPE, whole, sent)
     assert sent.statuses == [503]
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextvars
 import heapq
-from collections import deque
 from contextlib import ExitStack
 
 import pytest
@@ -54,19 +53,6 @@ def test_three_times_too_much_is_answered_about_as_fast_as_ever(sizes):
         took, _ = served(rate=300, seconds=60, each=0.01, most=0.05)
         assert took[int(0.99 * len(took))] <= (QUEUED + 3) * 0.01
         assert len(took) >= 0.95 * 60 / 0.01
-
-
-def test_a_few_clients_are_let_in_however_long_a_question_takes():
-    """Eight clients, each of which asks again once it is answered, of a server that takes a quarter of a second."""
-    clock, there = Clock(), deque()
-    admission = Admission(0.05, clock)
-    for number in range(208):
-        if number >= 8:
-            clock.now += 0.25
-            there.popleft().close()
-        there.append(ExitStack())
-        there[-1].enter_context(admission(1))
-    assert admission.wait > 1.0
 
 
 def test_one_large_request_is_no_line_and_what_fails_says_nothing_of_speed():
