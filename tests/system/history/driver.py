@@ -31,9 +31,10 @@ from rayhier.storage import current, leaf_map
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.change_log import LOG
 from rayhier.storage.current import Current
-from tests.system.history import toy_index
 from tests.system.history.checker import Report, check
 from tests.system.history.server import LEASE_SECONDS, Refusal, ServerProcess
+from tests.toys import tiny_bert
+from tests.unit.serve.conftest import INDEX, MODEL, OTHER_INDEX, OTHER_MODEL, TEXTS, WORDS, make_published
 
 OK, GONE, BUSY = 200, 404, 503
 START_SECONDS, AGAIN_SECONDS = 180.0, 120.0
@@ -42,9 +43,11 @@ REQUEST_SECONDS = 60.0
 """Seconds after which a client gives a request up: more than the server takes by its own limit."""
 SERVER_SECONDS, SHARD_SECONDS = 20.0, 10.0
 """`limits.seconds` and `shard_seconds` of the server."""
-NAMES = [*(f"d{n}" for n in range(toy_index.DOCUMENTS)), *(f"n{n}" for n in range(180)), "ä/ö ?#", "<b>", "😀"]
-"""Ids that clients write and delete; the first are in the index at the start."""
-QUESTIONS = [" ".join(toy_index.WORDS[n % 20 : n % 20 + 2 + n % 3]) for n in range(0, 36, 3)]
+DOCUMENTS = {f"d{n}": text for n, text in enumerate(TEXTS)}
+"""Texts of the documents at the start."""
+NAMES = [*DOCUMENTS, *(f"n{n}" for n in range(180)), "ä/ö ?#", "<b>", "😀"]
+"""Ids that clients write and delete."""
+QUESTIONS = [" ".join(WORDS[n % 20 : n % 20 + 2 + n % 3]) for n in range(0, 36, 3)]
 READS = {"get": 24, "list": 10, "word": 12, "words": 8, "dense": 9, "hybrid": 8, "index": 2}
 """How often clients read, by kind, in a hundred operations; the others are changes."""
 PUTS = 0.7
@@ -55,7 +58,7 @@ STALE_CLIENTS, STALE_SECONDS = 3, 2.0
 """Clients that write to a Writer that was paused, and the seconds for which they do."""
 ALL_LEAVES = 1_000
 """A beam of all leaves, however many were split."""
-SEASON, SEASONAL = 60, 0.8
+TREES, SEASON, SEASONAL = ("oak", "elm", "fern", "moss"), 60, 0.8
 """Texts that a client writes until it prefers another tree's words, and their share: leaves of a few words grow."""
 Record = dict[str, Any]
 
@@ -132,7 +135,7 @@ class Shared:
     """Largest log number of an answer."""
     model: str = ""
     """Model of the last answer of `GET /v1/index`."""
-    words: list[str] = field(default_factory=lambda: ["first3", "first77"])
+    words: list[str] = field(default_factory=lambda: list(WORDS))
     """Words that one text has."""
     ends: bool = False
 
@@ -209,7 +212,7 @@ class Client:
             case "word":
                 return "search", {"query": draw.choice(self._shared.words), "mode": "bm25", "k": 10}
             case "words":
-                query = " ".join(draw.sample(toy_index.WORDS, draw.choice([1, 2])))
+                query = " ".join(draw.sample(WORDS, draw.choice([1, 2])))
                 return "search", {"query": query, "mode": "bm25", "k": draw.choice([5, 400])}
         sent = {"query": draw.choice(QUESTIONS), "mode": kind, "k": draw.choice([5, 10])}
         if kind == "dense" and draw.random() < 0.5:
@@ -252,9 +255,9 @@ class Client:
         return "put", {"documents": documents}
 
     def _words(self, count: int) -> list[str]:
-        tree = toy_index.TREES[self._written // SEASON % len(toy_index.TREES)]
+        tree = TREES[self._written // SEASON % len(TREES)]
         seasonal = self._draw.random() < SEASONAL
-        return self._draw.choices([word for word in toy_index.WORDS if tree in word or not seasonal], k=count)
+        return self._draw.choices([word for word in WORDS if tree in word or not seasonal], k=count)
 
     async def send(self, kind: str, sent: Record, key: str | None = None) -> int:
         """Send a request once and note what came of it; returns the status, 0 where the connection was cut."""
@@ -322,10 +325,14 @@ def _essence(kind: str, body: Record) -> Record:
 
 
 class Workdir:
-    """Two models and their indexes, the first of which `current.json` names."""
+    """Two models of random weights and their indexes, the first of which `current.json` names."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._nows = folder, toy_index.make(folder)
+        self._folder, self._nows = folder, list[Current]()
+        for seed, names in enumerate(((MODEL, INDEX), (OTHER_MODEL, OTHER_INDEX))):
+            encoder = tiny_bert(folder / f"encoder-{seed}", WORDS, seed)
+            self._nows.append(current.read(make_published(folder, encoder, *names, router_type="learned_ivf")))
+        current.write(folder, self._nows[0])
 
     @property
     def models(self) -> list[str]:
@@ -541,7 +548,7 @@ def drive(plan: Plan, folder: Path, say: Callable[[str], None]) -> Path:
     (folder / "token").write_text(token)
     args = {
         "write_token_file": str(folder / "token"),
-        "shard_groups": toy_index.SHARDS,
+        "shard_groups": 3,
         "shard_seconds": SHARD_SECONDS,
         "reranker_seconds": SHARD_SECONDS,
         "limits": {"queue_seconds": SERVER_SECONDS, "seconds": SERVER_SECONDS},
@@ -550,7 +557,7 @@ def drive(plan: Plan, folder: Path, say: Callable[[str], None]) -> Path:
     servers = [ServerProcess(folder / "work", folder, args, f"server-{number}") for number in range(2)]
     log = Log(folder / "history.jsonl")
     workdir = Workdir(folder / "work")
-    log.event("begin", seed=plan.seed, model=workdir.models[0], documents=toy_index.documents())
+    log.event("begin", seed=plan.seed, model=workdir.models[0], documents=DOCUMENTS)
     say(f"{plan.operations:,} operations, {plan.kills} kills, {plan.swaps} swaps, {plan.failovers} other Writers")
     try:
         asyncio.run(_drive(plan, servers, workdir, Shared(servers[0].url, token, log, asyncio.Event()), say))

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from openapi_spec_validator import validate
 
 from rayhier.model.encoded import Encoded
-from rayhier.search.request.hits import Answer
+from rayhier.search.request.hits import Answer, Hit
 from rayhier.search.routing.routes import Routes
 from rayhier.serve.backend.engine import Answers
 from rayhier.serve.errors import ApiError

@@ -94,7 +94,7 @@ async def test_what_a_lost_group_was_asked_ends_at_once(handle):
 
 
 @pytest.mark.parametrize("is_alive", [False, True])
-async def test_a_late_group_without_a_sign_of_life_is_lost_at_once(handle, is_alive):
+async def test_a_late_group_is_lost_at_once_unless_it_gives_a_sign_of_life(handle, is_alive):
     """Serve keeps calls of a deployment without a replica waiting: they end long before their time."""
     group, ends = group_of(handle, 60.0, late_seconds=0.02, alive_seconds=0.02), asyncio.Event()
     handle.read.outcome = ends.wait

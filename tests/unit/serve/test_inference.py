@@ -15,16 +15,12 @@ def test_models_are_listed_by_name_and_fingerprint(client):
 @pytest.mark.parametrize("name", ["canned", "0123456789ab", None])
 def test_embeddings_in_openais_form(client, engine, name):
     body = {"input": ["oak", "a leaf"]} | ({} if name is None else {"model": name})
-    answer = client.post("/v1/embeddings", json=body)
-    assert answer.json() == {
-        "object": "list",
-        "data": [
-            {"object": "embedding", "index": 0, "embedding": [3.0, 0.5, -1.0]},
-            {"object": "embedding", "index": 1, "embedding": [6.0, 0.5, -1.0]},
-        ],
-        "model": name or "canned",
-        "usage": {"prompt_tokens": 14, "total_tokens": 14},
-    }
+    one, other = (
+        {"object": "embedding", "index": n, "embedding": [size, 0.5, -1.0]} for n, size in ((0, 3.0), (1, 6.0))
+    )
+    usage = {"prompt_tokens": 14, "total_tokens": 14}
+    answer = {"object": "list", "data": [one, other], "model": name or "canned", "usage": usage}
+    assert client.post("/v1/embeddings", json=body).json() == answer
     assert engine.asked == [["oak", "a leaf"]]
 
 
