@@ -149,10 +149,3 @@ def test_a_right_history_has_no_violation(records):
 @pytest.mark.parametrize(("rules", "records"), BAD.values(), ids=BAD)
 def test_a_violation_is_named(rules, records):
     assert sorted({violation.rule for violation in violations(*records)}) == rules
-
-
-def test_a_violation_prints_the_operations_that_prove_it():
-    text = str(*violations(*if_one, get(2, "a", "oak first", 0)))
-    assert text.startswith("stale: a read saw log 0, after an answer of log 1")
-    assert 'put {"documents": [["c", "x"]]}' in text
-    assert 'get {"id": "a"}' in text

@@ -40,7 +40,7 @@ class History:
         self.server, self.log = opened(), 0
         self.texts = {f"d{n}": text for n, text in enumerate(TEXTS)}
         self.held, self.seen, self.sent = {1: self.texts}, [], []
-        self.words = (f"first{n}" for n in itertools.count())
+        self.words = map("first{}".format, itertools.count())
 
     def drawn(self):
         """A change that is possible: its kind, and what it sends."""

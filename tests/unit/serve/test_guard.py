@@ -161,9 +161,7 @@ def test_who_waits_for_a_change_holds_no_slot_and_is_woken_by_it():
     class Changing(Canned):
         """An engine that sees the next change when it is searched."""
 
-        def __init__(self):
-            super().__init__()
-            self.event = asyncio.Event()
+        event = asyncio.Event()
 
         async def changed(self):
             await self.event.wait()

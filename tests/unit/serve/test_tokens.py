@@ -67,8 +67,8 @@ def test_a_token_alone(files):
     assert (opens(only_reads, "sesame-1"), opens(only_reads, "sesame-1", writes=True)) == (200, 403)
     with pytest.raises(ApiError, match="a server that was started with a write_token_file, which this one has not"):
         only_reads.check(b"Bearer sesame-1", writes=True)
-    assert [opens(the_one, "poppy-1", writes=writes) for writes in (False, True)] == [200, 200]
-    assert [opens(the_one, "", writes=writes) for writes in (False, True)] == [401, 401]
+    for writes in (False, True):
+        assert (opens(the_one, "poppy-1", writes=writes), opens(the_one, "", writes=writes)) == (200, 401)
     assert not Tokens(None).required
     assert opens(Tokens(None), "", writes=True) == 200
 

@@ -39,11 +39,8 @@ def sent(port, method, target, body, token):
 
 
 CONTROL = tuple(f"{{}}%{code}" for code in ("0A", "0a%0a", "00", "7F", "C2%85", "E2%80%A8"))
-FORMS = (
-    *CONTROL,
-    *("{}?x=1", "{}#x", "http://h{}", "http://h{}%0A"),
-    *("/{}", "{}/", "{}//", "{}%2F", "{}/.", "{}/..", "/.{}", "/x/..{}", "{};x", "{}%20", "%0A{}", "*{}", "//h{}"),
-)
+FORMS = (*CONTROL, "{}?x=1", "{}#x", "http://h{}", "http://h{}%0A", "/{}", "{}/", "{}//", "{}%2F", "{}/.", "{}/..")
+FORMS += ("/.{}", "/x/..{}", "{};x", "{}%20", "%0A{}", "*{}", "//h{}")
 """What a path is made into: with a control character at its end, as it is, and otherwise changed."""
 
 
