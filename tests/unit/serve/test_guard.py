@@ -119,9 +119,11 @@ async def test_one_peer_takes_no_more_than_its_share_of_the_slots():
 
     leave = asyncio.Event()
     guard, sent = Guard(waits, Tokens(None), RequestLimits(max_requests=4, peer_share=0.5)), Sent()
-    working = [asyncio.create_task(guard(peer(name), whole, sent)) for name in "aaabb"]
-    await asyncio.sleep(0.01)
-    assert sent.statuses == [503]
+    working = []
+    for names in ("aaa", "bb"):
+        working += [asyncio.create_task(guard(peer(name), whole, sent)) for name in names]
+        await asyncio.sleep(0.01)
+        assert sent.statuses == [503]
     assert (b"retry-after", b"1") in sent[0]["headers"]
     await guard(peer("c"), whole, sent)
     await guard(peer("c", path="/healthz"), whole, sent)
