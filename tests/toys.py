@@ -72,7 +72,7 @@ def publish(
     from rayhier.index.display import DisplayTree
     from rayhier.model.encoded import Encoded
     from rayhier.model.router import save_router
-    from rayhier.storage import files, schemas
+    from rayhier.storage import schemas
     from rayhier.storage.artifact import Place
     from rayhier.storage.attempt import Attempt, Output
     from rayhier.storage.current import Current
@@ -89,7 +89,7 @@ def publish(
     with Attempt.start(Place(work / "index" / index)) as attempt:
         write_map(attempt.root, rows, router.n_leaves, shards, model=model, leaves_per_document=2)
         described = describe(LeafMap.open(attempt.root), DisplayTree.of(router))
-        files.write_parquet(attempt.root, LEAVES, [described], schemas.LEAVES)
+        parquet.write(attempt.root, LEAVES, [described], schemas.LEAVES)
         attempt.publish("index", {"model": model, **inputs}, Output({}))
     return Current(spec=spec, artifacts={"model": model, "index": index})
 
@@ -100,7 +100,7 @@ def artifact(folder: Path, kind: str, tables: Mapping[str, pa.Table] | None = No
     from rayhier.storage.artifact import Artifact, Record
     from rayhier.storage.files import seal
 
-    made = [files.write_parquet(folder / "a", name, [table], table.schema) for name, table in (tables or {}).items()]
+    made = [parquet.write(folder / "a", name, [table], table.schema) for name, table in (tables or {}).items()]
     about = {"fingerprint": "f", "attempt": "a", "inputs": {}, "versions": {}, "seconds": 0}
     record = Record(kind=kind, files=made, counts=counts, **about)
     files.replace(folder / "record.json", seal(record.model_dump(mode="json")))

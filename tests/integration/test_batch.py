@@ -23,13 +23,14 @@ COMMAND = f"""
 import sys
 from rayhier.search.batch import query_files
 from rayhier.search.__main__ import main
+from rayhier.storage import parquet
 from rayhier.storage import files
-write, written = files.write_parquet, []
+write, written = parquet.write, []
 def writing(*given):
     if len(written) == {DONE}:
         sys.stdin.read()  # until it is killed
     written.append(write(*given))
-files.write_parquet, query_files.CHUNK = writing, {CHUNK}
+parquet.write, query_files.CHUNK = writing, {CHUNK}
 sys.exit(main(sys.argv[1:]))
 """
 """The command, which stops before its fourth part."""

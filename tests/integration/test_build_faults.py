@@ -21,7 +21,7 @@ from rayhier.run import main as run
 from rayhier.search.routing import routes
 from rayhier.spec import InputError
 from rayhier.spec.cluster import Workers
-from rayhier.storage import current, files
+from rayhier.storage import current, files, parquet
 from rayhier.storage.ledger import Ledger
 
 from ..conftest import leaf_map_of
@@ -43,7 +43,7 @@ def build(built, work, *overrides):
 
 def full_after(monkeypatch, count):
     """No room from the next write after `count` on."""
-    write, written = files.write_parquet, []
+    write, written = parquet.write, []
 
     def fails(root, name, groups, schema):
         if len(written) == count:
@@ -51,7 +51,7 @@ def full_after(monkeypatch, count):
         written.append(name)
         return write(root, name, groups, schema)
 
-    monkeypatch.setattr(files, "write_parquet", fails)
+    monkeypatch.setattr(parquet, "write", fails)
 
 
 @pytest.mark.usefixtures("actors_here")

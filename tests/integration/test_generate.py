@@ -8,7 +8,7 @@ import pytest
 
 from rayhier import run
 from rayhier.corpus import generated as stage
-from rayhier.storage import files
+from rayhier.storage import files, parquet
 from rayhier.storage.artifact import Artifact
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -21,7 +21,7 @@ def made(work: Path, kind: str) -> Artifact:
 
 
 def table(artifact: Artifact, name: str) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = files.read_table(artifact.path(name)).to_pylist()
+    rows: list[dict[str, object]] = parquet.read(artifact.path(name)).to_pylist()
     return rows
 
 

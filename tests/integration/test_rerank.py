@@ -24,7 +24,7 @@ from rayhier.serve.app import checked, deploy
 from rayhier.serve.client import Client
 from rayhier.serve.config import look
 from rayhier.serve.errors import ApiError
-from rayhier.storage import columns, current, files
+from rayhier.storage import columns, current, parquet
 from rayhier.train.cross_encoder import phase
 
 from ..conftest import one_worker_each
@@ -77,7 +77,7 @@ def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(
     table = columns.read([scores.path(name) for name in scores.names("pairs/")], ["query", "item", "score"])
     pairs = list(zip(table["query"].to_pylist(), table["item"].to_pylist(), strict=True))
     assert len(pairs) == len(set(pairs)) == 2 * 240
-    queries = files.read_table(scores.path("queries.parquet"))
+    queries = parquet.read(scores.path("queries.parquet"))
     texts = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
     assert len(texts) == 10
     corpus = artifact(work, "corpus")
@@ -262,7 +262,7 @@ def test_queries_kept_for_scores_are_never_trained_on(
     monkeypatch.setattr(phase.TrainingGroups, "draw", spied)
     stages = ("cross_encoder", "scores", "train", "index", "calibrate")
     assert run.main([str(reranked()), *(part for stage in stages for part in ("--stage", stage))]) == 0
-    kept = set(files.read_table(artifact(tmp_path / "work", "scores").path("queries.parquet"))["text"].to_pylist())
+    kept = set(parquet.read(artifact(tmp_path / "work", "scores").path("queries.parquet"))["text"].to_pylist())
     assert len(kept) == 10
     assert seen
     assert not seen & kept

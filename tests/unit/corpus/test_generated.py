@@ -10,7 +10,7 @@ from rayhier.corpus.generated import read, write
 from rayhier.corpus.row_checks import Reason
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Limits
-from rayhier.storage import files, schemas
+from rayhier.storage import parquet, schemas
 from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt, Output
 
@@ -49,7 +49,7 @@ def make_corpus(tmp_path):
                 columns = [[f"d{row}" for row in own], [""] * 3, ["text"] * 3]
                 columns += [] if parents is None else [[parents[row] for row in own]]
                 name = f"documents/part-{part:05d}.parquet"
-                files.write_parquet(attempt.root, name, [pa.table(columns, schema=schema)], schema)
+                parquet.write(attempt.root, name, [pa.table(columns, schema=schema)], schema)
             return attempt.publish("corpus", {}, Output({"rows": 6}))
 
     return make
@@ -62,7 +62,7 @@ def parsed(tmp_path, corpus, *raw):
 
 
 def table(root, name):
-    return [tuple(row.values()) for row in files.read_table(root / name).to_pylist()]
+    return [tuple(row.values()) for row in parquet.read(root / name).to_pylist()]
 
 
 def test_every_reason_is_counted_and_listed(make_corpus, tmp_path, monkeypatch):

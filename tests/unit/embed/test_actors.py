@@ -10,7 +10,7 @@ from rayhier.embed.stage import GENERATED, EmbedPart, TokenisePart, ledger_key
 from rayhier.embed.tokeniser import unpacked
 from rayhier.model import precision
 from rayhier.spec import InputError, JobSpec
-from rayhier.storage import files, schemas
+from rayhier.storage import parquet, schemas
 from rayhier.storage.ledger import Ledger
 
 from ...toys import artifact
@@ -84,7 +84,7 @@ def test_generated_queries_are_a_part_beside_the_corpus(actor, tiny_model, tmp_p
     found = []
     for row in ({"part": GENERATED}, ahead):
         assert sum(done["rows"] for done in one(row)) == 2
-        found.append(files.read_table(tmp_path / "root" / GENERATED))
+        found.append(parquet.read(tmp_path / "root" / GENERATED))
     assert found[0].equals(found[1])
     assert found[0]["query_id"].to_pylist() == ["g0", "g1"]
     assert found[0]["vector"].to_pylist() == one.encoder.encode(["pine oak", "ash"]).tolist()

@@ -18,7 +18,7 @@ from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter, at_level
 from rayhier.spec import JobSpec
-from rayhier.storage import files, schemas
+from rayhier.storage import parquet, schemas
 
 from ...draws import unit
 from ...toys import artifact, embedded, evaluated, judgements
@@ -110,10 +110,8 @@ def test_every_curve_ends_at_its_exact_search_and_bm25_names_documents(evaluatio
 def test_passages_in_another_order_than_their_vectors_are_refused(published, tmp_path):
     """Each would be found as another's document."""
     corpus = replace(published["corpus"], folder=shutil.copytree(published["corpus"].folder, tmp_path / "corpus"))
-    table = files.read_table(corpus.path("documents/1.parquet"))
-    files.write_parquet(
-        corpus.root, "documents/1.parquet", [table.take(list(range(table.num_rows))[::-1])], table.schema
-    )
+    table = parquet.read(corpus.path("documents/1.parquet"))
+    parquet.write(corpus.root, "documents/1.parquet", [table.take(list(range(table.num_rows))[::-1])], table.schema)
     with pytest.raises(ValueError, match=r"documents/1\.parquet: not the documents of the vectors artifact"):
         load_documents(corpus, published["vectors"])
 

@@ -9,7 +9,7 @@ from rayhier.index.assign import Assigner, read_part
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError
-from rayhier.storage import columns, files, schemas
+from rayhier.storage import columns, parquet, schemas
 
 from ...toys import job
 
@@ -73,14 +73,14 @@ def test_vectors_that_are_no_numbers_are_named(router, vectors, documents, value
 
 def test_a_part_is_read_as_it_was_written_and_never_in_another_order(tmp_path, documents, vectors):
     places = tmp_path / "documents.parquet", tmp_path / "vectors.parquet"
-    files.write_parquet(tmp_path, "documents.parquet", [documents], documents.schema)
+    parquet.write(tmp_path, "documents.parquet", [documents], documents.schema)
     column = columns.vector_column(vectors, pa.float32())
     table = pa.table([documents["doc_id"], column], schema=schemas.vectors("doc_id", M))
-    files.write_parquet(tmp_path, "vectors.parquet", [table], table.schema)
+    parquet.write(tmp_path, "vectors.parquet", [table], table.schema)
     found, base = read_part(*places)
     assert found.equals(documents)
     assert np.array_equal(base, vectors)
     for other in (table[::-1], table[1:]):
-        files.write_parquet(tmp_path, "vectors.parquet", [other], other.schema)
+        parquet.write(tmp_path, "vectors.parquet", [other], other.schema)
         with pytest.raises(ValueError, match="same ids in the same order"):
             read_part(*places)

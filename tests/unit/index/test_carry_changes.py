@@ -15,7 +15,7 @@ from rayhier.search.routing.routes import Model
 from rayhier.search.segment.stored import Listing
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError
-from rayhier.storage import current, files, schemas
+from rayhier.storage import current, parquet, schemas
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.change_log import Change, ChangeLog
@@ -47,7 +47,7 @@ class Two:
         with Attempt.start(Place(work / "corpus" / "c0c0c0c0c0c0")) as attempt:
             built = [{"doc_id": f"d{n}", "title": f"title {n}", "text": TEXTS[n], "year": 1900 + n} for n in range(N)]
             table = schemas.pa.Table.from_pylist(built, FIELDS)
-            files.write_parquet(attempt.root, "documents/0.parquet", [table], FIELDS)
+            parquet.write(attempt.root, "documents/0.parquet", [table], FIELDS)
             attempt.publish("corpus", {}, Output({}))
         nows = {INDEX: current.read(work)}
         head = unit(4, M, M)

@@ -10,7 +10,7 @@ from rayhier.index import change, find
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError
-from rayhier.storage import files, leaf_map
+from rayhier.storage import files, leaf_map, parquet
 from rayhier.storage.leaf_map import LeafMap
 
 from .changes import FACTOR, batch, content
@@ -53,7 +53,7 @@ def test_no_space_left_leaves_the_version_that_was(made, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files, "write_parquet", full)
+    monkeypatch.setattr(parquet, "write", full)
     with pytest.raises(OSError, match="No space left"):
         change.add(made.root, made.assign, batch(["new"]), FACTOR)
     monkeypatch.undo()

@@ -6,7 +6,7 @@ import pytest
 
 from rayhier.index.nodes import NodeTable
 from rayhier.spec import InputError
-from rayhier.storage import files, schemas
+from rayhier.storage import parquet, schemas
 from rayhier.storage.leaf_map import LEAVES
 
 from ...conftest import leaf_map_of
@@ -70,6 +70,6 @@ def test_of_a_leaf_map(tmp_path, tiny_model):
     counts = [count for count in leaf_map.manifest.counts if count]
     assert sorted(node.size for node in nodes) == sorted(counts)
     assert total == len(counts)
-    files.write_parquet(leaf_map.root, LEAVES, [pa.table({"leaf": [1]})], pa.schema([("leaf", pa.int64())]))
+    parquet.write(leaf_map.root, LEAVES, [pa.table({"leaf": [1]})], pa.schema([("leaf", pa.int64())]))
     with pytest.raises(InputError, match="another version of rayhier"):
         NodeTable.of(leaf_map)

@@ -10,7 +10,7 @@ from rayhier.index.vacuum import vacuum
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError
-from rayhier.storage import files, leaf_map
+from rayhier.storage import leaf_map, parquet
 from rayhier.storage.leaf_map import LeafMap
 
 from .changes import FACTOR, batch, compacted, content
@@ -122,7 +122,7 @@ def test_a_first_row_without_a_value_is_found(root):
     values[next(row for row, one in enumerate(values) if one)] = None
     field = sidecar("scores", KIND, "made by a test")
     table = pa.table([pa.array(values, KIND)], schema=pa.schema([field]))
-    file = files.write_parquet(root, "data/less.scores.parquet", [table], table.schema)
+    file = parquet.write(root, "data/less.scores.parquet", [table], table.schema)
     less = shard.model_copy(update={"sidecars": {"scores": shard.sidecars["scores"].model_copy(update={"file": file})}})
     leaf_map.commit(root, lambda now: now.manifest.model_copy(update={"shards": [less, *now.manifest.shards[1:]]}))
     with pytest.raises(InputError, match=r"less\.scores\.parquet: a value is missing"):

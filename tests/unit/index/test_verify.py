@@ -10,7 +10,7 @@ from rayhier.index import change
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError
-from rayhier.storage import columns, files, leaf_map, schemas
+from rayhier.storage import columns, files, leaf_map, parquet, schemas
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.change_log import LOG, Change, ChangeLog
@@ -28,7 +28,7 @@ def index(assign, write_map, tmp_path):
     with Attempt.start(Place(tmp_path / "index" / "0123456789ab")) as attempt:
         write_map(attempt.root, assign(documents([f"d{n:03d}" for n in range(N)]), Encoded(unit(0, N, M))), L, 3)
         table = documents(["leaf"])
-        leaves = files.write_parquet(attempt.root, "leaves.parquet", [table], table.schema)
+        leaves = parquet.write(attempt.root, "leaves.parquet", [table], table.schema)
         artifact = attempt.publish("index", {}, Output({}, (leaves,)))
     change.add(artifact.root, assign, batch(["a", "b"]), FACTOR)
     change.upsert(artifact.root, assign, batch(["b", "d001"]), FACTOR)

@@ -11,7 +11,7 @@ from rayhier.search.rerank import Anchors, Reranker
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec import InputError
 from rayhier.spec.search import Rerank
-from rayhier.storage import columns, files
+from rayhier.storage import columns, files, parquet
 from rayhier.storage.artifact import Artifact, Record
 
 from .maps import leaf_map_of_rows, leaf_rows
@@ -173,9 +173,7 @@ def test_adacur_s_vectors_are_the_anchors_scores(world, tmp_path):
             "score": anchor_AN.reshape(-1),
         }
     )
-    scores = artifact(
-        tmp_path, "scores", lambda root: files.write_parquet(root, "pairs/0.parquet", [pairs], pairs.schema)
-    )
+    scores = artifact(tmp_path, "scores", lambda root: parquet.write(root, "pairs/0.parquet", [pairs], pairs.schema))
     anchors = Anchors.open(scores)
     np.testing.assert_allclose(
         anchors.vectors(pa.array(["d3", "new"])), [anchor_AN[:, 3], anchor_AN.mean(axis=1)], atol=1e-6
@@ -193,7 +191,7 @@ def learned(tmp_path, **own):
         files.write_json(root / CONFIG, Learned(**values).model_dump())
         vectors = columns.vector_column(np.eye(M, dtype=np.float32)[:2], pa.float32())
         table = pa.table({"doc_id": ["d1", "d4"], "bias": [9.0, -3.0], "count": [2, 1], "vector": vectors})
-        files.write_parquet(root, ITEMS, [table], table.schema)
+        parquet.write(root, ITEMS, [table], table.schema)
 
     return artifact(tmp_path, "factors", write)
 

@@ -22,7 +22,7 @@ from rayhier.search.retrieve import Exact
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec import InputError
 from rayhier.spec.filter import OneOf
-from rayhier.storage import files, schemas
+from rayhier.storage import parquet, schemas
 from rayhier.storage.leaf_map import LeafMap
 
 from ...draws import unit
@@ -185,8 +185,8 @@ def test_a_file_that_was_cut_short_is_made_again(root, asked, tmp_path, name):
 def test_another_file_on_storage_is_named_and_nothing_kept(root, asked, tmp_path):
     """It can be read, and lacks a row."""
     name = LeafMap.open(root).manifest.shards[0].file.name
-    rows = files.read_table(root / name)
-    files.write_parquet(root, name, [rows.slice(1)], rows.schema)
+    rows = parquet.read(root / name)
+    parquet.write(root, name, [rows.slice(1)], rows.schema)
     for _ in range(2):
         with pytest.raises(InputError, match=r"data/0\.parquet: .* published"):
             LeafScan.mapped(LeafMap.open(root)).open()

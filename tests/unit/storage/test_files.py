@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rayhier.storage import files
+from rayhier.storage import files, parquet
 from rayhier.storage.files import File
 from rayhier.storage.paths import locate
 
@@ -95,20 +95,20 @@ def test_a_flipped_bit_in_a_stored_number_is_refused(folder):
     x_N = (
         np.random.default_rng(0).integers(2**32, size=500, dtype=np.uint32).view(np.float32)
     )  # so that none compresses
-    file = files.write_parquet(folder, "x.parquet", [pa.table({"x": x_N})], pa.schema([("x", pa.float32())]))
+    file = parquet.write(folder, "x.parquet", [pa.table({"x": x_N})], pa.schema([("x", pa.float32())]))
     path = folder / file.name
     data = bytearray(path.read_bytes())
     data[data.index(x_N[200].tobytes())] ^= 1
     files.replace(path, bytes(data))
     with pytest.raises(OSError, match="CRC checksum"):
-        files.read_table(path)
+        parquet.read(path)
     with pytest.raises(OSError, match="CRC checksum"):
-        files.read_rows(path, ["x"], 0, 1)
+        parquet.read_rows(path, ["x"], 0, 1)
 
 
 def test_parquet_has_a_row_group_for_each_table(folder):
     tables = [pa.table({"x": [1, 2]}), pa.table({"x": [3]})]
-    entry = files.write_parquet(folder, "data/x.parquet", iter(tables), pa.schema([("x", pa.int64())]))
+    entry = parquet.write(folder, "data/x.parquet", iter(tables), pa.schema([("x", pa.int64())]))
     path = folder / entry.name
     opened = pq.ParquetFile(io.BytesIO(path.read_bytes()))
     assert [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)] == [2, 1]

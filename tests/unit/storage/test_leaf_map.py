@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from rayhier.spec import InputError
-from rayhier.storage import files, leaf_map, schemas
+from rayhier.storage import files, leaf_map, parquet, schemas
 from rayhier.storage.files import seal
 from rayhier.storage.leaf_map import LeafMap, Manifest, check_built, publish, republish, versions
 from rayhier.storage.shard import Removal, Shard
@@ -19,7 +19,7 @@ from ..search.maps import leaf_rows
 def write(root, version=1):
     vectors = np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]], np.float16)
     rows = leaf_rows([[0], [0], [2]], vectors, doc_id=["a", "b", "c"], text=["x", "y", "z"])
-    file = files.write_parquet(root, "data/0.parquet", [rows], rows.schema)
+    file = parquet.write(root, "data/0.parquet", [rows], rows.schema)
     return Manifest(
         version=version,
         parent=None,
@@ -45,7 +45,7 @@ def test_the_built_version_is_what_evaluation_measures(folder):
 def test_a_damaged_file_of_removed_ids_is_named(folder):
     """Though it can be read, and would remove another document."""
     file, other = (
-        files.write_parquet(folder, "removed/0.parquet", [pa.table({"doc_id": [name]})], schemas.IDS) for name in "ab"
+        parquet.write(folder, "removed/0.parquet", [pa.table({"doc_id": [name]})], schemas.IDS) for name in "ab"
     )
     assert file.sha256 != other.sha256
     manifest = write(folder).model_copy(update={"removed": [Removal(file=file, ids=1, rows=1, since=2)]})
