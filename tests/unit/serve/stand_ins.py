@@ -34,36 +34,14 @@ from rayhier.storage.leaf_map import Manifest
 
 TOKEN = "sesame-1"
 LIMITS = RequestLimits(max_body_bytes=2_000, max_batch=3, max_k=50, max_beam=8, max_query=100, max_requests=2)
-INDEX = IndexResponse(
-    name="canned",
-    version=4,
-    log=0,
-    index="ba9876543210",
-    model="0123456789ab",
-    refused=None,
-    router="ehi",
-    documents=10,
-    leaves=9,
-    leaves_per_document=1,
-    shards=2,
-    groups=["shards-0", "shards-1"],
-    dimension=3,
-    similarity="dot",
-    precision="float32",
-    fields={"year": "int"},
-    k=7,
-    rerank="none",
-    budget=0,
-    pool=None,
-    how="leaves",
-    mode="dense",
-    modes=["dense"],
-    weight=None,
-    beam=2,
-    recall=None,
-    recall_served=None,
-    drift=Drift(imbalance=1.5, void=0.0, added=0.0, log_prob=-0.5, added_log_prob=None, advice=[]),
-    limits=LIMITS.model_dump(),
+INDEX = IndexResponse.model_validate(
+    {"name": "canned", "version": 4, "log": 0, "index": "ba9876543210", "model": "0123456789ab", "refused": None}
+    | {"router": "ehi", "documents": 10, "leaves": 9, "leaves_per_document": 1, "shards": 2, "dimension": 3}
+    | {"groups": ["shards-0", "shards-1"], "similarity": "dot", "precision": "float32", "fields": {"year": "int"}}
+    | {"k": 7, "beam": 2, "how": "leaves", "mode": "dense", "modes": ["dense"], "weight": None}
+    | {"rerank": "none", "budget": 0, "pool": None, "recall": None, "recall_served": None}
+    | {"drift": Drift(imbalance=1.5, void=0.0, added=0.0, log_prob=-0.5, added_log_prob=None, advice=[])}
+    | {"limits": LIMITS.model_dump()}
 )
 RULES = Rules(SearchSpec(k=7, beam=2), 9, 10, {"year": "int"}, 3, groups=2)
 """What requests to the index `INDEX` may ask; `app_of` adds the limits of the server."""
@@ -155,37 +133,20 @@ class CannedWriter:
         return Newest(Seen("0123456789ab", 5, 2), 10)
 
 
+MADE = {"model": "0123456789ab", "dimension": 3, "metric": "inner_product", "vectors": "float32"}
 VERSIONS = [
     Manifest(
-        version=number,
-        parent=number - 1,
-        change=change,
-        at=1000.0 + number,
-        model="0123456789ab",
-        dimension=3,
-        metric="inner_product",
-        vectors="float32",
-        documents=10,
-        counts=[],
-        shards=[],
+        version=number, parent=number - 1, change=change, at=1000.0 + number, documents=10, counts=[], shards=[], **MADE
     )
     for number, change in ((4, "fold"), (3, "delete"))
 ]
 """The versions of the index `INDEX`."""
 
 
+LEVELS, NUMBERS, PARENTS = [1] * 3 + [2] * 9, [0, 1, 2, *range(9)], [0] * 3 + [0] * 3 + [1] * 3 + [2] * 3
+KEYWORDS = [["tree"], ["leaf", "moss"], [], *([f"word{n}"] for n in range(9))]
 NODES = NodeTable(
-    pa.table(
-        [
-            [1] * 3 + [2] * 9,
-            [0, 1, 2, *range(9)],
-            [0] * 3 + [0, 0, 0, 1, 1, 1, 2, 2, 2],
-            [0] * 12,
-            [["tree"], ["leaf", "moss"], [], *([f"word{n}"] for n in range(9))],
-            [["d1"]] * 12,
-        ],
-        schema=schemas.LEAVES,
-    ),
+    pa.table([LEVELS, NUMBERS, PARENTS, [0] * 12, KEYWORDS, [["d1"]] * 12], schema=schemas.LEAVES),
     np.array([1, 2, 0, 4, 0, 2, 0, 0, 0]),
 )
 """Nine leaves below three nodes, the last of which has no documents, for the index `INDEX`."""

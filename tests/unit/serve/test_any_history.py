@@ -4,6 +4,7 @@ import errno
 import itertools
 import os
 import random
+from unittest.mock import AsyncMock
 
 import pyarrow as pa
 import pytest
@@ -21,23 +22,14 @@ from .server import doc, root_of
 
 NAMES = [*(f"d{n}" for n in range(10)), *(f"n{n}" for n in range(10))]
 """Ids of documents that are written. The first ten are in the index at the start."""
-STEPS = {
-    "change": 8,
-    "send_again": 3,
-    "fold": 4,
-    "roll_back": 2,
-    "restart": 1,
-    "append_elsewhere": 2,
-    "fill_the_disk": 1,
-    "lose_an_answer": 1,
-    "fail_within_a_fold": 1,
-    "tear_the_log": 1,
-}
+STEPS = {"change": 8, "send_again": 3, "fold": 4, "roll_back": 2, "restart": 1, "append_elsewhere": 2}
+STEPS |= dict.fromkeys(("fill_the_disk", "lose_an_answer", "fail_within_a_fold", "tear_the_log"), 1)
 """Methods of `History`, and how often they are drawn."""
+FULL = os.strerror(errno.ENOSPC)
 
 
 def fails(*_):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    raise OSError(errno.ENOSPC, FULL)
 
 
 class History:
@@ -48,7 +40,7 @@ class History:
         self.server, self.log = opened(), 0
         self.texts = {f"d{n}": text for n, text in enumerate(TEXTS)}
         self.held, self.seen, self.sent = {1: self.texts}, [], []
-        self.words = (f"first{n}" for n in itertools.count())
+        self.words = map("first{}".format, itertools.count())
 
     def drawn(self):
         """A change that is possible: its kind, and what it sends."""
@@ -123,9 +115,9 @@ class History:
         with self.patch.context() as patch:
             patch.setattr(files, "create", fails)
             refused = self.send(*self.drawn(), status=503)["error"]
-            assert (refused["code"], os.strerror(errno.ENOSPC) in refused["message"]) == ("storage", True)
+            assert (refused["code"], FULL in refused["message"]) == ("storage", True)
             if self.has_tail():
-                with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+                with pytest.raises(OSError, match=FULL):
                     self.server.fold()
 
     def lose_an_answer(self):
@@ -138,14 +130,10 @@ class History:
 
     def fail_within_a_fold(self):
         """A version is published that nobody serves yet. The next fold, or a rollback, comes after it."""
-
-        async def fails_later(*_):
-            fails()
-
         if self.has_tail():
             with self.patch.context() as patch:
-                patch.setattr(Follower, "open", fails_later)
-                with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+                patch.setattr(Follower, "open", AsyncMock(side_effect=fails))
+                with pytest.raises(OSError, match=FULL):
                     self.server.fold()
 
     def tear_the_log(self):

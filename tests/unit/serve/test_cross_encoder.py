@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from types import SimpleNamespace
+from unittest.mock import AsyncMock, Mock
 
 import numpy as np
 import pytest
@@ -12,68 +12,56 @@ from rayhier.search.retrieve import RERANKER
 from rayhier.search.snapshot import Snapshot
 from rayhier.serve.backend import cross_encoder as module
 from rayhier.serve.backend.cross_encoder import CrossEncoderReplica, Reranking
-from rayhier.serve.backend.queues import Admission
-from rayhier.serve.errors import ApiError, LostError
+from rayhier.serve.errors import ApiError, LostError, overloaded
 from rayhier.spec.search import Rerank
 
 from .conftest import TEXTS
 from .stand_ins import Scores, ask, engine_of, near_groups, ruled
-from .test_queues import Clock
 
 
 class Scorer:
     """Scores a pair by its document's length; waits for `go` where it has one."""
 
     def __init__(self):
-        self.sizes, self.go, self.pairs, self.began = [], None, [], threading.Event()
+        self.sizes, self.go, self.began = [], None, threading.Event()
 
     def __call__(self, queries, items):
         self.began.set()
         if self.go is not None:
             self.go.wait()
         self.sizes.append(len(queries))
-        self.pairs += zip(queries, items, strict=True)
         return np.array([len(item) for item in items], np.float32)
 
 
 @pytest.fixture
-def scorer(monkeypatch):
-    scorer = Scorer()
-    monkeypatch.setattr(module.current, "artifact", lambda *_: SimpleNamespace(verify=lambda: None))
+def scorer():
+    return Scorer()
+
+
+@pytest.fixture
+def own(scorer, monkeypatch):
+    """A replica of that scorer."""
+    monkeypatch.setattr(module.current, "artifact", Mock())
     monkeypatch.setattr(module, "open_scorer", lambda *_: scorer)
     monkeypatch.setattr(module, "PAIRS", 10)
-    return scorer
+    return CrossEncoderReplica(Mock(workdir="/nowhere"), threads=2)
 
 
-async def turns():
-    """Let every task that can go on do so until it waits for something else."""
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
-def replica():
-    version = SimpleNamespace(workdir="/nowhere", now=SimpleNamespace(spec=SimpleNamespace(cross_encoder=object())))
-    return CrossEncoderReplica(version, threads=2)
-
-
-async def test_pairs_are_scored_in_slices_and_in_order(scorer):
-    own = replica()
+async def test_pairs_are_scored_in_slices_and_in_order(scorer, own):
     items = ["x" * n for n in range(25)]
     one, other = await asyncio.gather(own.score(["a"] * 25, items), own.score(["b"] * 3, items[:3]))
     assert one.tolist() == list(range(25))
     assert other.tolist() == [0, 1, 2]
     assert (await own.score([], [])).shape == (0,)
-    assert max(scorer.sizes) <= 10
-    assert sum(scorer.sizes) == 28
-    assert len(scorer.sizes) == 3  # the rest of the one goes with the other
+    assert scorer.sizes == [10, 10, 8], "the rest of the one goes with the other"
 
 
-async def test_a_ping_waits_for_the_slice_at_work_alone(scorer):
-    own, scorer.go = replica(), threading.Event()
+async def test_a_ping_waits_for_the_slice_at_work_alone(scorer, own):
+    scorer.go = threading.Event()
     asked = asyncio.create_task(own.score(["a"] * 100, ["x"] * 100))
     await asyncio.to_thread(scorer.began.wait, 60)
     ping = asyncio.create_task(own.ping())
-    await turns()
+    await asyncio.sleep(0.05)
     assert not ping.done()
     await own.check_health()
     own._since -= module.HUNG_SECONDS + 1  # it has hung for long
@@ -86,26 +74,11 @@ async def test_a_ping_waits_for_the_slice_at_work_alone(scorer):
     await own.check_health()
 
 
-async def test_a_request_that_leaves_is_not_scored(scorer):
-    own, scorer.go = replica(), threading.Event()
-    first = asyncio.create_task(own.score(["a"] * 10, ["x"] * 10))
-    await asyncio.to_thread(scorer.began.wait, 60)
-    second = asyncio.create_task(own.score(["b"] * 30, ["x"] * 30))
-    await turns()
-    second.cancel()
-    await asyncio.gather(second, return_exceptions=True)
-    scorer.go.set()
-    await first
-    assert len(await own.score(["c"], ["x"])) == 1
-    assert {query for query, _ in scorer.pairs} == {"a", "c"}
-
-
 SPECS = {
     "axn": ("dense", {"type": "axn", "budget": 6, "rounds": 3}),
     "rnr": ("dense", {"type": "rnr", "budget": 5, "pool": 20}),
     "all": ("dense", {"type": "rnr", "pool": "all"}),
     "words": ("bm25", {"type": "rnr", "budget": 5, "pool": 20}),
-    "fused": ("hybrid", {"type": "rnr", "budget": 5, "pool": 20}),
 }
 
 
@@ -114,9 +87,8 @@ AXN = Rerank(**SPECS["axn"][1])
 
 def scores(queries, items):
     """A black box: how often a document's text has the letters of the query's first word."""
-    return np.array(
-        [sum(map(item.count, query.split()[0])) + len(item) / 1e3 for query, item in zip(queries, items, strict=True)]
-    )
+    pairs = zip(queries, items, strict=True)
+    return np.array([sum(map(item.count, query.split()[0])) + len(item) / 1e3 for query, item in pairs])
 
 
 @pytest.fixture(scope="module")
@@ -125,20 +97,13 @@ def opened(published):
     return Snapshot.open(published)
 
 
-@pytest.fixture(scope="module")
-def groups(published):
-    return near_groups(published, 2)
-
-
 @pytest.fixture
-def engine_by(opened, groups):
+def engine_by(opened, published):
     """`engine_by(spec, score)`: an engine that re-ranks as a spec says, by scores of a coroutine function."""
 
     def make(spec, score, seconds=60.0):
-        rules = ruled(opened.rules, rerank=spec.model_dump())
-        return engine_of(
-            opened, groups, Reranker(spec, None, base_weight=0.5), Reranking(Scores(score), seconds), rules
-        )
+        rules, reranker = ruled(opened.rules, rerank=spec.model_dump()), Reranker(spec, None, base_weight=0.5)
+        return engine_of(opened, near_groups(published, 2), reranker, Reranking(Scores(score), seconds), rules)
 
     return make
 
@@ -165,82 +130,34 @@ async def test_served_is_offline(opened, engine_by, mode, spec):
 
 
 async def test_without_the_cross_encoder_answers_are_those_of_the_scan(engine_by):
-    async def gone(*_):
-        raise LostError(RERANKER)
-
-    async def wrong(queries, items):
-        return np.full(len(items), np.nan)
-
-    for score in (gone, wrong):
+    for score in (AsyncMock(side_effect=LostError(RERANKER)), AsyncMock(return_value=np.full(9, np.nan))):
         engine, texts = engine_by(AXN, score), ["leaf root branch", "stone cloud"]
         given, plain = await ask(engine, texts, 7, 3, budget=6), await ask(engine, texts, 7, 3)
         assert (given.lost, plain.lost) == ([[RERANKER]] * 2, [[], []])
         for answer, wanted in zip(given.answers, plain.answers, strict=True):
             assert (answer.hits, answer.calls) == (wanted.hits, None)
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """The clock of admission to re-ranking, and of the loop of `run`."""
-    clock = Clock()
-    monkeypatch.setattr(module, "Admission", lambda most: Admission(most, clock))
-    return clock
-
-
-def test_one_time_limit_holds_for_all_rounds(engine_by, clock):
-    """Of three rounds that take 50 s each, the limit of 80 s passes in the second; no thread is held meanwhile."""
-    asked = []
-
-    async def main():
-        barrier = asyncio.Barrier(40)
-
-        async def score(queries, items):
-            asked.append(len(items))
-            if barrier.n_waiting == 39:
-                clock.now += 50.0
-            await barrier.wait()
-            for _ in range(5):  # a limit that has passed ends it here
-                await asyncio.sleep(0)
-            return scores(queries, items)
-
-        asyncio.get_running_loop().time = clock
-        engine = engine_by(AXN, score, seconds=80.0)
-        return await asyncio.gather(*(ask(engine, ["leaf root branch"], 7, 3, budget=6) for _ in range(40)))
-
-    for given in asyncio.run(main()):
-        assert (given.lost, given.answers[0].calls) == ([[RERANKER]], None)
-    assert len(asked) == 80
-
-
-async def test_calls_that_would_wait_too_long_are_refused_before_the_scan(engine_by, clock):
-    go, arrived = asyncio.Event(), asyncio.Semaphore(0)
-
-    async def slow(queries, items):
-        arrived.release()
-        await go.wait()
-        clock.now += 60.0
-        return scores(queries, items)
-
-    engine = engine_by(Rerank(type="rnr", budget=5), slow, seconds=600.0)
-    first = asyncio.create_task(ask(engine, ["leaf root"] * 8, 7, 3, budget=5))
-    await arrived.acquire()
-    go.set()
-    await first  # 40 calls took a minute
-    go.clear()
-    waiting = [asyncio.create_task(ask(engine, ["leaf root"] * 8, 7, 3, budget=5)) for _ in range(9)]
-    for _ in waiting:
-        await arrived.acquire()
-    clock.now += 1.0  # a line has stood for a second
-    with pytest.raises(ApiError, match=r"wait for longer than 300 s") as caught:
-        await ask(engine, ["leaf root"], 7, 3, budget=5)
-    assert (caught.value.status, caught.value.code) == (503, "overloaded")
-    assert (await ask(engine, ["leaf root"], 7, 3)).lost == [[]]  # without calls it is answered
-    go.set()
-    assert {tuple(given.lost[0]) for given in await asyncio.gather(*waiting)} == {()}
-
-
-async def test_readiness_names_the_cross_encoder(engine_by):
-    engine = engine_by(AXN, None)
     assert await engine.unavailable() == []
     engine.view.reranking._scores.there = False
     assert await engine.unavailable() == [RERANKER]
+
+
+async def test_one_time_limit_holds_for_all_rounds(engine_by):
+    """Of three rounds that take 0.3 s each, the limit of 0.5 s passes in the second."""
+    asked = []
+
+    async def score(queries, items):
+        asked.append(len(items))
+        await asyncio.sleep(0.3)
+        return scores(queries, items)
+
+    given = await ask(engine_by(AXN, score, seconds=0.5), ["leaf root branch"], 7, 3, budget=6)
+    assert (given.lost, given.answers[0].calls) == ([[RERANKER]], None)
+    assert len(asked) < 3
+
+
+async def test_calls_that_would_wait_too_long_are_refused_before_the_scan(engine_by, monkeypatch):
+    engine = engine_by(AXN, None)
+    monkeypatch.setattr(engine.view.reranking.admission, "check", Mock(side_effect=overloaded("too much")))
+    with pytest.raises(ApiError, match="too much"):
+        await ask(engine, ["leaf root"], 7, 3, budget=5)
+    assert (await ask(engine, ["leaf root"], 7, 3)).lost == [[]], "without calls it is answered"

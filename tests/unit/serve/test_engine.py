@@ -1,6 +1,7 @@
 """The engine over groups of shards answers as offline search of the whole index does."""
 
 import asyncio
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -69,24 +70,18 @@ def test_a_lost_group_costs_only_the_questions_that_need_it(engine, groups, sear
         else:
             assert (lost, answer) == ([], whole)
     assert needed > 0
+    found = answered(engine, TEXTS, N, 1, where=SOME)
+    assert not any(answer.enough for answer in found.answers)
     assert asyncio.run(engine.unavailable()) == [groups[-1].name]
 
 
-def test_every_question_needs_the_words_of_all_groups(searcher, published):
+@pytest.mark.parametrize(("mode", "beam"), [("bm25", None), ("hybrid", 1)])
+def test_every_question_needs_the_words_of_all_groups(searcher, published, mode, beam):
     groups = near_groups(published, 3)
     groups[1].gone = True
-    for mode, beam in (("bm25", None), ("hybrid", 1)):
-        given = answered(engine_of(searcher, groups), ASKED, 7, beam, mode=mode)
-        assert given.lost == [["shards-1"]] * len(ASKED)
-        assert sum(len(answer.hits) for answer in given.answers) > 0
-
-
-def test_a_question_that_lacks_a_group_visits_no_further_leaves(engine, groups):
-    groups[-1].gone = True
-    found = answered(engine, TEXTS, N, 1, where=SOME)
-    for answer, lost in zip(found.answers, found.lost, strict=True):
-        assert (lost, answer.enough) == ([groups[-1].name], False)
-        assert answer.leaves[-1] in groups[-1].leaves or len(answer.leaves) > 1
+    given = answered(engine_of(searcher, groups), ASKED, 7, beam, mode=mode)
+    assert given.lost == [["shards-1"]] * len(ASKED)
+    assert any(answer.hits for answer in given.answers)
 
 
 @pytest.mark.parametrize(
@@ -106,17 +101,15 @@ def test_leaves_are_divided_by_their_rows(counts, groups, sizes):
 def test_documents_are_those_of_all_groups(engine, searcher):
     everything, lost = asyncio.run(engine.documents(Listing("", 1_000)))
     assert (everything, lost) == (searcher.documents(Listing("", 1_000)), [])
-    assert {document.id: document.text for document in everything} == {f"d{n}": text for n, text in enumerate(TEXTS)}
     found, _ = asyncio.run(engine.documents(Lookup(("d3", "none"))))
     assert found == [document for document in everything if document.id == "d3"]
 
 
-def test_a_long_text_is_cut_before_it_is_tokenised(searcher):
+def test_a_long_text_is_cut_before_it_is_tokenised(searcher, monkeypatch):
     tokenise = searcher.model.text_encoder.tokenise
-    long = "oak elm fern " * 100_000
-    assert tokenise([long]) == tokenise([long[:3_200]])
-    seen, plain = [], tokenise.tokenizer
-    tokenise.tokenizer = lambda texts, **options: seen.extend(texts) or plain(texts, **options)
-    tokenise([long])
-    tokenise.tokenizer = plain
-    assert len(seen[0]) <= 100 * searcher.model.text_encoder.max_length + len(tokenise.prompt)
+    long, plain = "oak elm fern " * 100_000, tokenise.tokenizer
+    monkeypatch.setattr(tokenise, "tokenizer", Mock(side_effect=plain))
+    cut = tokenise([long])
+    ((seen,),) = tokenise.tokenizer.call_args.args
+    assert len(seen) <= 100 * searcher.model.text_encoder.max_length + len(tokenise.prompt)
+    assert cut == tokenise([long[:3_200]])

@@ -11,12 +11,16 @@ from rayhier.storage.leaf_map import LeafMap
 from .conftest import TEXTS, L, make_published
 from .server import OPEN, doc, root_of
 
-MORE = [f"{TEXTS[n % 40]} {n}" for n in range(400)]
+MORE = {f"n{n}": f"{TEXTS[n % 40]} {n}" for n in range(400)}
 
 
 @pytest.fixture
 def work(tmp_path, tiny_model):
     return make_published(tmp_path / "work", tiny_model, router_type="learned_ivf")
+
+
+def write_many(server):
+    server.put(*(doc(*item) for item in MORE.items()))
 
 
 def newest(work):
@@ -25,7 +29,7 @@ def newest(work):
 
 def grow(server, work):
     """Write so many documents that the fold splits leaves."""
-    server.put(*(doc(f"n{n}", text) for n, text in enumerate(MORE)))
+    write_many(server)
     server.fold()
     assert newest(work).change == "maintain"
     assert len(newest(work).counts) > L
@@ -55,16 +59,16 @@ def test_documents_written_after_leaves_were_split_are_found(server, work):
 def test_documents_written_while_a_rollback_takes_leaves_away_are_found(server, work, monkeypatch):
     grow(server, work)
     writer, move = server.writer, server.writer._follower.move
+    late = {f"late{n}": MORE[f"n{n}"] for n in range(40)}
 
     async def moved(number):
-        for n in range(40):
-            await writer.put([doc(f"late{n}", MORE[n])])
+        for item in late.items():
+            await writer.put([doc(*item)])
         return await move(number)
 
     monkeypatch.setattr(writer._follower, "move", moved)
-    server.client.portal.call(writer.publisher.rollback, 1)
+    server.roll_back(1)
     monkeypatch.undo()
-    late = {f"late{n}": MORE[n] for n in range(40)}
     assert not lacking(server, late)
     fold_alone(server)
     assert (newest(work).change, len(newest(work).counts)) == ("fold", L)
@@ -73,11 +77,10 @@ def test_documents_written_while_a_rollback_takes_leaves_away_are_found(server, 
 
 
 def test_a_fold_places_documents_by_leaves_that_nobody_serves_yet(server, work):
-    server.put(*(doc(f"n{n}", text) for n, text in enumerate(MORE)))
-    now = current.read(work)
+    write_many(server)
     fold_alone(server)
     server.put(doc("new"))
+    now = current.read(work)
     assert maintain(root_of(work), Model.of_workdir(work, now).trained, now.spec)
     server.fold()
-    assert not lacking(server, {"new": OPEN, "n7": MORE[7]})
-    assert verify(root_of(work))
+    assert not lacking(server, {"new": OPEN, "n7": MORE["n7"]})

@@ -1,7 +1,5 @@
 """The page in a browser: Chromium by Playwright, over an index of a hundred documents or canned answers."""
 
-import asyncio
-import json
 import re
 import shutil
 
@@ -15,7 +13,7 @@ from rayhier.serve.embedded import Embedded
 from rayhier.serve.errors import RETRY, ApiError
 
 from .sockets import listening
-from .stand_ins import INDEX, LIMITS, TOKEN, Canned, app_of, ruled
+from .stand_ins import LIMITS, TOKEN, Canned, app_of
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
@@ -33,61 +31,34 @@ def browser():
 
 @pytest.fixture
 def tab(browser):
-    """Open tabs at the ports of servers; at the end, no tab had an error, a dialog, or asked another host."""
-    contexts, wrong = [], []
+    """`tab(port)`: a tab at a server; at the end it had no error and no dialog, and asked no other host."""
+    page, wrong = browser.new_context().new_page(), []
+    page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+    page.on("dialog", lambda dialog: (wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    page.on("console", lambda line: wrong.append(line.text) if "Security Policy" in line.text else None)
+    page.sent = []
+    page.on("request", lambda request: page.sent.append(request.url))
 
-    def open_tab(port, path="/", **options):
-        context = browser.new_context(**options)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(30_000)
-        page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: (wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        page.on("console", lambda line: wrong.append(line.text) if "Security Policy" in line.text else None)
-        page.sent = []
-        page.on("request", lambda request: page.sent.append(request))
-        page.goto(f"http://127.0.0.1:{port}{path}")
+    def open_tab(port):
+        page.goto(f"http://127.0.0.1:{port}/")
         return page
 
     yield open_tab
-    for context in contexts:
-        for page in context.pages:
-            host = re.match(r"http://127\.0\.0\.1:\d+/", page.url)[0]
-            wrong += [f"another host: {sent.url}" for sent in page.sent if not sent.url.startswith(host)]
-        context.close()
-    assert wrong == []
-
-
-@pytest.fixture(scope="module")
-def real(published):
-    """The port of a server of the published index."""
-    opened = Embedded(ServeArgs(workdir=str(published), limits={"queue_seconds": 30}))
-    with listening(opened.app()) as port:
-        yield port
-    opened.close()
+    host = re.match(r"http://127\.0\.0\.1:\d+/", page.url)[0]
+    page.context.close()
+    assert wrong == [url for url in page.sent if not url.startswith(host)] == []
 
 
 @pytest.fixture
-def engine(canned_page):
-    return canned_page[0]
-
-
-@pytest.fixture(scope="module")
-def canned_page():
-    """A canned engine, and the port of a server over it."""
-    engine = Waiting()
-    rules = ruled(mode="hybrid", rerank={"type": "rnr", "budget": 5})
-    index = INDEX.model_copy(update={"modes": ["dense", "bm25", "hybrid"], "mode": "hybrid", "rerank": "rnr"})
-    with listening(app_of(engine, ROOMY, index=index, rules=rules)) as port:
-        yield engine, port
+def engine():
+    return Canned()
 
 
 @pytest.fixture
-def page(tab, canned_page):
-    """A tab at that server, whose engine answers as at first."""
-    engine, port = canned_page
-    engine.begin()
-    return tab(port)
+def page(tab, engine):
+    """A tab at a server of that engine."""
+    with listening(app_of(engine, ROOMY)) as port:
+        yield tab(port)
 
 
 def search(page, query="oak"):
@@ -105,53 +76,36 @@ def says(page, text):
     page.locator("#status", has_text=text).wait_for()
 
 
-def test_a_search_and_a_document_by_keyboard(tab, real):
-    page = tab(real)
+@pytest.fixture
+def real(tab, published):
+    """A tab at a server of the published index."""
+    opened = Embedded(ServeArgs(workdir=str(published), limits={"queue_seconds": 30}))
+    with listening(opened.app()) as port:
+        yield tab(port)
+    opened.close()
+
+
+def test_a_search_and_a_document_by_keyboard(real):
+    page = real
     page.wait_for_function("document.activeElement.id === 'query'")
     page.keyboard.type("oak elmleaf")
     page.keyboard.press("Enter")
     says(page, "10 results.")
     assert len(ids(page)) == 10
     assert {word.lower() for word in page.locator("#results mark").all_inner_texts()} == {"oak", "elmleaf"}
-    first = page.locator("#results li").first
-    assert re.fullmatch(r"score -?\d\.\d{4}", first.locator(".number").inner_text())
-    first.locator(".words:not(:empty)").wait_for()
     expect(page.locator("#route").get_by_text("of 120")).to_have_count(1)
-    expect(page.locator("#route .leaves li")).to_have_count(2)
-    assert {"encode", "route", "scan", "total"} <= set(page.locator("#route th").all_inner_texts())
     title, detail = page.locator("#results .title").first, page.locator("#detail")
     title.focus()
     page.keyboard.press("Enter")
     detail.locator(".text").wait_for()
     assert detail.locator("code").inner_text() == ids(page)[0]
-    assert detail.locator("h2").inner_text() == title.inner_text()
     page.keyboard.press("Escape")
     expect(detail).to_be_hidden()
-    assert page.evaluate("document.activeElement.className") == "link title"
-
-
-def test_a_filter_narrows(tab, real):
-    page = tab(real)
-    page.get_by_label("Results").fill("50")
     page.locator("#filters summary").click()
-    for first, last, said in (("1910", "1912", "3 results; no more documents match."), ("3000", "3001", "No document")):
-        page.get_by_label("from", exact=True).fill(first)
-        page.get_by_label("to", exact=True).fill(last)
-        search(page)
-        says(page, said)
-    expect(page.locator("#filters summary")).to_have_text("Filters (1)")
-
-
-def test_modes_and_re_ranking_are_those_of_the_index(page, engine):
-    expect(page.get_by_label("Mode").locator("option")).to_have_text(["dense", "bm25", "hybrid"])
+    page.get_by_label("from", exact=True).fill("1910")
+    page.get_by_label("to", exact=True).fill("1912")
     search(page)
-    says(page, "1 result.")
-    page.get_by_label("Mode").select_option("bm25")
-    page.get_by_label("Re-rank").uncheck()
-    with page.expect_response("**/v1/search"):
-        search(page)
-    assert engine.modes == ["hybrid", "bm25"]
-    assert [bool(budget) for budget in engine.budgets] == [True, False]
+    says(page, "3 results; no more documents match.")
 
 
 def test_markup_stays_text(page, engine):
@@ -160,12 +114,10 @@ def test_markup_stays_text(page, engine):
     before = page.evaluate("document.querySelectorAll('script, img').length")
     search(page)
     says(page, "1 result.")
-    assert page.locator("#results .title").inner_text() == MARKUP
     assert page.locator("#results .snippet").inner_text() == f"oak {MARKUP}"
     assert ids(page) == [MARKUP]
     page.locator("#results .title").click()
     page.locator("#detail .text").wait_for()
-    assert page.locator("#detail .text").inner_text() == MARKUP
     expect(page.locator("#detail dl").get_by_text(MARKUP, exact=True)).to_have_count(3)
     assert page.evaluate("document.querySelectorAll('script, img').length") == before
     assert page.title() == "canned · rayhier"
@@ -189,75 +141,34 @@ def test_a_token_is_asked_for_once_and_kept_in_the_tab(tab, held):
         expect(dialog).to_be_hidden()
         assert page.evaluate("[sessionStorage.length, localStorage.length, document.cookie]") == [1, 0, ""]
         assert page.evaluate("Object.values(sessionStorage)") == [TOKEN]
-        assert not any(TOKEN in sent.url for sent in page.sent)
+        assert not any(TOKEN in url for url in page.sent)
 
 
 def test_errors_and_lost_parts_are_shown_in_plain_words(page, engine):
-    again, alert = page.get_by_role("button", name="Try again"), page.get_by_role("alert")
-    for refusal, said, is_passing in (
-        (ApiError(422, "invalid", "k: got 0; allowed: 1"), "cannot answer this query: k: got 0; allowed: 1", False),
-        (ApiError(503, "overloaded", "busy", RETRY), "cannot answer now: busy. Try again in 1 second.", True),
-        (ZeroDivisionError(), "status 500: ", True),
+    alert = page.get_by_role("alert")
+    for refusal, said in (
+        (ApiError(422, "invalid", "k: got 0; allowed: 1"), "cannot answer this query: k: got 0; allowed: 1"),
+        (ZeroDivisionError(), "status 500: "),
+        (ApiError(503, "overloaded", "busy", RETRY), "cannot answer now: busy. Try again in 1 second."),
     ):
         engine.error = refusal
         search(page)
         alert.get_by_text(said).wait_for()
-        assert again.count() == is_passing
-        engine.error = None
-        again.click() if is_passing else search(page)
-        says(page, "1 result.")
-        expect(alert).to_have_count(0)
-    engine.gone = ["shards-1", "reranker"]
-    search(page)
+    engine.error, engine.gone = None, ["shards-1", "reranker"]
+    page.get_by_role("button", name="Try again").click()
     page.get_by_text("Results may be missing: shards-1 did not answer.").wait_for()
     page.get_by_text("The cross-encoder did not answer").wait_for()
 
 
-class Waiting(Canned):
-    """An engine that never answers the query `slow`."""
-
-    async def search(self, request):
-        if request.queries == ["slow"]:
-            await asyncio.Event().wait()
-        return await super().search(request)
-
-
-def test_a_later_query_or_a_key_ends_an_earlier_query(page):
-    for end, said in ((lambda: search(page), "1 result."), (lambda: page.keyboard.press("Escape"), "was ended.")):
-        search(page, "slow")
-        page.locator("#progress[data-seconds]").wait_for()
-        with page.expect_event("requestfailed") as ended:
-            end()
-        says(page, said)
-        assert json.loads(ended.value.post_data)["query"] == "slow"
-        expect(page.locator("#progress")).to_be_hidden()
-        expect(page.get_by_role("alert")).to_have_count(0)
-
-
-def test_the_tree_opens_step_by_step(page):
+def test_the_tree_opens_step_by_step_and_what_is_served_is_told(page):
     page.get_by_role("link", name="Tree").press("Enter")
     node = page.get_by_role("button", name="6 1:1 leaf moss")
     node.press("Enter")
-    leaf = page.get_by_role("button", name="4 leaf 3 word3")
-    leaf.wait_for()
     assert node.get_attribute("aria-expanded") == "true"
-    expect(page.locator("#branches button")).to_have_count(4)
-    node.press("Enter")
-    expect(leaf).to_be_hidden()
-    node.press("Enter")
-    leaf.press("Enter")
-    detail = page.locator("#detail")
-    detail.get_by_text("Keywords and documents are those of version 1.").wait_for()
-    detail.get_by_role("button", name="d1").click()
-    detail.get_by_text("a text").wait_for()
-
-
-def test_what_is_served(page, engine):
-    engine.gone = ["shards-1"]
-    expect(page.locator("#summary")).to_have_text("version 4 · model 0123456789ab · 10 documents · 9 leaves")
+    page.get_by_role("button", name="4 leaf 3 word3").press("Enter")
+    page.locator("#detail").get_by_role("button", name="d1").click()
+    page.locator("#detail").get_by_text("a text").wait_for()
+    page.keyboard.press("Escape")
     page.get_by_role("link", name="Served").click()
-    page.get_by_text("not all: shards-1 did not answer").wait_for()
     for fact in ("ba9876543210", "4, served", "delete, 10 documents"):
         expect(page.locator("#facts").get_by_text(fact)).to_have_count(1)
-    page.go_back()
-    expect(page.get_by_label("Query")).to_be_visible()

@@ -1,6 +1,7 @@
 """Bodies: what is received, for how long, how much of it is counted before it is parsed, and one line about keys."""
 
 import asyncio
+import itertools
 import json
 
 import pytest
@@ -32,46 +33,42 @@ TYPES = {
     'Application/JSON;charset="UTF-8"': 200,
     "application/problem+json": 415,
     "application/json; charset=latin-1": 415,
-    "application/jsonlines": 415,
     "": 415,
 }
 
 
-def test_only_json_in_utf8_is_read(client):
+def test_only_json_in_utf8_that_is_not_compressed_is_read(client):
     for kind, expected in TYPES.items():
         response = client.post("/v1/search", content=b'{"query": "oak"}', headers={"content-type": kind})
         assert response.status_code == expected
         if expected == 415:
             refuses(response, "; allowed: application/json, in UTF-8", 415, "not_json")
+    for codings, expected in ((["identity"], 200), (["gzip"], 415), (["identity", "gzip"], 415)):
+        headers = [*JSON.items(), *(("content-encoding", coding) for coding in codings)]
+        assert client.post("/v1/search", content=b'{"query": "oak"}', headers=headers).status_code == expected
 
 
 async def test_two_hundred_thousand_chunks_leave_others_their_turn():
-    turns = 0
+    left, turns = iter(range(199_999, -1, -1)), itertools.count()
 
     async def other():
-        nonlocal turns
-        while True:
-            turns += 1
+        while next(turns) < 1_000_000:
             await asyncio.sleep(0)
 
     async def receive():
-        nonlocal left
-        left -= 1
-        return {"type": "http.request", "body": b"x", "more_body": left > 0}
+        return {"type": "http.request", "body": b"x", "more_body": next(left) > 0}
 
-    left, running = 200_000, asyncio.create_task(other())
-    body = await Receiver(RequestLimits())(SCOPE, receive)
+    running = asyncio.create_task(other())
+    assert await Receiver(RequestLimits())(SCOPE, receive) == b"x" * 200_000
     running.cancel()
-    assert body == b"x" * 200_000
-    assert turns >= 100
+    assert next(turns) >= 100
 
 
 async def test_a_body_that_stalls():
     receiver = Receiver(RequestLimits(body_seconds=0.01))
     with pytest.raises(ApiError, match=r"body: did not arrive within 0\.01 s, limits\.body_seconds") as caught:
         await receiver(SCOPE, chunks(b"x")[0])
-    assert (caught.value.status, caught.value.code) == (408, "timeout")
-    assert receiver.arriving.held == 0
+    assert (caught.value.status, receiver.arriving.held) == (408, 0)
 
 
 async def test_bytes_that_arrive_at_once_are_limited():
@@ -120,12 +117,6 @@ def test_values_are_counted_exactly_whatever_texts_hold(value, ascii_only):
             parse(body, weight(value) - 1)
 
 
-@given(st.dictionaries(TEXTS, st.lists(st.floats()) | st.integers() | TEXTS))
-def test_objects_are_what_pythons_parser_makes_of_them(value):
-    body = json.dumps(value).encode()
-    assert repr(parse(body, 10_000)) == repr(json.loads(body))
-
-
 @given(VALUES)
 def test_depth_is_counted_exactly(value):
     for _ in range(DEEPEST - depth(value)):
@@ -135,37 +126,35 @@ def test_depth_is_counted_exactly(value):
         parse(json.dumps([value]).encode(), 10_000)
 
 
-NOT_STRICT = {
-    "a key twice inside": (b'[{"a": {"b": 1, "b": 2}}]', 422, "body: got key 'b' more than once"),
-    "a key twice, half a character": (rb'{"\ud800": 1, "\ud800": 1}', 422, r"got key '\\ud800'"),
-    "latin-1": ('{"a": "é"}'.encode("latin-1"), 400, "body: byte 7 is not UTF-8"),
-    "a number of 5000 digits": (b'{"k": 1' + b"0" * 5_000 + b"}", 422, "more than 4300 digits"),
-    "half": (b'{"a": ', 422, "body: not JSON: Expecting value at character 6"),
-    "two": (b"{} {}", 422, "body: not JSON: Extra data at character 3"),
-}
+NOT_STRICT = [
+    (b'[{"a": {"b": 1, "b": 2}}]', 422, "body: got key 'b' more than once"),
+    (rb'{"\ud800": 1, "\ud800": 1}', 422, r"got key '\\ud800'"),
+    ('{"a": "é"}'.encode("latin-1"), 400, "body: byte 7 is not UTF-8"),
+    (b'{"k": 1' + b"0" * 5_000 + b"}", 422, "more than 4300 digits"),
+    (b'{"a": ', 422, "body: not JSON: Expecting value at character 6"),
+    (b"{} {}", 422, "body: not JSON: Extra data at character 3"),
+]
 
 
-@pytest.mark.parametrize(("body", "status", "said"), NOT_STRICT.values(), ids=NOT_STRICT)
-def test_what_is_no_strict_json(body, status, said):
-    with pytest.raises(ApiError, match=said) as caught:
-        parse(body, 100)
-    assert caught.value.status == status
+def test_what_is_no_strict_json():
+    for body, status, said in NOT_STRICT:
+        with pytest.raises(ApiError, match=said) as caught:
+            parse(body, 100)
+        assert caught.value.status == status
 
 
 @pytest.mark.parametrize("value", ['""', "[]", "[1]", r'"\""'])
-@pytest.mark.parametrize("around", ["[%s]", '{"vector": [%s'])
-def test_a_million_values_are_never_parsed(monkeypatch, value, around):
+def test_a_million_values_are_never_parsed(monkeypatch, value):
     for module, name in ((reader.json, "loads"), (reader, "from_json")):
         monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("parsed"))
-    body = (around % ",".join([value] * (3_900_000 // (len(value) + 1)))).encode()
-    with pytest.raises(ApiError, match=r"body: got about \d{6,} values; allowed: 50000") as caught:
-        parse(body, 50_000)
-    assert caught.value.status == 413
+    for around in ("[%s]", '{"vector": [%s'):
+        body = (around % ",".join([value] * (3_900_000 // (len(value) + 1)))).encode()
+        with pytest.raises(ApiError, match=r"body: got about \d{6,} values; allowed: 50000") as caught:
+            parse(body, 50_000)
+        assert caught.value.status == 413
 
 
-def test_commas_in_texts_do_not_count_and_keys_do():
-    value = {"queries": [',"[{' * 2_500] * 64}
-    assert parse(json.dumps(value).encode(), 100) == value
+def test_keys_are_counted_too():
     body = json.dumps({f"k{number}": "a:b" for number in range(100)}).encode()
     assert len(parse(body, 1_000, 100)) == 100
     with pytest.raises(ApiError, match="body: got about 100 keys; allowed: 99") as caught:
@@ -175,44 +164,36 @@ def test_commas_in_texts_do_not_count_and_keys_do():
 
 @pytest.fixture(scope="module")
 def writing():
-    """A client that may write, and the Writer, which notes what it is told."""
-    writer = CannedWriter()
-    return TestClient(app_of(Canned(), RequestLimits(), writer=writer, writes=WriteLimits())), writer
+    """A client that may write."""
+    return TestClient(app_of(Canned(), RequestLimits(), writer=CannedWriter(), writes=WriteLimits()))
 
 
 MANY = {f"k{number}": 0 for number in range(15_000)}
 BODIES = [
     ("POST", "/v1/search", {"query": "oak", **MANY}),
     ("POST", "/v1/search:batch", {"queries": ["oak"], **MANY}),
-    ("POST", "/v1/route", {"query": "oak", **MANY}),
     ("POST", "/v1/embeddings", {"input": "oak", **MANY}),
-    ("POST", "/v1/rerank", {"query": "oak", "documents": ["elm"], **MANY}),
     ("POST", "/v2/rerank", {"query": "oak", "documents": [{"text": "elm", **MANY}]}),
-    ("PUT", "/v1/documents", {"documents": [{"id": "a", "text": "oak"}], **MANY}),
     ("PUT", "/v1/documents", {"documents": [{"id": "a", "text": "oak", **MANY}]}),
     ("DELETE", "/v1/documents", {"ids": ["a"], **MANY}),
-    ("POST", "/v1/versions/rollback", {"version": 1, **MANY}),
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "body"), BODIES, ids=[f"{method} {path}" for method, path, _ in BODIES])
-def test_of_many_unknown_keys_one_is_an_error(writing, monkeypatch, method, path, body):
-    found, plain = [], error_handlers.RequestValidationError.errors
-    monkeypatch.setattr(
-        error_handlers.RequestValidationError, "errors", lambda self: found.extend(plain(self)) or plain(self)
-    )
-    refuses(writing[0].request(method, path, json=body), "got key 'k0'; allowed: ")
-    assert len(found) <= 2
+def test_of_many_unknown_keys_one_is_an_error(writing, monkeypatch):
+    invalid, found = error_handlers.RequestValidationError, []
+    plain = invalid.errors
+    monkeypatch.setattr(invalid, "errors", lambda self: found.append(plain(self)) or found[-1])
+    for method, path, body in BODIES:
+        refuses(writing.request(method, path, json=body), "got key 'k0'; allowed: ")
+    assert max(map(len, found)) <= 2
 
 
 def test_a_body_that_does_not_write_has_fewer_values(client, writing):
     body = {"query": "oak", "documents": [1] * 21_000}
-    answers = [one.request("PUT", "/v1/documents", json=body).status_code for one in (client, writing[0])]
-    assert [*answers, writing[0].post("/v1/search", json=body).status_code] == [413, 422, 413]
+    answers = [one.request("PUT", "/v1/documents", json=body).status_code for one in (client, writing)]
+    assert [*answers, writing.post("/v1/search", json=body).status_code] == [413, 422, 413]
 
 
 def test_an_id_to_delete_is_unicode(writing):
-    for ids in (r'["\ud800"]', r'["a", "b\udfff"]'):
-        answer = writing[0].request("DELETE", "/v1/documents", content=f'{{"ids": {ids}}}', headers=JSON)
-        refuses(answer, "got an unpaired surrogate at character")
-    assert writing[1].told == []
+    answer = writing.request("DELETE", "/v1/documents", content=r'{"ids": ["a", "b\udfff"]}', headers=JSON)
+    refuses(answer, "got an unpaired surrogate at character")

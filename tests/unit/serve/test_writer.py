@@ -1,56 +1,46 @@
 """Changes over HTTP: durable before they are answered, seen at once, folded into leaf files, never lost or doubled."""
 
 import asyncio
-import errno
 import json
+import math
 import os
 import threading
+import time
 from functools import partial
 from pathlib import Path
+from unittest.mock import AsyncMock, Mock
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
-from fastapi.testclient import TestClient
 
 from rayhier.embed.encode import TextEncoder
 from rayhier.index import change
 from rayhier.index.__main__ import main
 from rayhier.index.vacuum import vacuum
-from rayhier.index.verify import verify
-from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.shards import LocalShards
-from rayhier.serve.embedded import Embedded
 from rayhier.serve.errors import LostError
 from rayhier.serve.http.bodies import pack
 from rayhier.spec import InputError
 from rayhier.storage import columns, current, files
-from rayhier.storage.change_log import LOG, Change, ChangeLog
+from rayhier.storage.change_log import LOG, ChangeLog
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.writer_lease import LeaseRecord, leased
 
 from .conftest import N
-from .server import OPEN, READ, WRITE, Reads, doc, fold_until, root_of
+from .server import OPEN, READ, Reads, doc, fold_until, root_of
 
 
-def test_a_document_is_found_as_soon_as_it_is_answered(server, work):
-    before = server.index()
-    told = server.put(doc("new", fields={"year": 1850}))
-    assert told == {"documents": 1, "replaced": 0, "model": before["model"], "version": 1, "log": 1}
-    found = server.search(OPEN)
-    assert found["results"][0]["id"] == "new"
-    assert (found["model"], found["version"], found["log"]) == (before["model"], 1, 1)
-    stored = server.document("new")
-    assert (stored["text"], stored["fields"], stored["log"]) == (OPEN, {"year": 1850}, 1)
+def test_a_document_is_found_as_soon_as_it_is_answered(server):
+    server.put(doc("new", fields={"year": 1850}))
+    assert server.search(OPEN)["results"][0]["id"] == "new"
+    assert (server.document("new")["text"], server.document("new")["fields"]) == (OPEN, {"year": 1850})
     assert server.ids("oak", 50, filter={"year": {"lt": 1900}}) == ["new"]
     server.put(doc("new", "another text"), doc("d7", OPEN))
     assert server.ids(OPEN)[0] == "d7"
     server.delete("d7", "new")
     assert {"d7", "new"}.isdisjoint(server.ids(OPEN, 50))
-    server.delete("d1", "nosuch", status=404)
-    assert server.document("d1") is not None
 
 
 def test_an_index_whose_documents_all_went_answers_with_nothing(open_server):
@@ -78,27 +68,18 @@ def test_a_request_that_began_before_a_fold_ends_as_it_began(open_server):
     engine.view = now
     assert (old["version"], old["log"]) == (1, 1)
     assert {"a", "b"} & {result["id"] for result in old["results"]} == {"a"}
-    assert {"a", "b"} <= set(server.ids(OPEN, 50))
-
-
-NAN = float("nan")
 
 
 REFUSED = {
-    "no text": ([doc("a", "")], "documents[0]: empty text"),
-    "no id": ([{"text": "x"}], "documents.0.id: "),
     "an unknown key": ([{"id": "a", "text": "x", "lang": "en"}], "documents.0: got key 'lang'"),
-    "an unknown field": ([doc("a", fields={"lang": "en"})], "documents[0].fields: got 'lang'"),
     "a field of another type": ([doc("a", fields={"year": "old"})], "documents[0]: field of the wrong type"),
-    "a vector of another dimension": ([doc("a", vector=[1.0, 0.0])], "documents[0].vector: got 2 numbers"),
     "a vector of another length": ([doc("a", vector=[2.0] * 32)], "documents[0].vector: of length 11.31"),
     "no base64": ([doc("a", vector="AACAPwA=")], "documents.0.vector: got a text of 8 characters"),
-    "base64 of two numbers": ([doc("a", vector=pack([1.0, 0.0]))], "documents[0].vector: got 2 numbers"),
-    "base64 of NaN": ([doc("a", vector=pack([NAN] * 32))], "vectors: 1 of 1 hold NaN, infinity"),
+    "two numbers": ([doc("a", vector=pack([1.0, 0.0]))], "documents[0].vector: got 2 numbers"),
+    "base64 of NaN": ([doc("a", vector=pack([math.nan] * 32))], "vectors: 1 of 1 hold NaN, infinity"),
     "a long id": ([doc("x" * 10_000)], "documents[0]: id too long"),
     "an id twice": ([doc("a"), doc("b"), doc("a")], "documents[2].id: got 'a'"),
     "too many": ([doc(f"a{n}") for n in range(4)], "documents: got 4; allowed: 1 to 3, writes.max_documents"),
-    "none": ([], "documents: "),
 }
 
 
@@ -110,55 +91,33 @@ def test_a_body_that_is_refused_changes_nothing(open_server):
             server.put(doc("good"), *documents, status=422)
     assert server.delete(*(f"d{n}" for n in range(4)), status=422)["error"]["message"].startswith("ids: got 4")
     server.put(doc("a"), status=422, **{"Idempotency-Key": "x" * 300})
-    large = json.dumps({"documents": [doc("a", "x" * 5_000_000)]}).encode()
-    head = {**WRITE, "Content-Type": "application/json"}
-    assert server.client.put("/v1/documents", content=large, headers=head).status_code == 413
+    server.put(doc("a", "x" * 5_000_000), status=413)
     assert (server.index()["log"], server.document("good")) == (0, None)
 
 
-def test_a_vector_may_be_base64_of_its_numbers(open_server):
-    server, vectors = open_server(), np.eye(32, dtype=np.float32)[5:7].tolist()
+def test_a_vector_may_be_base64_of_its_numbers(server):
+    vectors = np.eye(32, dtype=np.float32)[5:7].tolist()
     server.put(doc("v", vector=pack(vectors[0])), doc("w", vector=vectors[1]))
     for name, vector in zip("vw", vectors, strict=True):
-        answer = server.client.post("/v1/search", json={"vector": vector, "k": 1}, headers=READ).json()
-        assert [(result["id"], result["score"]) for result in answer["results"]] == [(name, pytest.approx(1.0))]
+        (found,) = server.asked("POST", "/v1/search", {"vector": vector, "k": 1}, READ)["results"]
+        assert (found["id"], found["score"]) == (name, pytest.approx(1.0))
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_documents_are_encoded_in_the_format_of_a_build_and_queries_in_that_of_the_server(open_server, work, precision):
+def test_documents_are_encoded_in_the_format_of_a_build_and_queries_in_that_of_the_server(open_server, work):
     now = current.read(work)
-    encoder = now.spec.encoder.model_copy(update={"precision": precision})
-    spec = now.spec.model_copy(update={"encoder": encoder})
-    current.write(work, current.Current(spec=spec, artifacts=now.artifacts))
+    encoder = now.spec.encoder.model_copy(update={"precision": "bfloat16"})
+    current.write(work, now.model_copy(update={"spec": now.spec.model_copy(update={"encoder": encoder})}))
     server = open_server()
     server.put(doc("a"))
     (made,) = ChangeLog(root_of(work)).after(0)
-    stored, queries = TextEncoder(Path(encoder.model), encoder), server.embedded._served.engine.view.model.text_encoder
-    vector_NM = columns.matrix(made.table["vector"])
-    rounded = [encoder.encode([OPEN])[0].astype(np.float16) for encoder in (stored, queries)]
-    np.testing.assert_array_equal(vector_NM[0], rounded[0])
-    assert queries.dtype == torch.float32
-    assert (vector_NM[0] == rounded[1]).all() == (precision == "float32")
-    assert (server.writer.placement.encoder is queries) == (precision == "float32")
-    assert "a" in server.ids(OPEN)
-
-
-def test_a_server_without_a_token_for_it_does_not_write(work):
-    short = {"limits": {"seconds": 0.5}, "shard_seconds": 0.2, "reranker_seconds": 0.2}
-    other = Embedded(ServeArgs(workdir=str(work), **short))
-    client = TestClient(other.app())
-    refused = client.put("/v1/documents", json={"documents": [doc("a")]})
-    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
-    waited = client.post("/v1/search", json={"query": "x", "min_log": 3})
-    assert (waited.status_code, waited.json()["error"]["code"]) == (504, "timeout"), "another server may write it"
-    other.close()
+    stored = TextEncoder(Path(encoder.model), encoder).encode([OPEN])[0].astype(np.float16)
+    np.testing.assert_array_equal(columns.matrix(made.table["vector"])[0], stored)
+    assert server.embedded._served.engine.view.model.text_encoder.dtype == torch.float32
 
 
 def test_a_server_that_only_reads_serves_the_tail(open_server):
     open_server().put(doc("a"))
-    reads = open_server(Reads)
-    found = reads.search(OPEN)
-    assert (found["results"][0]["id"], found["log"], reads.index()["documents"]) == ("a", 1, N + 1)
+    assert open_server(Reads).ids(OPEN, 1) == ["a"]
 
 
 def test_one_writer_at_a_time(open_server, work):
@@ -179,25 +138,25 @@ def test_one_writer_at_a_time(open_server, work):
 
 
 def at_once(server, *changes):
-    """Outcomes of changes that wait, in this order after a delete of d0, and are then made together."""
+    """Outcomes of changes that wait, in this order, and are then made together."""
     writer = server.writer
 
     async def gathered():
-        tasks = list[asyncio.Task]()
         async with writer._follower.lock:
-            for kind, *arguments in [("delete", ["d0"]), *changes]:
-                tasks.append(asyncio.create_task(getattr(writer, kind)(*arguments)))
-                async with asyncio.timeout(20):
-                    while len(writer._waiting) < len(tasks):
-                        await asyncio.sleep(0.001)
-        return (await asyncio.gather(*tasks, return_exceptions=True))[1:]
+            tasks = []
+            for kind, *given in changes:
+                tasks.append(asyncio.create_task(getattr(writer, kind)(*given)))
+                while len(writer._waiting) < len(tasks):
+                    await asyncio.sleep(0.001)
+        return await asyncio.gather(*tasks, return_exceptions=True)
 
     return server.client.portal.call(gathered)
 
 
 def test_changes_that_wait_are_made_together_each_as_if_alone(server, work):
-    (first, *others) = at_once(
+    _, first, again, gone, missing, keyed, same, reused, deleted, last = at_once(
         server,
+        ("delete", ["d0"]),
         ("put", [doc("a")]),
         ("put", [doc("a", "closed quagga")]),
         ("delete", ["a"]),
@@ -208,44 +167,14 @@ def test_changes_that_wait_are_made_together_each_as_if_alone(server, work):
         ("delete", ["d1"]),
         ("put", [doc("a")]),
     )
-    again, gone, missing, keyed, same, reused, deleted, last = others
     assert [each.seen.log for each in (first, again, gone, keyed, deleted, last)] == [2, 3, 4, 5, 6, 7]
     assert [each.replaced for each in (first, again, last)] == [0, 1, 0]
     assert missing.code == "no_document"
     assert same == keyed
     assert reused.code == "key_reused"
-    assert {"a", "b"} <= set(server.all_ids())
-    assert not {"c", "d0", "d1"} & set(server.all_ids())
-    assert server.index()["documents"] == N
+    assert {"a", "b", "c", "d0", "d1"} & set(server.all_ids()) == {"a", "b"}
     assert [made.number for made in ChangeLog(root_of(work)).after(0)] == [1, 2, 3, 4, 5, 6, 7]
     server.fold()
-    assert server.index()["documents"] == N
-
-
-def test_changes_made_together_are_refused_from_the_one_on_at_which_the_lease_is_over(server, work):
-    may_write, log = server.writer.lease.holds, ChangeLog(root_of(work))
-    server.writer.lease.holds = lambda: log.last() < 2
-    a, b, c = at_once(server, *(("put", [doc(name)]) for name in "abc"))
-    assert {each.code for each in (a, b, c)} == {"not_the_writer"}
-    assert log.last() == 2, "a was appended before, and b after it was not"
-    server.writer.lease.holds = may_write
-    assert server.put(doc("b"))["log"] == 3
-
-
-def test_changes_made_together_go_on_after_a_number_that_another_process_took(open_server, work, monkeypatch):
-    server, plain = open_server(), ChangeLog.append
-
-    def taken(log, made):
-        if made.number == 3 and made.kind == "put":
-            monkeypatch.setattr(ChangeLog, "append", plain)
-            assert plain(log, Change(3, "delete", pa.table({"doc_id": ["d5"]}), documents=1))
-        return plain(log, made)
-
-    monkeypatch.setattr(ChangeLog, "append", taken)
-    a, b = at_once(server, *(("put", [doc(name)]) for name in "ab"))
-    assert (a.seen.log, b.seen.log) == (2, 4)
-    assert {"a", "b"} <= set(server.all_ids())
-    assert not {"d0", "d5"} & set(server.all_ids())
     assert server.index()["documents"] == N
 
 
@@ -255,29 +184,22 @@ def test_a_damaged_change_is_named_and_what_came_before_is_served(server, open_s
     server.close()
     path = root_of(work) / LOG / "000000000002.change"
     data = path.read_bytes()
-    path.unlink()
     path.write_bytes(data[:-9])
     again = open_server()
-    assert again.index()["log"] == 1
-    assert {"a", "b", "c"} & set(again.ids(OPEN, 50)) == {"a"}
+    assert (again.index()["log"], {"a", "b", "c"} & set(again.ids(OPEN, 50))) == (1, {"a"})
     refused = again.put(doc("d"), status=503)["error"]
-    assert refused["code"] == "log_damaged"
-    assert "000000000002.change: damaged" in refused["message"]
+    assert (refused["code"], "000000000002.change: damaged" in refused["message"]) == ("log_damaged", True)
     again.close()
-    path.unlink()
     path.write_bytes(data)
-    mended = open_server()
-    assert {"a", "b", "c"} <= set(mended.ids(OPEN, 50))
-    assert mended.put(doc("d"))["log"] == 4
+    assert open_server().put(doc("d"))["log"] == 4
 
 
 def test_a_full_tail_refuses_further_changes(open_server):
     server = open_server(writes={"max_tail_documents": 2, "fold_documents": 100})
     server.put(doc("a"), doc("b"))
-    refused = server.put(doc("c"), status=503)
-    assert refused["error"]["code"] == "overloaded"
+    assert server.put(doc("c"), status=503)["error"]["code"] == "overloaded"
     server.fold()
-    assert server.put(doc("c"))["log"] == 2
+    server.put(doc("c"))
 
 
 def test_the_shell_sees_the_tail_and_folds_it(server, work, capsys):
@@ -285,17 +207,12 @@ def test_the_shell_sees_the_tail_and_folds_it(server, work, capsys):
     server.delete("d1")
     assert main(["get", str(work), "a", "d5"]) == 0
     assert [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()] == [OPEN, "changed"]
-    assert main(["get", str(work), "d1"]) == 2
-    assert main(["list", str(work), "--limit", "2"]) == 0
-    assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == ["a", "d0"]
     assert main(["fold", str(work)]) == 2
     assert "a server writes to this index" in capsys.readouterr().err
     server.close()
-    assert main(["fold", str(work)]) == 0
-    assert capsys.readouterr().out.startswith(f"version 2 (fold): {N} documents (+0)")
-    assert main(["fold", str(work)]) == 0
-    assert capsys.readouterr().out == "version 2: the change log has no tail\n"
-    verify(root_of(work))
+    for said in (f"version 2 (fold): {N} documents (+0)", "version 2: the change log has no tail\n"):
+        assert main(["fold", str(work)]) == 0
+        assert capsys.readouterr().out.startswith(said)
 
 
 def test_a_request_to_write_has_a_time_of_its_own(open_server, monkeypatch):
@@ -328,29 +245,23 @@ def test_a_writer_whose_lease_is_over_answers_no_change(open_server, work):
     told = server.put(doc("a"), **{"Idempotency-Key": "k-1"})
     server.writer.lease.holds = lambda: False
     assert server.put(doc("a"), status=503, **{"Idempotency-Key": "k-1"})["error"]["code"] == "not_the_writer"
-    over = iter([True, True, False])
-    server.writer.lease.holds = lambda: next(over)
+    server.writer.lease.holds = iter([True, True, False]).__next__
     assert server.put(doc("b"), status=503, **{"Idempotency-Key": "k-2"})["error"]["code"] == "not_the_writer"
     server.close()
     again = open_server()
     assert again.put(doc("a"), **{"Idempotency-Key": "k-1"}) == told
     assert again.put(doc("b"), **{"Idempotency-Key": "k-2"})["log"] == 2
-    assert again.index()["log"] == 2
 
 
 def test_a_lease_that_is_not_renewed_in_time_is_over(work, monkeypatch):
-    def fails(path, data):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
-
-    pause = threading.Event()
     with leased(root_of(work), 0.3) as may_write:
         assert may_write()
         with monkeypatch.context() as patch:
-            patch.setattr(files, "rewrite", fails)
+            patch.setattr(files, "rewrite", Mock(side_effect=OSError("read-only")))
             while may_write():
-                pause.wait(0.01)
+                time.sleep(0.01)
         while not may_write():
-            pause.wait(0.01)
+            time.sleep(0.01)
 
 
 def test_a_version_whose_file_is_missing_is_not_published_again(open_server, work):
@@ -368,21 +279,15 @@ def test_a_version_whose_file_is_missing_is_not_published_again(open_server, wor
     assert (newest.version, newest.change, newest.restored, newest.documents) == (4, "fold", None, N + 1)
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "code"),
-    [(InputError("v1: damaged"), 409, "not_restored"), (LostError("shards-0"), 503, "shards_lost")],
-)
-def test_a_version_that_cannot_be_opened_is_not_published_again(open_server, monkeypatch, error, status, code):
-    server = open_server()
+def test_a_version_that_cannot_be_opened_is_not_published_again(server, monkeypatch):
     server.put(doc("a"))
-
-    async def fails(follower, number):
-        raise error
-
-    monkeypatch.setattr(Follower, "open", fails)
-    refused = server.roll_back(1, status)["error"]
-    assert refused["code"] == code
-    assert "nothing was published" in refused["message"]
+    for error, status, code in (
+        (InputError("v1: damaged"), 409, "not_restored"),
+        (LostError("shards-0"), 503, "shards_lost"),
+    ):
+        monkeypatch.setattr(Follower, "open", AsyncMock(side_effect=error))
+        refused = server.roll_back(1, status)["error"]
+        assert (refused["code"], "nothing was published" in refused["message"]) == (code, True)
     assert server.client.get("/v1/versions", headers=READ).json()["versions"][0]["version"] == 1
     assert "a" in server.ids(OPEN, 50)
 
@@ -402,6 +307,10 @@ def test_a_rollback_that_a_lost_group_does_not_serve_is_served_later(open_server
     assert "a" not in server.ids(OPEN, 50)
 
 
+def go_on(server):
+    server.client.portal.call(server.writer.publisher._go_on)
+
+
 def test_two_servers_that_take_the_lease_from_each_other_lose_nothing(open_server, work, monkeypatch):
     monkeypatch.setattr(LeaseRecord, "holds", property(lambda _: False))  # as if the holder had slept for long
     limits = {"writes": {"max_tail_documents": 6}}
@@ -415,19 +324,17 @@ def test_two_servers_that_take_the_lease_from_each_other_lose_nothing(open_serve
     assert first.put(doc("c"), status=503, **key)["error"]["code"] == "not_the_writer"
     assert first.writer.lease.lost
     with monkeypatch.context() as patch:  # it takes the lease again, but cannot read what the other wrote
-        patch.setattr(ChangeLog, "after", unreadable)
-        with pytest.raises(OSError, match="Input"):
-            first.client.portal.call(first.writer.publisher._go_on)
+        patch.setattr(ChangeLog, "after", Mock(side_effect=OSError("no route to storage")))
+        with pytest.raises(OSError, match="no route"):
+            go_on(first)
         assert first.put(doc("x"), status=503)["error"]["code"] == "not_the_writer"
-    first.client.portal.call(first.writer.publisher._go_on)
-    assert first.put(doc("c"), **key)["log"] in (11, 12)
-    assert first.put(doc("d"))["replaced"] == 0
+    go_on(first)
+    told = first.put(doc("c"), **key)
     assert second.put(doc("e"), status=503)["error"]["code"] == "not_the_writer"
-    second.client.portal.call(second.writer.publisher._go_on)
-    assert {"a", "c", "d", *(f"b{n}" for n in range(9))} <= set(second.all_ids())
-    logged = [made.key for made in ChangeLog(root_of(work)).there()]
-    assert logged.count("k-c") == 1
-    assert second.put(doc("c"), **key)["log"] == logged.index("k-c") + 1
+    go_on(second)
+    assert {"a", "c", *(f"b{n}" for n in range(9))} <= set(second.all_ids())
+    assert [made.key for made in ChangeLog(root_of(work)).there()].count("k-c") == 1
+    assert second.put(doc("c"), **key)["log"] == told["log"]
 
 
 def test_a_rollback_sent_again_when_its_version_is_gone_is_not_made_again(server, work):
@@ -440,27 +347,10 @@ def test_a_rollback_sent_again_when_its_version_is_gone_is_not_made_again(server
     assert {"a", "b", "c"} <= set(server.all_ids())
 
 
-def unreadable(*_):
-    raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-
-def test_a_fold_that_cannot_go_on_writes_nothing(server, work, monkeypatch):
-    def damaged(*_):
-        raise InputError("removed/0.parquet: damaged")
-
-    server.put(doc("a"))
-    before = set((root_of(work) / "data").iterdir())
-    monkeypatch.setattr(change, "find", damaged)
-    with pytest.raises(InputError, match="damaged"):
-        server.client.portal.call(server.writer.publisher.fold)
-    assert set((root_of(work) / "data").iterdir()) == before
-
-
 def test_a_lease_that_cannot_be_read_is_over_in_time(work):
     root = root_of(work)
-    with leased(root):
-        pass
-    (path,) = (root / LOG).glob("writer-*.json")
+    path = root / LOG / "writer-000001.json"
+    path.parent.mkdir(exist_ok=True)
     path.write_text("{")
     with pytest.raises(InputError, match="a server writes to this index"), leased(root):
         pass
@@ -469,22 +359,14 @@ def test_a_lease_that_cannot_be_read_is_over_in_time(work):
         assert may_write()
 
 
-def test_a_rollback_past_a_damaged_change_lets_writing_go_on(server, work):
-    server.put(doc("a"))
-    (root_of(work) / LOG / "000000000002.change").write_bytes(b"torn")
-    assert server.put(doc("b"), status=503)["error"]["code"] == "log_damaged"
-    assert server.roll_back(1)["log"] == 2
-    assert server.put(doc("b"))["log"] == 3
-    assert {"a", "b"} & set(server.ids(OPEN, 50)) == {"b"}
-
-
-def test_keys_after_a_damaged_change_that_a_rollback_left_behind_are_known_after_a_fold(server, open_server, work):
+def test_a_rollback_past_a_damaged_change_lets_writing_go_on_and_keys_stay_known(server, open_server, work):
     server.put(doc("a"))
     (root_of(work) / LOG / "000000000002.change").write_bytes(b"torn")
     assert server.put(doc("b"), status=503)["error"]["code"] == "log_damaged"
     assert server.roll_back(1)["log"] == 2
     key = {"Idempotency-Key": "k"}
     first = server.put(doc("b"), **key)
+    assert {"a", "b"} & set(server.ids(OPEN, 50)) == {"b"}
     server.put(doc("b", "another text"))
     server.fold()
     server.close()

@@ -76,7 +76,7 @@ scores: {judged: 10}                                                      # scor
 {cross_encoder: {model: m}, search: {rerank: {type: rnr, budget: 12, pool: 10}}}        # search.rerank: pool at least
 {cross_encoder: {model: m}, search: {rerank: {type: adacur}}}             # search.rerank.type: rnr, axn
 {cross_encoder: {model: m}, search: {rerank: {type: axn, lambda: 0.5}}}   # search.rerank.lambda: fit
-{cross_encoder: {model: m}, scores: {judged: 9}, search: {rerank: {type: axn, fit: lstsq}}}  # search.rerank.fit: factors
+{cross_encoder: {model: m}, scores: {judged: 9}, search: {rerank: {type: axn, fit: lstsq}}}   # search.rerank.fit: ridge
 track: {type: mlflow, uri: "ftp://x"}                                     # track.uri: pattern
 track: {type: mlflow, uri: "https://me:secret@x"}                         # track.uri: without a password
 """
