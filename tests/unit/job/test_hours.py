@@ -6,7 +6,7 @@ import json
 import pytest
 
 from rayhier.executor.here import Here
-from rayhier.job import hours, rates
+from rayhier.job import rates
 from rayhier.job import run as running
 from rayhier.job.hours import RATES, START, Work, stage_cost
 from rayhier.job.memory import stage_memory
