@@ -8,7 +8,7 @@ PORT ?= 8000
 TESTERS ?= 2
 NAME ?=
 ARGS ?=
-BENCHMARKS := adopt answers bm25 default_training large live live.versions modes package papers.axn papers.ehi \
+BENCHMARKS := adopt answers bm25 default_training large live live.versions modes mutate package papers.axn papers.ehi \
 	papers.hce papers.retreever quality query rehearsal scale search serve serve.embedded start trace
 VENV := .venv
 BIN := $(VENV)/bin

@@ -1,11 +1,11 @@
 """Measure the tests: change one line of rayhier, and see whether a test notices the change.
 
-`python -m tests.system.mutate --count 60 --seed 0` draws lines and changes them one by one, in a copy of the tree.
+`python -m benchmarks.mutate --count 60 --seed 0` draws lines and changes them one by one, in a copy of the tree.
 The unit tests of the line's package run first. Without `--coverage`, all other tests run next. With a data file of
 coverage.py, the tests that ran this line run next. The integration tests run last, as no data file tells what Ray's
 workers ran. This command writes a data file:
 
-    coverage run --source=rayhier -m pytest -p tests.system.mutate -m "not slow"
+    coverage run --source=rayhier -m pytest -p benchmarks.mutate -m "not slow"
 
 All tests must pass before you begin, because a test that always fails would notice every change.
 """
@@ -32,7 +32,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "runs", "__pycache__", ".*_cache", ".hypothesis", "build", "dist")
 SIGNS = """Lt < <=, LtE <= <, Gt > >=, GtE >= >, Eq == !=, NotEq != ==, Is is is_not, IsNot is_not is, In in not_in,
 NotIn not_in in, And and or, Or or and, Add + -, Sub - +, Mult * /, Div / *"""
@@ -226,7 +226,7 @@ def noticed(copy: Path, site: Site, options: argparse.Namespace) -> str:
 
 def main() -> None:
     """Draw, change, test, print."""
-    parser = argparse.ArgumentParser(prog="python -m tests.system.mutate", description="Change lines, run tests.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.mutate", description="Change lines, run tests.")
     parser.add_argument("--count", type=int, default=60, help="lines to change")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--under", nargs="+", default=["rayhier"], help="files or folders whose lines are changed")
