@@ -150,6 +150,7 @@ def cluster(bucket):
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
 
+    ray.shutdown()  # of a test that began one
     ray.init(
         address="local",
         num_cpus=8,

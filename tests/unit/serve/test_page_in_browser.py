@@ -87,7 +87,7 @@ def real(tab, published):
 
 def test_a_search_and_a_document_by_keyboard(real):
     page = real
-    page.wait_for_function("document.activeElement.id === 'query'")
+    expect(page.locator("#query")).to_be_focused()
     page.keyboard.type("oak elmleaf")
     page.keyboard.press("Enter")
     says(page, "10 results.")
