@@ -9,7 +9,7 @@ import pytest
 
 from rayhier.evaluate.output import as_markdown, write
 from rayhier.evaluate.report import Report
-from rayhier.evaluate.tables import table
+from rayhier.evaluate.tables import reached, table
 
 POINT = {"beam", "visited_mean", "visited_p95", "cost_mean", "leaves_mean", "nDCG@10", "R@10", "R@100", "per_seed"}
 
@@ -102,3 +102,18 @@ def test_files_hold_every_point_and_run(tmp_path, spec, evaluation, report):
     # Blanks inside ids do not break a TREC file.
     read = list(ir_measures.read_trec_run(str(tmp_path / "runs" / "ehi.seed3.trec")))
     assert [(row.query_id, row.doc_id, row.score) for row in read] == [("q%201", "d%202", 0.75), ("q%201", "d1", 0.25)]
+
+
+def test_what_recall_costs_tells_the_time_of_a_query_where_it_was_measured(spec, trained):
+    for result in trained.seeds:
+        result.curves["ehi"] = [replace(point, microseconds=1000.0 * point.beam) for point in result.curves["ehi"]]
+    report = Report.of(spec, trained)
+    exact = report.systems["exact_same_encoder"].measures["R@100"]
+    # R@100 is .1125 at the first point, with 1 ms, and .2125 at the second, with 2 ms.
+    report.systems["exact_same_encoder"].__pydantic_extra__["R@100"] = 0.1625 / 0.95
+    (header, rows), price = reached(report, "R@100"), "40.00% (41.0%, 1.50 ms)"
+    assert header[0].startswith("visited (cost, time)")
+    assert rows[0][0].startswith("ehi")
+    assert rows[0][2] == price
+    assert all("ms" not in cell for row in rows[1:] for cell in row)
+    assert exact > 0

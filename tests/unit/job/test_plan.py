@@ -11,7 +11,7 @@ from rayhier.job import plan as planning
 from rayhier.job import rates
 from rayhier.job.hours import START, START_HERE, stage_cost
 from rayhier.job.outline import NOT_EVALUATED, notes, show
-from rayhier.job.plan import fingerprint, make_plan
+from rayhier.job.plan import fingerprint, make_plan, size_of
 from rayhier.spec import InputError, load
 
 READING = ("cross_encoder", "scores", "factors")
@@ -232,6 +232,20 @@ def test_what_is_worth_a_line(lines, said, tiny_spec):
     assert notes(make_plan(load(tiny_spec(index=ONE_LEAF)))) == []
     (found,) = notes(make_plan(load(tiny_spec(**{"index": ONE_LEAF, **lines}))))
     assert re.match(said, found)
+
+
+@pytest.mark.parametrize("leaves", [1, 2])
+def test_a_tree_s_leaves_beside_the_rows_take_space(leaves, tiny_spec):
+    """2^D numbers of two bytes for each of the 240 documents, in its first row alone."""
+    spec = tiny_spec(router="{type: retreever, depth: 6}", train="{type: retreever}")
+    given = ["index.words=false", f"index.leaves_per_document={leaves}"]
+    deep, shallow = (make_plan(load(spec, [*given, *more])) for more in ([], ["router.depth=5"]))
+    sidecars, one = 240 * 2 * 2**6, make_plan(load(spec, given[:1])).step("index", 0).bytes
+    assert deep.step("index", 0).bytes - shallow.step("index", 0).bytes == sidecars / 2
+    rows = deep.step("index", 0).bytes - sidecars
+    assert rows == leaves * (one - sidecars)
+    said = f": {size_of(rows + sidecars)} instead of {size_of(one)} with one row"
+    assert [note.endswith(said) for note in notes(deep) if "leaves_per_document" in note] == [True] * (leaves - 1)
 
 
 def test_scores_take_twelve_bytes_a_pair(tiny_spec, tiny_model):
