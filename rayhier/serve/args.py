@@ -23,7 +23,7 @@ class RequestLimits(_Args):
     max_k: Count = 1_000
     """Most results for a query."""
     max_beam: Count = 1_024
-    """Most leaves that a query may ask to visit; one with a filter visits more, up to the spec's `search.widest`."""
+    """Most leaves that a query may ask to visit. A query with a filter may visit all leaves."""
     max_budget: Count = 1_000
     """Most documents that the cross-encoder reads for a query."""
     max_calls: Count = 6_400

@@ -72,7 +72,7 @@ class Job:
             raise InputError(f"--out: got {self.out.name!r}; allowed: a file that ends in {', '.join(KINDS)}")
         if self.out.exists():
             raise InputError(f"--out: {self.out} exists; allowed: a file that does not")
-        if (self.parts / LEDGER).exists():
+        if self.done():
             before, ledger = unseal(self.parts / LEDGER), self._ledger
             changed = ", ".join(name for name in ledger if before.get(name) != ledger[name])
             if changed:
@@ -143,13 +143,13 @@ class Job:
         }
 
     def _begin(self) -> set[str]:
-        """Write the ledger, where there is none. Returns the parts that are done."""
-        if not (self.parts / LEDGER).exists():
+        """Write the ledger, if no part is done. Returns the parts that are done."""
+        done = self.done()
+        if not done:
             shutil.rmtree(self.parts, ignore_errors=True)
             self.parts.mkdir(parents=True)
             files.replace(self.parts / LEDGER, seal(self._ledger))
-            return set()
-        done = self.done()
+            return done
         say(f"  going on: {len(done):,} chunks of {self.queries.size:,} rows are done")
         return done
 

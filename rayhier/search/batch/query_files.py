@@ -112,7 +112,7 @@ class QueryFile:
         if self.path.suffix == ".parquet":
             try:
                 return int(parquet.metadata(self.path).num_rows)
-            except pa.ArrowInvalid as error:
+            except (pa.ArrowException, OSError) as error:
                 raise InputError(f"--queries: {self.path}: cannot be read: {error}") from None
         with self.path.open("rb") as opened:
             return sum(1 for line in opened if line.strip())
@@ -164,7 +164,7 @@ class QueryFile:
                     for row in zip(*values, strict=True):
                         number += 1
                         yield f"row {number}", dict(zip(("id", *what), row, strict=True))
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowException, OSError) as error:
             raise InputError(f"--queries: {self.path}: cannot be read: {error}") from None
 
     def _query(self, row: Any) -> QueryRow:

@@ -74,3 +74,16 @@ def test_a_small_library(library):
         ("package/__init__.py", 27, Reason.SHORT_REST, "Short one. N"),
     ]
     assert found.read == 11
+
+
+@pytest.mark.parametrize(
+    ("docstring", "summary", "rest"),
+    [
+        ("One\nline.\n\nTwo.", "One line.", "Two."),
+        ("No stop\n\nTwo.", "No stop", "Two."),
+        ("Take one, e.g. this. Two.", "Take one, e.g. this.", "Two."),
+        ("word " * 20 + "\n" + "word " * 30, ("word " * 20).strip(), ("word " * 30).strip()),
+    ],
+)
+def test_divide(docstring, summary, rest):
+    assert python_docs.divide(docstring) == (summary, rest)

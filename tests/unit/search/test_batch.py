@@ -114,6 +114,21 @@ def test_parts_of_another_search_are_refused(searcher, file, tmp_path, monkeypat
     file.write_text(file.read_text() + '{"_id": "new", "text": "oak"}\n')
     with pytest.raises(InputError, match=r"\(queries changed\)"):
         run(searcher, file, tmp_path / "out.parquet")
+    for part in (tmp_path / "out.parquet.parts").glob("[0-9]*"):
+        part.unlink()
+    run(searcher, file, tmp_path / "out.parquet")  # nothing was done, so nothing is lost
+
+
+def test_a_damaged_page_of_queries_is_named(searcher, tmp_path):
+    file = tmp_path / "queries.parquet"
+    texts = pa.table({"_id": [f"q{n}" for n in range(2_000)], "text": [f"oak {n}" for n in range(2_000)]})
+    pq.write_table(texts, file, row_group_size=1_000)
+    data = bytearray(file.read_bytes())
+    begin = pq.read_metadata(file).row_group(1).column(1).data_page_offset
+    data[begin : begin + 2_000] = b"\xff" * 2_000
+    file.write_bytes(data)
+    with pytest.raises(InputError, match=r"queries\.parquet: cannot be read: "):
+        run(searcher, file, tmp_path / "out.parquet")
 
 
 def test_what_may_not_be_is_refused_before_anything_is_searched(searcher, file, tmp_path):

@@ -54,3 +54,16 @@ def test_the_loss_is_cross_entropy_and_divergence():
     expected = torch.nn.functional.cross_entropy(score_D[None], torch.tensor([0])) + 0.5 * divergence
     torch.testing.assert_close(group_loss(score_D, teacher_D, 0.5), expected)
     torch.testing.assert_close(group_loss(teacher_D, teacher_D, 0.5), -teacher_D.log_softmax(0)[0])
+
+
+def test_no_known_answer_is_drawn_where_all_others_are(unit, monkeypatch):
+    """Query 0 is answered by documents 1 and 4: a group of either one holds all but the other, which are few."""
+    rng = np.random.default_rng(0)
+    document_NM = unit(rng, 12, 4)
+    examples = Examples(unit(rng, 1, 4), document_NM, np.array([[0, 1], [0, 4]]), ["word1"])
+    texts = [f"word{n}" for n in range(12)]
+    monkeypatch.setattr(module, "WRONG", 30)
+    groups = TrainingGroups(examples, texts)
+    for answer, group in zip((1, 4), groups.draw(np.array([0, 1]), rng), strict=True):
+        assert rows(group)[0] == answer
+        assert sorted(rows(group)) == sorted({*range(12)} - ({1, 4} - {answer}))
