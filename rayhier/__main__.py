@@ -2,11 +2,11 @@
 
 import argparse
 import importlib
-import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import NoReturn
 
-from rayhier.command import Parser, log_to_stderr
+from rayhier.command import Parser, end, log_to_stderr
 
 COMMANDS = {
     "run": ("rayhier.run", "train, index and measure what a spec describes"),
@@ -54,5 +54,9 @@ def _parser() -> Parser:
     return parser
 
 
+def command() -> NoReturn:
+    end(main())
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    command()

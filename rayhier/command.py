@@ -68,6 +68,15 @@ def run_command(
     return code or 0
 
 
+def end(code: int) -> NoReturn:
+    """End this process. After Ctrl-C without Python's cleanup: threads in native code aborted it now and then."""
+    if code == STOPPED and "ray" not in sys.modules:  # Ray ends its processes in the cleanup
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 def log_to_stderr() -> None:
     """Print log messages of level INFO and above on standard error, as the option `-v` asks."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from rayhier.command import Parser, run_command
+from rayhier.command import Parser, end, run_command
 from rayhier.job.stages import STAGES
 from rayhier.spec import InputError, JobSpec, load
 
@@ -106,4 +106,4 @@ class _Run(ModuleType):
 sys.modules[__name__].__class__ = _Run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

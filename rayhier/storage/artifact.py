@@ -88,7 +88,7 @@ class Artifact:
     def open(cls, folder: Location) -> Self:
         published = Place(folder).published()
         if published is None:
-            raise InputError(f"{folder}: no artifact is published there")
+            raise InputError(f"{folder}: no artifact is published there; `rayhier run SPEC` makes it")
         return cls(published.folder, published.record)
 
     @property
