@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from rayhier.embed.tokeniser import Tokeniser, Tokens
 from rayhier.model.encoded import Encoded, Reader
 from rayhier.model.encoder import Encoder
 from rayhier.model.precision import best_device, resolve
-from rayhier.model.trace import BothOutputs, Layers, traced
 from rayhier.spec.encoder import EncoderSpec
 
 T = TypeVar("T")
@@ -48,13 +47,10 @@ class TextEncoder:
         """Number of tokens encoded since the encoder was loaded."""
         self.texts, self.tokens = CPU_BATCH if self.device.type == "cpu" else GPU_BATCH
         self.padding: int = self.encoder.tokenizer.pad_token_id or 0
-        self._layers: Layers = BothOutputs(self.encoder)
 
-    def traced(self) -> Self:
-        """Compute by one call of a trace from now on, on a CPU. The encoder must not be trained after that."""
-        if self.device.type == "cpu":
-            self._layers = traced(self.encoder, self.max_length)
-        return self
+    @property
+    def precision(self) -> str:
+        return str(self.dtype).removeprefix("torch.")
 
     @property
     def dimension(self) -> int:
@@ -113,7 +109,8 @@ class TextEncoder:
             rows = order[begin : begin + min(self.texts, max(1, self.tokens // longest))]
             batch = [tokens[row] for row in rows]
             ids_NT, mask_NT = self.padded(batch)
-            hidden_NTM, vector_NM = self._layers(ids_NT, mask_NT)
+            hidden_NTM = self.encoder.hidden(ids_NT, mask_NT)
+            vector_NM = self.encoder.pool(hidden_NTM, mask_NT)
             self.seen += sum(map(len, batch))
             yield rows, vector_NM, *(() if reader is None else (reader(hidden_NTM.float(), mask_NT),))
             begin += len(rows)

@@ -13,7 +13,7 @@ import torch
 from rayhier.arrays import Floats
 from rayhier.dataset.documents import document_texts, language
 from rayhier.embed.clock import Clock, Utilisation
-from rayhier.embed.encode import in_chunks
+from rayhier.embed.encode import TextEncoder, in_chunks
 from rayhier.embed.precision import agreed, as_embedded
 from rayhier.embed.saved import SavedVectors
 from rayhier.embed.stage import tokenisers
@@ -61,9 +61,11 @@ class RoutePart:
         self.ledger = Ledger(scratch / "ledger", scratch)
         if spec.encodes_again:
             spec = spec.model_copy(update={"encoder": agreed(spec.encoder, self.ledger)})
-        self.model = Model.open(model, spec, best_device())
+        self.model = Model.open(model, spec, best_device(), encoder=TextEncoder)
+        encoder = self.model.open_encoder
+        self.encoder = encoder if isinstance(encoder, TextEncoder) and self.model.router.reader is None else None
         self.assign = Assigner(self.model.router, spec, model.record.fingerprint)
-        self.clock = Clock(self.model.open_encoder)
+        self.clock = Clock(self.encoder)
 
     def __call__(self, item: Row) -> Iterator[Row]:
         """Route the part `item["part"]`. Yields its number of documents, and times of work."""
@@ -79,19 +81,14 @@ class RoutePart:
         entry = LedgerEntry((written,), {"leaves": counts, "documents": documents.num_rows})
         self.ledger.enter(part_key(name), entry)
         saved.drop()
-        yield {"rows": 0 if self._saves else documents.num_rows, **self.clock.lap()}
-
-    @property
-    def _saves(self) -> bool:
-        return not self.model.reads_stored and self.model.router.reader is None
+        yield {"rows": documents.num_rows if self.encoder is None else 0, **self.clock.lap()}
 
     def _encoded(
         self, saved: SavedVectors, documents: pa.Table, base_NM: Floats, tokens: Tokens | None
     ) -> Generator[Row, None, Encoded]:
-        if self._saves:
-            encoder = self.model.text_encoder
-            chunks = encoder.tokenised(document_texts(documents)) if tokens is None else in_chunks(tokens)
-            vectors = yield from saved.encode(encoder, chunks, self.clock)
+        if self.encoder is not None:
+            chunks = self.encoder.tokenised(document_texts(documents)) if tokens is None else in_chunks(tokens)
+            vectors = yield from saved.encode(self.encoder, chunks, self.clock)
             return Encoded(vectors)
         with self.clock.working():
             return self.model.encode_stored(base_NM, lambda: document_texts(documents), tokens)

@@ -143,12 +143,12 @@ def load_tokenizer(layout: Layout) -> Any:
     return tokenizer
 
 
-def load_transformer(folder: Path, dtype: torch.dtype) -> Any:
+def load_transformer(folder: Path, dtype: torch.dtype, **own: Any) -> Any:
     """Load the transformer of a folder. InputError if weights are missing, which would be random."""
     from transformers import AutoModel
 
     place = read_layout(folder).transformer
-    model, missing, mismatched = load_pretrained(AutoModel, place, dtype)
+    model, missing, mismatched = load_pretrained(AutoModel, place, dtype, **own)
     wrong = [*(name for name in missing if not name.startswith("pooler.")), *mismatched]
     if wrong:
         raise InputError(

@@ -129,7 +129,7 @@ class Application:
             groups=[group.name for group in view.groups],
             dimension=manifest.dimension,
             similarity=spec.encoder.similarity,
-            precision=str(model.text_encoder.dtype).removeprefix("torch."),
+            precision=model.text_encoder.precision,
             fields=dict(spec.corpus.field_types),
             k=spec.search.k,
             rerank=spec.search.rerank.type,

@@ -15,6 +15,7 @@ import torch
 
 from rayhier.dataset.documents import load_documents, load_titled
 from rayhier.dataset.holdout import holdout_rows
+from rayhier.embed.export import export
 from rayhier.embed.precision import agreed, as_embedded
 from rayhier.executor import Executor, Row
 from rayhier.model.adoption import Adoption, Source
@@ -140,6 +141,7 @@ def train_worker(config: dict[str, Any]) -> None:
         return
     with files.filling(root / "encoder") as folder:
         tower.save(model, spec.encoder.max_length, folder)
+        export(folder)
     with files.filling(root / "router") as folder:
         save_router(router, folder)
     if adoption is not None:

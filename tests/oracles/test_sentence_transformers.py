@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from transformers import BertModel
 
 from rayhier.embed.encode import TextEncoder
+from rayhier.embed.export import export
+from rayhier.embed.onnx import OnnxEncoder
 from rayhier.model.encoder import Encoder, ResidualHead, load_head, save_encoder, save_trained
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage.model_folder import open_model
@@ -27,7 +31,23 @@ TEXTS = [
 
 def ours(folder, max_length=128, precision="float32", similarity="cosine"):
     spec = EncoderSpec(model=str(folder), max_length=max_length, precision=precision, similarity=similarity)
-    return TextEncoder(folder, spec)
+    return Both(folder, spec) if precision == "float32" else TextEncoder(folder, spec)
+
+
+class Both:
+    """An encoder by torch and by ONNX Runtime, which agree."""
+
+    def __init__(self, folder, spec):
+        self.by_torch = TextEncoder(folder, spec)
+        with tempfile.TemporaryDirectory() as made:
+            copy = shutil.copytree(folder, Path(made) / "copy")
+            export(copy)
+            self.by_onnx = OnnxEncoder(copy, spec, threads=1)
+
+    def encode(self, texts):
+        vectors = self.by_torch.encode(texts)
+        assert np.abs(self.by_onnx.encode(texts) - vectors).max() < 1e-5
+        return vectors
 
 
 def theirs(folder, max_length=None):

@@ -14,11 +14,14 @@ import numpy as np
 import torch
 
 from rayhier.arrays import Floats, Ints
+from rayhier.embed import onnx
 from rayhier.embed.encode import TextEncoder
+from rayhier.embed.onnx import OnnxEncoder
 from rayhier.embed.tokeniser import Tokens
 from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import ResidualHead, load_head
 from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.model.precision import best_device
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import Router, load_router, route_all
 from rayhier.search.request.request import Queries
@@ -26,6 +29,7 @@ from rayhier.search.routing.chosen_beam import Calibration, ChosenBeam, calibrat
 from rayhier.search.routing.coded_router import CodedRouter, first_pass_before
 from rayhier.search.segment.level_similarity import FlatQuery, LevelSimilarity
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.current import Current
@@ -36,13 +40,23 @@ HEAD_ROWS = 16_384
 """Vectors that a head maps at a time."""
 
 
+SearchEncoder = TextEncoder | OnnxEncoder
+
+
+def open_encoder(folder: Path, spec: EncoderSpec) -> SearchEncoder:
+    """Open an encoder by ONNX Runtime, or by torch if there is a GPU or no export."""
+    if best_device().type == "cpu" and (folder / onnx.FOLDER / onnx.MODEL).is_file():
+        return OnnxEncoder(folder, spec, torch.get_num_threads())
+    return TextEncoder(folder, spec)
+
+
 class Model:
     """A trained encoder and its router, as searches use them."""
 
     def __init__(
         self,
         router: Router,
-        text_encoder: Callable[[], TextEncoder],
+        text_encoder: Callable[[], SearchEncoder],
         spec: JobSpec,
         head: ResidualHead | None = None,
         calibration: Calibration | None = None,
@@ -64,6 +78,7 @@ class Model:
         device: torch.device | None = None,
         calibration: Calibration | None = None,
         leaf_map: LeafMap | None = None,
+        encoder: Callable[[Path, EncoderSpec], SearchEncoder] = open_encoder,
     ) -> Self:
         """Open a published model with its router on `device`. The encoder's transformer is loaded when first used.
 
@@ -74,7 +89,7 @@ class Model:
         head = load_head(folder) if spec.encoder.transformer_part is None else None
         revised = None if leaf_map is None else leaf_map.router()
         router = load_router(revised or model.local("router"), device)
-        return cls(router, lambda: TextEncoder(folder, spec.encoder).traced(), spec, head, calibration)
+        return cls(router, lambda: encoder(folder, spec.encoder), spec, head, calibration)
 
     @classmethod
     def of_workdir(cls, workdir: Location, now: Current, leaf_map: LeafMap | None = None) -> Self:
@@ -100,15 +115,15 @@ class Model:
         return self
 
     @cached_property
-    def text_encoder(self) -> TextEncoder:
+    def text_encoder(self) -> SearchEncoder:
         """The trained encoder with its transformer, loaded at first use; token-reading routers move to its device."""
         encoder = self._open()
         if self.trained.reader is not None and isinstance(self.trained, torch.nn.Module):
-            self.trained.to(encoder.device)
+            self.trained.to(best_device() if isinstance(encoder, TextEncoder) else "cpu")
         return encoder
 
     @property
-    def open_encoder(self) -> TextEncoder | None:
+    def open_encoder(self) -> SearchEncoder | None:
         """The trained encoder with its transformer. None if stored base vectors and the head are enough."""
         return None if self.reads_stored else self.text_encoder
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,9 @@ import pyarrow.compute as pc
 
 from rayhier.corpus.passages import DocumentLayout
 from rayhier.dataset.documents import document_texts
-from rayhier.embed.encode import TextEncoder
 from rayhier.index.assign import Assigner
 from rayhier.index.incoming import GivenDocuments, given_documents
 from rayhier.model.encoded import Encoded
-from rayhier.model.precision import resolve
 from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.queues import Batches
 from rayhier.serve.metrics import Metrics
@@ -42,13 +39,6 @@ class Placement:
             lambda requests: run_in(self._encode_thread, self._rows, requests), TOGETHER, "put", metrics
         )
 
-    @cached_property
-    def encoder(self) -> TextEncoder:
-        """Encodes documents in the number format in which an index is built, which need not be that of queries."""
-        encoder = self._follower.model.text_encoder
-        is_same = resolve(self._follower.spec.encoder.precision, encoder.device) == encoder.dtype
-        return encoder if is_same else self._follower.version.model().text_encoder
-
     @property
     def assigner(self) -> Assigner:
         """Places documents by the router of the version that requests read."""
@@ -58,7 +48,7 @@ class Placement:
 
     async def open_encoder(self) -> None:
         """Open the encoder, for which the first document does not wait then."""
-        await run_in(self._encode_thread, lambda: self.encoder)
+        await run_in(self._encode_thread, lambda: self._follower.model.text_encoder)
 
     async def place(self, documents: Sequence[Mapping[str, Any]]) -> tuple[pa.Table, list[str], Assigner]:
         """Make rows of documents as a request gives them. InputError if one is not allowed.
@@ -106,7 +96,7 @@ class Placement:
             encoded = Encoded(np.concatenate(vectors))
         else:
             texts = [text for made in requests for text in document_texts(made.table)]
-            encoded = self.encoder.encode_for(self._follower.model.router.reader, texts)
+            encoded = self._follower.model.encode(texts)
         rows, end, assign = list[pa.Table | InputError](), 0, self.assigner
         for made in requests:
             begin, end = end, end + len(made.table)

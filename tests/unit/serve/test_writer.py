@@ -7,14 +7,11 @@ import os
 import threading
 import time
 from functools import partial
-from pathlib import Path
 from unittest.mock import AsyncMock, Mock
 
 import numpy as np
 import pytest
-import torch
 
-from rayhier.embed.encode import TextEncoder
 from rayhier.index import change
 from rayhier.index.__main__ import main
 from rayhier.index.vacuum import vacuum
@@ -23,7 +20,7 @@ from rayhier.serve.backend.shards import LocalShards
 from rayhier.serve.errors import LostError
 from rayhier.serve.http.bodies import pack
 from rayhier.spec import InputError
-from rayhier.storage import columns, current, files
+from rayhier.storage import files
 from rayhier.storage.change_log import LOG, ChangeLog
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.writer_lease import LeaseRecord, leased
@@ -101,18 +98,6 @@ def test_a_vector_may_be_base64_of_its_numbers(server):
     for name, vector in zip("vw", vectors, strict=True):
         (found,) = server.asked("POST", "/v1/search", {"vector": vector, "k": 1}, READ)["results"]
         assert (found["id"], found["score"]) == (name, pytest.approx(1.0))
-
-
-def test_documents_are_encoded_in_the_format_of_a_build_and_queries_in_that_of_the_server(open_server, work):
-    now = current.read(work)
-    encoder = now.spec.encoder.model_copy(update={"precision": "bfloat16"})
-    current.write(work, now.model_copy(update={"spec": now.spec.model_copy(update={"encoder": encoder})}))
-    server = open_server()
-    server.put(doc("a"))
-    (made,) = ChangeLog(root_of(work)).after(0)
-    stored = TextEncoder(Path(encoder.model), encoder).encode([OPEN])[0].astype(np.float16)
-    np.testing.assert_array_equal(columns.matrix(made.table["vector"])[0], stored)
-    assert server.embedded._served.engine.view.model.text_encoder.dtype == torch.float32
 
 
 def test_a_server_that_only_reads_serves_the_tail(open_server):

@@ -1,0 +1,143 @@
+"""Encode texts for searches by ONNX Runtime: embed/export.py wrote the transformer, numpy computes the other layers.
+
+Vectors are float32, and equal those of torch to 1e-5.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from safetensors.numpy import load_file
+from tokenizers import Tokenizer
+
+from rayhier.arrays import Floats, Ints
+from rayhier.embed.tokeniser import Tokens
+from rayhier.model.encoded import Encoded, Reader
+from rayhier.spec import InputError
+from rayhier.spec.encoder import EncoderSpec
+from rayhier.storage import files
+from rayhier.storage.model_folder import WEIGHTS
+from rayhier.storage.model_layout import DenseStep, NormalizeStep, read_layout
+
+FOLDER, MODEL, SIZES, TOKENIZER = "onnx", "model.onnx", "sizes.json", "tokenizer.json"
+"""Folder of the exported transformer in an encoder's folder, where sentence-transformers looks for it too. Names in it:
+the transformer, the most tokens of a text with the id of padding, and the tokenizer with all that changes it."""
+INPUTS, OUTPUT = ["input_ids", "attention_mask"], "last_hidden_state"
+LETTERS = 100
+"""Characters that are read for each token that a text may have. A longer text is cut before it is tokenized."""
+TEXTS, TOKENS = 64, 4_096
+"""Most texts, and most tokens with padding, that are computed together."""
+TINY = 1e-12
+
+
+class Transformer:
+    def __init__(self, file: Path, threads: int) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        try:
+            self._session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # noqa: BLE001  the runtime's errors share no base
+            raise InputError(
+                f"{file}: onnxruntime {onnxruntime.__version__} cannot read it ({str(error).splitlines()[0][:200]}); "
+                "allowed: the onnxruntime that rayhier is installed with, or a newer one"
+            ) from None
+
+    def __call__(self, ids_NT: Ints, mask_NT: Ints) -> Floats:
+        """Compute vectors [n, t, m] of tokens from their ids and a mask, 1 on tokens and 0 on padding."""
+        (hidden_NTM,) = self._session.run([OUTPUT], dict(zip(INPUTS, (ids_NT, mask_NT), strict=True)))
+        return np.asarray(hidden_NTM)
+
+
+class OnnxEncoder:
+    """A text encoder from a folder with an exported transformer."""
+
+    precision = "float32"
+
+    def __init__(self, folder: Path, spec: EncoderSpec, threads: int) -> None:
+        layout = read_layout(folder)
+        self.dimension = layout.dimension
+        self._transformer, sizes = (
+            Transformer(folder / FOLDER / MODEL, threads),
+            files.read_json(folder / FOLDER / SIZES),
+        )
+        self.max_length, self._padding = min(spec.max_length, sizes["longest"]), sizes["padding"]
+        self._prompt, self._pool = layout.prompt, mean if layout.pooling == "mean" else first
+        self._tokenizer = Tokenizer.from_file(str(folder / FOLDER / TOKENIZER))
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(self.max_length)
+        self._steps = [_Dense(step) if isinstance(step, DenseStep) else normalized for step in layout.steps]
+        if spec.similarity == "cosine" and not isinstance((layout.steps or (None,))[-1], NormalizeStep):
+            self._steps.append(normalized)
+
+    def tokenise(self, texts: Sequence[str]) -> list[list[int]]:
+        cut = [self._prompt + text[: LETTERS * self.max_length] for text in texts]
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(cut)]
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        return self.read(self.tokenise(texts)).numpy
+
+    def encode_for(self, reader: Reader | None, texts: Sequence[str]) -> Encoded:
+        return self.read(self.tokenise(texts), reader)
+
+    def read(self, tokens: Tokens, reader: Reader | None = None) -> Encoded:
+        """Encode texts from their token ids. Texts of like length are computed together."""
+        vector_NM, scores = np.zeros((len(tokens), self.dimension), np.float32), []
+        order = np.argsort([-len(ids) for ids in tokens], kind="stable")
+        begin = 0
+        while begin < len(order):
+            longest = max(1, len(tokens[order[begin]]))
+            rows = order[begin : begin + min(TEXTS, max(1, TOKENS // longest))]
+            ids_NT = np.full((len(rows), longest), self._padding, np.int64)
+            mask_NT = np.zeros_like(ids_NT)
+            for at, row in enumerate(rows):
+                ids_NT[at, : len(tokens[row])] = tokens[row]
+                mask_NT[at, : len(tokens[row])] = 1
+            hidden_NTM = self._transformer(ids_NT, mask_NT)
+            if reader is not None:
+                scores.append(_scores(reader, hidden_NTM, mask_NT))
+            pooled_NM = self._pool(hidden_NTM, mask_NT)
+            for step in self._steps:
+                pooled_NM = step(pooled_NM)
+            vector_NM[rows] = pooled_NM
+            begin += len(rows)
+        if not scores:
+            return Encoded(vector_NM)
+        import torch
+
+        return Encoded(vector_NM, torch.cat(scores)[torch.from_numpy(np.argsort(order, kind="stable"))])
+
+
+def _scores(reader: Reader, hidden_NTM: Floats, mask_NT: Ints) -> Any:
+    import torch
+
+    with torch.inference_mode():
+        return reader(torch.from_numpy(hidden_NTM), torch.from_numpy(mask_NT))
+
+
+class _Dense:
+    def __init__(self, step: DenseStep) -> None:
+        weights = load_file(step.folder / WEIGHTS)
+        self._matrix_IO = np.ascontiguousarray(weights["linear.weight"].astype(np.float32).T)
+        self._bias_O, self._tanh = weights.get("linear.bias"), step.activation == "tanh"
+
+    def __call__(self, x_NI: Floats) -> Floats:
+        y_NO = x_NI @ self._matrix_IO
+        if self._bias_O is not None:
+            y_NO += self._bias_O
+        return np.asarray(np.tanh(y_NO) if self._tanh else y_NO)
+
+
+def normalized(x_NM: Floats) -> Floats:
+    return np.asarray(x_NM / np.maximum(np.linalg.norm(x_NM, axis=1, keepdims=True), TINY))
+
+
+def mean(hidden_NTM: Floats, mask_NT: Ints) -> Floats:
+    weight_NT = mask_NT.astype(np.float32)
+    return np.asarray(np.einsum("ntm,nt->nm", hidden_NTM, weight_NT) / np.maximum(weight_NT.sum(1), 1e-9)[:, None])
+
+
+def first(hidden_NTM: Floats, mask_NT: Ints) -> Floats:  # noqa: ARG001  padding is on the right
+    return hidden_NTM[:, 0]
