@@ -32,7 +32,6 @@ from rayhier.dataset.queries import Queries, load_queries
 from rayhier.search.index import open_leaf_map
 from rayhier.search.routing.routes import Model
 from rayhier.search.snapshot import Snapshot
-from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.version import Version
 from rayhier.serve.client import AsyncClient
 from rayhier.serve.errors import ApiError
@@ -59,8 +58,6 @@ SETTLED = 5.0
 """Seconds of answers by a new model that still belong to its swap."""
 TIE = 1e-5
 """Most by which scores of the same document may differ: queries are encoded in batches of other sizes."""
-PRECISION = ServeArgs(workdir="").encoder_precision
-"""Precision in which the server encodes queries, whatever the spec says; a replay does the same."""
 FIGURES = "replay.json"
 
 
@@ -254,7 +251,7 @@ def opened(work: Path, recorded: Recorded) -> Iterator[tuple[Snapshot, list[Give
         if not numbers:
             continue
         first = Version(str(work), now, numbers[0])
-        model = first.model(PRECISION)
+        model = first.model()
         for number in numbers:
             with contextlib.ExitStack() as pins:
                 there = pins.enter_context(reading(index, number))

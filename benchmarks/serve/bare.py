@@ -36,7 +36,7 @@ class Bare:
         self.thread = ThreadPoolExecutor(1)
         torch.set_num_threads(1)
         if workdir is not None:
-            self.encoder = Version.newest(workdir)[0].model("float32").load()
+            self.encoder = Version.newest(workdir)[0].model().load()
 
     @app.post("/v1/search")
     async def search(self, asked: dict[str, Any]) -> dict[str, Any]:

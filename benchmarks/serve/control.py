@@ -25,7 +25,7 @@ def application(workdir: str) -> FastAPI:
     """An application that answers `POST /v1/search`; it encodes in float32, as the embedded server does."""
     torch.set_num_threads(1)
     searcher, app = Snapshot.open(workdir), FastAPI()
-    searcher.model = Version.newest(workdir)[0].model("float32").load()
+    searcher.model = Version.newest(workdir)[0].model().load()
 
     @app.post("/v1/search")
     def search(question: Question) -> dict[str, Any]:

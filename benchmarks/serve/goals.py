@@ -38,7 +38,7 @@ def ended(goals: Iterable[Goal], docs: Path, name: str, about: Iterable[str]) ->
 def asked(workdir: Path) -> tuple[Snapshot, list[str]]:
     """Offline search of an index, which encodes queries in float32 as servers do, and the collection's queries."""
     searcher = Snapshot.open(workdir)
-    searcher.model = Version.newest(str(workdir))[0].model("float32").load()
+    searcher.model = Version.newest(str(workdir))[0].model().load()
     corpus = current.artifact(workdir, current.read(workdir), "corpus")
     return searcher, columns.read([corpus.path("queries.parquet")], ["text"])["text"].to_pylist()
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-import scipy.linalg
 
 from rayhier.arrays import Floats, Ints, Values
 
@@ -59,10 +58,10 @@ class Ridge:
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values:
         read_SM = self.vector_PM[read_S].astype(np.float64)
-        factor = scipy.linalg.cho_factor(read_SM @ read_SM.T + self.mu * np.eye(len(read_S)), lower=True)
+        inverse_SS = np.linalg.inv(read_SM @ read_SM.T + self.mu * np.eye(len(read_S)))
 
         def solve(right: np.ndarray) -> np.ndarray:
-            return np.asarray(scipy.linalg.cho_solve(factor, right))
+            return np.asarray(inverse_SS @ right)
 
         trend_2, trend_S = _trend(self.prior_P[read_S], score_S, solve)
         residual_P = _products(self.vector_PM, read_SM.T @ solve(score_S - trend_S))
@@ -99,7 +98,7 @@ class LeastSquares:
         fitted_M = np.zeros(self.vector_PM.shape[1])
         if self.lam < 1:
             read_SM = self.vector_PM[read_S].astype(np.float64)
-            fitted_M = scipy.linalg.lstsq(read_SM, self.matching(score_S), cond=CUT)[0]
+            fitted_M = np.linalg.lstsq(read_SM, self.matching(score_S), rcond=CUT)[0]
         base_M = 0.0 if self.base_M is None else self.lam * self.base_M
         return self.matching.undo(_products(self.vector_PM, (1 - self.lam) * fitted_M + base_M))
 

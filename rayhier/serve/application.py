@@ -84,7 +84,7 @@ class Application:
         reranking = None if scores is None else Reranking(scores, args.reranker_seconds)
         with contextlib.ExitStack() as pins:
             leaf_map = pins.enter_context(version.reading())
-            model = version.model(args.encoder_precision).load()
+            model = version.model().load()
             view = View.of(version, leaf_map, model, groups, _limits(args), reranking)
             return Follower(view, shards, self.metrics, pins.pop_all())
 

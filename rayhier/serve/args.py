@@ -4,8 +4,6 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rayhier.spec.encoder import Precision
-
 Count = Annotated[int, Field(ge=1)]
 Origin = Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -117,8 +115,6 @@ class ServeArgs(_Args):
     """Most queries, of several requests, that are encoded, routed and scanned together; 1: each request by itself."""
     shard_seconds: Seconds = 5.0
     """Seconds that a shard group may take to answer, after which answers lack its documents."""
-    encoder_precision: Precision = "float32"
-    """Number format that queries are encoded in: in bfloat16 an answer depends on how queries were batched."""
     reranker_seconds: Seconds = 20.0
     """Seconds that the cross-encoder may take for all calls of a request, after which its answer is not re-ranked.
     Where the calls of other requests would take half of this time, a request is answered 503."""
@@ -126,7 +122,7 @@ class ServeArgs(_Args):
     """Threads with which torch scores pairs, in each replica of the cross-encoder. An embedded server, which is one
     process, scores by `encoder_threads`."""
     encoder_threads: Count = 1
-    """Threads with which torch encodes queries, in each ingress."""
+    """Threads with which an ingress encodes queries."""
     limits: RequestLimits = RequestLimits()
     writes: WriteLimits = WriteLimits()
     recall: Auditing = Auditing()

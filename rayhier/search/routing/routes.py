@@ -44,10 +44,10 @@ SearchEncoder = TextEncoder | OnnxEncoder
 
 
 def open_encoder(folder: Path, spec: EncoderSpec) -> SearchEncoder:
-    """Open an encoder by ONNX Runtime, or by torch if there is a GPU or no export."""
+    """Open an encoder for texts, in float32: by ONNX Runtime, or by torch if there is a GPU or no export."""
     if best_device().type == "cpu" and (folder / onnx.FOLDER / onnx.MODEL).is_file():
         return OnnxEncoder(folder, spec, torch.get_num_threads())
-    return TextEncoder(folder, spec)
+    return TextEncoder(folder, spec.model_copy(update={"precision": "float32"}))
 
 
 class Model:

@@ -11,7 +11,6 @@ from typing import Self
 from rayhier.search.index import open_leaf_map, reading_leaf_map
 from rayhier.search.routing.routes import Model
 from rayhier.spec import InputError
-from rayhier.spec.encoder import Precision
 from rayhier.storage import current
 from rayhier.storage.artifact import Place
 from rayhier.storage.current import Current
@@ -44,12 +43,10 @@ class Version:
         published = None if index is None else Place(locate(self.workdir) / "index" / index).published()
         return None if published is None else published.root
 
-    def model(self, precision: Precision | None = None) -> Model:
-        """Open the trained model, in a precision (None: the spec's). InputError if a file is not as published."""
-        spec, update = self.now.spec, {} if precision is None else {"precision": precision}
-        spec = spec.model_copy(update={"encoder": spec.encoder.model_copy(update=update)})
-        place, now = locate(self.workdir), self.now.model_copy(update={"spec": spec})
-        return Model.of_workdir(place, now, open_leaf_map(place, now, self.number))
+    def model(self) -> Model:
+        """Open the trained model. InputError if a file is not as published."""
+        place = locate(self.workdir)
+        return Model.of_workdir(place, self.now, open_leaf_map(place, self.now, self.number))
 
     def router(self, leaf_map: LeafMap) -> Path:
         """Return the folder of a version's router on this machine: its own, or that of the model."""
