@@ -95,7 +95,7 @@ class LeastSquares:
     matching: "Matching" = field(default_factory=lambda: Matching(0.0, 1.0))
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values:
-        fitted_M = np.zeros(self.vector_PM.shape[1])
+        fitted_M: Values = np.zeros(self.vector_PM.shape[1])
         if self.lam < 1:
             read_SM = self.vector_PM[read_S].astype(np.float64)
             fitted_M = np.linalg.lstsq(read_SM, self.matching(score_S), rcond=CUT)[0]
