@@ -98,7 +98,7 @@ class LeastSquares:
         fitted_M: Values = np.zeros(self.vector_PM.shape[1])
         if self.lam < 1:
             read_SM = self.vector_PM[read_S].astype(np.float64)
-            fitted_M = np.linalg.lstsq(read_SM, self.matching(score_S), rcond=CUT)[0]
+            fitted_M = np.asarray(np.linalg.lstsq(read_SM, self.matching(score_S), rcond=CUT)[0], np.float64)
         base_M = 0.0 if self.base_M is None else self.lam * self.base_M
         return self.matching.undo(_products(self.vector_PM, (1 - self.lam) * fitted_M + base_M))
 
