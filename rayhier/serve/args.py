@@ -33,7 +33,7 @@ class RequestLimits(_Args):
     """Most characters in a query, or in a text to encode or to re-rank."""
     max_answer_bytes: Count = 10_000_000
     """Most bytes, approximately, in one answer; a request whose answer would have more is refused."""
-    queue_seconds: Seconds = 0.05
+    queue_seconds: Seconds = 2.0
     """Seconds that a query may wait for earlier queries, computed from their number and the rate of answers. Where
     queries have waited for a twentieth of a second or more, a query that would wait for longer than this is answered
     503."""
