@@ -57,7 +57,7 @@ def export(folder: Path) -> None:
     except Exception as error:  # noqa: BLE001  what tracing raises, by what it meets in a model
         say(f"warning: searches encode by torch: the encoder cannot be exported ({str(error).splitlines()[0][:200]})")
         return
-    (folder / FOLDER).mkdir()
+    (folder / FOLDER).mkdir(exist_ok=True)  # a killed run may have begun it
     for name in (MODEL, SIZES):
         shutil.copyfile(kept.folder / name, folder / FOLDER / name)
     tokenizer.save(str(folder / FOLDER / TOKENIZER))
