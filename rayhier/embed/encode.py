@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rayhier.arrays import Floats
-from rayhier.embed.tokeniser import Tokeniser, Tokens
+from rayhier.arrays import Floats, Ints
+from rayhier.embed.batches import CPU_BATCH, GPU_BATCH, Tokens, batches, padded
+from rayhier.embed.tokeniser import Tokeniser
 from rayhier.model.encoded import Encoded, Reader
 from rayhier.model.encoder import Encoder
 from rayhier.model.precision import best_device, resolve
@@ -20,10 +21,6 @@ from rayhier.spec.encoder import EncoderSpec
 T = TypeVar("T")
 CHUNK_TEXTS = 16_384
 """Number of texts that are sorted by length together. Meanwhile the next ones are tokenised."""
-
-
-CPU_BATCH, GPU_BATCH = (64, 4_096), (256, 65_536)
-"""Most texts, and most tokens with padding, of a forward pass. Larger batches outgrow the caches of a CPU."""
 
 
 def limit_threads(cpus: int) -> None:
@@ -45,7 +42,7 @@ class TextEncoder:
         self.tokenise = Tokeniser(self.encoder.tokenizer, self.encoder.layout.prompt, self.max_length)
         self.seen = 0
         """Number of tokens encoded since the encoder was loaded."""
-        self.texts, self.tokens = CPU_BATCH if self.device.type == "cpu" else GPU_BATCH
+        self.most = CPU_BATCH if self.device.type == "cpu" else GPU_BATCH
         self.padding: int = self.encoder.tokenizer.pad_token_id or 0
 
     @property
@@ -103,27 +100,19 @@ class TextEncoder:
 
         The first `begin` texts in this order are left out. An earlier call must have begun a batch there.
         """
-        order = np.argsort([-len(ids) for ids in tokens], kind="stable")
-        while begin < len(order):
-            longest = max(1, len(tokens[order[begin]]))
-            rows = order[begin : begin + min(self.texts, max(1, self.tokens // longest))]
+        for rows in batches(tokens, self.most, begin):
             batch = [tokens[row] for row in rows]
             ids_NT, mask_NT = self.padded(batch)
             hidden_NTM = self.encoder.hidden(ids_NT, mask_NT)
             vector_NM = self.encoder.pool(hidden_NTM, mask_NT)
             self.seen += sum(map(len, batch))
             yield rows, vector_NM, *(() if reader is None else (reader(hidden_NTM.float(), mask_NT),))
-            begin += len(rows)
 
     def padded(self, batch: Tokens) -> tuple[Tensor, Tensor]:
         """Return token ids [n, t], padded on the right, and a mask. The first text must be the longest."""
-        ids_NT = np.full((len(batch), max(1, len(batch[0]))), self.padding, dtype=np.int64)
-        mask_NT = np.zeros_like(ids_NT)
-        for row, ids in enumerate(batch):
-            ids_NT[row, : len(ids)] = ids
-            mask_NT[row, : len(ids)] = 1
+        ids_NT, mask_NT = padded(batch, self.padding)
         return self._there(ids_NT), self._there(mask_NT)
 
-    def _there(self, array: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Tensor:
+    def _there(self, array: Ints) -> Tensor:
         tensor = torch.from_numpy(array)
         return tensor if self.device.type == "cpu" else tensor.pin_memory().to(self.device, non_blocking=True)

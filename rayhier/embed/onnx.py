@@ -13,8 +13,9 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from rayhier.arrays import Floats, Ints
-from rayhier.embed.tokeniser import Tokens
+from rayhier.embed.batches import CPU_BATCH, Tokens, batches, padded
 from rayhier.model.encoded import Encoded, Reader
+from rayhier.model.encoder import LETTERS
 from rayhier.spec import InputError
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import files
@@ -22,13 +23,9 @@ from rayhier.storage.model_folder import WEIGHTS
 from rayhier.storage.model_layout import DenseStep, NormalizeStep, read_layout
 
 FOLDER, MODEL, SIZES, TOKENIZER = "onnx", "model.onnx", "sizes.json", "tokenizer.json"
-"""Folder of the exported transformer in an encoder's folder, where sentence-transformers looks for it too. Names in it:
+"""Folder of the exported transformer in an encoder's folder. Names in it:
 the transformer, the most tokens of a text with the id of padding, and the tokenizer with all that changes it."""
 INPUTS, OUTPUT = ["input_ids", "attention_mask"], "last_hidden_state"
-LETTERS = 100
-"""Characters that are read for each token that a text may have. A longer text is cut before it is tokenized."""
-TEXTS, TOKENS = 64, 4_096
-"""Most texts, and most tokens with padding, that are computed together."""
 TINY = 1e-12
 
 
@@ -85,16 +82,9 @@ class OnnxEncoder:
     def read(self, tokens: Tokens, reader: Reader | None = None) -> Encoded:
         """Encode texts from their token ids. Texts of like length are computed together."""
         vector_NM, scores = np.zeros((len(tokens), self.dimension), np.float32), []
-        order = np.argsort([-len(ids) for ids in tokens], kind="stable")
-        begin = 0
-        while begin < len(order):
-            longest = max(1, len(tokens[order[begin]]))
-            rows = order[begin : begin + min(TEXTS, max(1, TOKENS // longest))]
-            ids_NT = np.full((len(rows), longest), self._padding, np.int64)
-            mask_NT = np.zeros_like(ids_NT)
-            for at, row in enumerate(rows):
-                ids_NT[at, : len(tokens[row])] = tokens[row]
-                mask_NT[at, : len(tokens[row])] = 1
+        order = list(batches(tokens, CPU_BATCH))
+        for rows in order:
+            ids_NT, mask_NT = padded([tokens[row] for row in rows], self._padding)
             hidden_NTM = self._transformer(ids_NT, mask_NT)
             if reader is not None:
                 scores.append(_scores(reader, hidden_NTM, mask_NT))
@@ -102,12 +92,11 @@ class OnnxEncoder:
             for step in self._steps:
                 pooled_NM = step(pooled_NM)
             vector_NM[rows] = pooled_NM
-            begin += len(rows)
         if not scores:
             return Encoded(vector_NM)
         import torch
 
-        return Encoded(vector_NM, torch.cat(scores)[torch.from_numpy(np.argsort(order, kind="stable"))])
+        return Encoded(vector_NM, torch.cat(scores)[torch.from_numpy(np.argsort(np.concatenate(order), kind="stable"))])
 
 
 def _scores(reader: Reader, hidden_NTM: Floats, mask_NT: Ints) -> Any:

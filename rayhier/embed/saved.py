@@ -9,9 +9,9 @@ import pyarrow as pa
 import torch
 
 from rayhier.arrays import Floats, Ints
+from rayhier.embed.batches import Tokens
 from rayhier.embed.clock import Clock
 from rayhier.embed.encode import TextEncoder
-from rayhier.embed.tokeniser import Tokens
 from rayhier.storage import columns, files, parquet
 from rayhier.storage.ledger import Ledger, LedgerEntry
 

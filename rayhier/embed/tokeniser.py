@@ -5,14 +5,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from rayhier.embed.batches import Tokens
 from rayhier.model.encoder import LETTERS, LOCAL, load_tokenizer, positions
 from rayhier.storage.model_layout import read_layout
-
-Ids = Sequence[int] | npt.NDArray[np.int32]
-Tokens = Sequence[Ids]
 
 
 class Tokeniser:

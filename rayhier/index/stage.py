@@ -12,12 +12,13 @@ import torch
 
 from rayhier.arrays import Floats
 from rayhier.dataset.documents import document_texts, language
+from rayhier.embed.batches import Tokens
 from rayhier.embed.clock import Clock, Utilisation
 from rayhier.embed.encode import TextEncoder, in_chunks
 from rayhier.embed.precision import agreed, as_embedded
 from rayhier.embed.saved import SavedVectors
 from rayhier.embed.stage import tokenisers
-from rayhier.embed.tokeniser import Tokens, unpacked
+from rayhier.embed.tokeniser import unpacked
 from rayhier.executor import Executor, Pool, Row
 from rayhier.index import leaf_limit
 from rayhier.index.assign import Assigner, leaf_sizes, read_part

@@ -15,9 +15,9 @@ import torch
 
 from rayhier.arrays import Floats, Ints
 from rayhier.embed import onnx
+from rayhier.embed.batches import Tokens
 from rayhier.embed.encode import TextEncoder
 from rayhier.embed.onnx import OnnxEncoder
-from rayhier.embed.tokeniser import Tokens
 from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import ResidualHead, load_head
 from rayhier.model.learned_ivf import LearnedIvfRouter
@@ -43,7 +43,7 @@ HEAD_ROWS = 16_384
 SearchEncoder = TextEncoder | OnnxEncoder
 
 
-def open_encoder(folder: Path, spec: EncoderSpec) -> SearchEncoder:
+def search_encoder(folder: Path, spec: EncoderSpec) -> SearchEncoder:
     """Open an encoder for texts, in float32: by ONNX Runtime, or by torch if there is a GPU or no export."""
     if best_device().type == "cpu" and (folder / onnx.FOLDER / onnx.MODEL).is_file():
         return OnnxEncoder(folder, spec, torch.get_num_threads())
@@ -78,7 +78,7 @@ class Model:
         device: torch.device | None = None,
         calibration: Calibration | None = None,
         leaf_map: LeafMap | None = None,
-        encoder: Callable[[Path, EncoderSpec], SearchEncoder] = open_encoder,
+        encoder: Callable[[Path, EncoderSpec], SearchEncoder] = search_encoder,
     ) -> Self:
         """Open a published model with its router on `device`. The encoder's transformer is loaded when first used.
 

@@ -71,7 +71,7 @@ def encoding(actor, tmp_path, monkeypatch):
     one, ledger = actor("float32", torch.float32), Ledger(tmp_path / "ledger", tmp_path / "root")
 
     def encode(texts_a_batch):
-        one.encoder.texts, one.encoder.tokens = texts_a_batch, 16
+        one.encoder.most = texts_a_batch, 16
         vectors = yield from saved.SavedVectors(ledger, "part").encode(
             one.encoder, one.encoder.tokenised(TEXTS), one.clock
         )

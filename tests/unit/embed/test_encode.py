@@ -39,7 +39,7 @@ def test_tokens_made_elsewhere_and_sent_give_the_same_vectors(tiny_model, texts,
 @pytest.mark.parametrize(("most_texts", "tokens", "most"), [(4, 10_000, 4), (64, 40, 20), (64, 1, 1)])
 def test_batches_keep_both_limits(tiny_model, texts, monkeypatch, most_texts, tokens, most):
     encoder = tiny(tiny_model)
-    encoder.texts, encoder.tokens = most_texts, tokens
+    encoder.most = most_texts, tokens
     shapes = []
     hidden = encoder.encoder.hidden
     monkeypatch.setattr(encoder.encoder, "hidden", lambda ids, mask: shapes.append(ids.shape) or hidden(ids, mask))

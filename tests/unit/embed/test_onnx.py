@@ -8,7 +8,7 @@ from rayhier.embed.encode import TextEncoder
 from rayhier.embed.export import export
 from rayhier.embed.onnx import FOLDER, MODEL, OnnxEncoder
 from rayhier.model.encoder import ResidualHead, save_encoder
-from rayhier.search.routing.routes import open_encoder
+from rayhier.search.routing.routes import search_encoder
 from rayhier.spec import InputError
 from rayhier.spec.encoder import EncoderSpec
 
@@ -28,7 +28,7 @@ def folder(tiny_model, tmp_path):
 def test_texts_of_any_length_in_any_order(folder):
     export(folder)
     texts = [word * count for count in (1, 0, 100_000, 7, 30, 2) for word in ("oak ", "é ", " ")]
-    by_torch, by_onnx = TextEncoder(folder, SPEC), open_encoder(folder, SPEC)
+    by_torch, by_onnx = TextEncoder(folder, SPEC), search_encoder(folder, SPEC)
     assert isinstance(by_onnx, OnnxEncoder)
     assert by_onnx.tokenise(texts) == [list(ids) for ids in by_torch.tokenise(texts)]
     np.testing.assert_allclose(by_onnx.encode(texts), by_torch.encode(texts), atol=1e-5)
@@ -49,7 +49,7 @@ def test_architectures(name, architecture, tmp_path):
     """Texts of several lengths are compared, which would show a mask or a length that was taken for a constant."""
     architecture(name)
     export(tmp_path / name)
-    by_torch, by_onnx = TextEncoder(tmp_path / name, SPEC), open_encoder(tmp_path / name, SPEC)
+    by_torch, by_onnx = TextEncoder(tmp_path / name, SPEC), search_encoder(tmp_path / name, SPEC)
     assert isinstance(by_onnx, OnnxEncoder) == (name not in BY_TORCH)
     tokens = [np.arange(5, 5 + count) for count in (9, 1, 25, 3)]
     np.testing.assert_allclose(by_onnx.read(tokens).numpy, by_torch.read(tokens).numpy, atol=1e-5)
@@ -63,11 +63,11 @@ def test_an_export_that_differs_is_not_used(folder, monkeypatch):
     export(folder)
     assert "vectors of tokens differ by" in said[0]
     assert not (folder / FOLDER).exists()
-    assert isinstance(open_encoder(folder, SPEC), TextEncoder)
+    assert isinstance(search_encoder(folder, SPEC), TextEncoder)
 
 
 def test_a_file_that_the_runtime_cannot_read(folder):
     export(folder)
     (folder / FOLDER / MODEL).write_bytes(b"\x08\x63" * 9)
     with pytest.raises(InputError, match=r"model\.onnx: onnxruntime [\d.]+ cannot read it .*; allowed: "):
-        open_encoder(folder, SPEC)
+        search_encoder(folder, SPEC)
