@@ -38,16 +38,17 @@ def start(spec: Path) -> subprocess.Popen[bytes]:
     """A run without Ray in a process of its own."""
     environment = {**os.environ, "RAY_ADDRESS": "", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "rayhier.run", str(spec)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with (spec.parent / "output").open("wb") as output:
+        return subprocess.Popen(command, env=environment, stdout=output, stderr=output)
 
 
-def kill_once(process: subprocess.Popen[bytes], seen: Callable[[], bool]) -> None:
-    """SIGKILL the driver as soon as `seen`; it must still be running then."""
-    pause = threading.Event()
+def kill_once(spec: Path, seen: Callable[[], bool]) -> None:
+    """Start a run and SIGKILL it as soon as `seen`; it must still be running then."""
+    process, pause = start(spec), threading.Event()
     for _ in range(int(PATIENCE_SECONDS / POLL_SECONDS)):
         if seen():
             break
-        assert process.poll() is None, "the run ended before it could be killed"
+        assert process.poll() is None, f"it ended before it could be killed: {(spec.parent / 'output').read_text()}"
         pause.wait(POLL_SECONDS)
     process.kill()
     assert process.wait() == -signal.SIGKILL
@@ -71,7 +72,7 @@ def test_one_process_killed_in_each_stage(tiny_spec, tmp_path):
     moments.insert(KINDS.index("model") + 1, lambda: (registered(work, "encoder") or 0) >= 2)
     moments.insert(KINDS.index("model") + 2, lambda: (registered(work, "router") or 0) >= EPOCHS["encoder"] + 2)
     for seen in moments:
-        kill_once(start(spec), seen)
+        kill_once(spec, seen)
     assert start(spec).wait() == 0
     assert [len(list((work / kind).glob("*/attempt-*"))) for kind in KINDS] == [1] * len(KINDS)
     make(tiny_spec(**own, workdir=str(undisturbed)))
