@@ -17,6 +17,7 @@ from rayhier.model.encoded import Encoded, Reader
 from rayhier.model.encoder import Encoder
 from rayhier.model.precision import best_device, resolve
 from rayhier.spec.encoder import EncoderSpec
+from rayhier.threads import set_threads
 
 T = TypeVar("T")
 CHUNK_TEXTS = 16_384
@@ -25,7 +26,7 @@ CHUNK_TEXTS = 16_384
 
 def limit_threads(cpus: int) -> None:
     """Limit this process to so many threads. Call it before the first tokenizer runs."""
-    torch.set_num_threads(cpus)
+    set_threads(cpus)
     os.environ["RAYON_NUM_THREADS"] = str(cpus)
 
 
@@ -92,7 +93,7 @@ class TextEncoder:
             return Encoded(np.zeros((0, self.dimension), np.float32))
         rows, *parts = zip(*self.batches(tokens, reader), strict=True)
         back = torch.from_numpy(np.argsort(np.concatenate(rows), kind="stable"))
-        return Encoded(*(torch.cat(part).cpu()[back] for part in parts))
+        return Encoded(*(torch.cat(part).cpu()[back].numpy() for part in parts))
 
     @torch.inference_mode()
     def batches(self, tokens: Tokens, reader: Reader | None = None, begin: int = 0) -> Iterator[tuple[Any, ...]]:

@@ -5,28 +5,24 @@ Vectors are float32, and equal those of torch to 1e-5.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime
-from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from rayhier.arrays import Floats, Ints
 from rayhier.embed.batches import CPU_BATCH, Tokens, batches, padded
 from rayhier.model.encoded import Encoded, Reader
-from rayhier.model.encoder import LETTERS
+from rayhier.model.layers import Dense, first, mean, normalized
 from rayhier.spec import InputError
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import files
-from rayhier.storage.model_folder import WEIGHTS
-from rayhier.storage.model_layout import DenseStep, NormalizeStep, read_layout
+from rayhier.storage.model_layout import LETTERS, DenseStep, NormalizeStep, read_layout
 
 FOLDER, MODEL, SIZES, TOKENIZER = "onnx", "model.onnx", "sizes.json", "tokenizer.json"
 """Folder of the exported transformer in an encoder's folder. Names in it:
 the transformer, the most tokens of a text with the id of padding, and the tokenizer with all that changes it."""
 INPUTS, OUTPUT = ["input_ids", "attention_mask"], "last_hidden_state"
-TINY = 1e-12
 
 
 class Transformer:
@@ -65,7 +61,9 @@ class OnnxEncoder:
         self._tokenizer = Tokenizer.from_file(str(folder / FOLDER / TOKENIZER))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(self.max_length)
-        self._steps = [_Dense(step) if isinstance(step, DenseStep) else normalized for step in layout.steps]
+        self._steps = [
+            Dense(step.folder, step.activation) if isinstance(step, DenseStep) else normalized for step in layout.steps
+        ]
         if spec.similarity == "cosine" and not isinstance((layout.steps or (None,))[-1], NormalizeStep):
             self._steps.append(normalized)
 
@@ -92,41 +90,11 @@ class OnnxEncoder:
             for step in self._steps:
                 pooled_NM = step(pooled_NM)
             vector_NM[rows] = pooled_NM
-        if not scores:
-            return Encoded(vector_NM)
-        import torch
-
-        return Encoded(vector_NM, torch.cat(scores)[torch.from_numpy(np.argsort(np.concatenate(order), kind="stable"))])
+        return Encoded(vector_NM, np.concatenate(scores)[np.argsort(np.concatenate(order))] if scores else None)
 
 
-def _scores(reader: Reader, hidden_NTM: Floats, mask_NT: Ints) -> Any:
+def _scores(reader: Reader, hidden_NTM: Floats, mask_NT: Ints) -> Floats:
     import torch
 
     with torch.inference_mode():
-        return reader(torch.from_numpy(hidden_NTM), torch.from_numpy(mask_NT))
-
-
-class _Dense:
-    def __init__(self, step: DenseStep) -> None:
-        weights = load_file(step.folder / WEIGHTS)
-        self._matrix_IO = np.ascontiguousarray(weights["linear.weight"].astype(np.float32).T)
-        self._bias_O, self._tanh = weights.get("linear.bias"), step.activation == "tanh"
-
-    def __call__(self, x_NI: Floats) -> Floats:
-        y_NO = x_NI @ self._matrix_IO
-        if self._bias_O is not None:
-            y_NO += self._bias_O
-        return np.asarray(np.tanh(y_NO) if self._tanh else y_NO)
-
-
-def normalized(x_NM: Floats) -> Floats:
-    return np.asarray(x_NM / np.maximum(np.linalg.norm(x_NM, axis=1, keepdims=True), TINY))
-
-
-def mean(hidden_NTM: Floats, mask_NT: Ints) -> Floats:
-    weight_NT = mask_NT.astype(np.float32)
-    return np.asarray(np.einsum("ntm,nt->nm", hidden_NTM, weight_NT) / np.maximum(weight_NT.sum(1), 1e-9)[:, None])
-
-
-def first(hidden_NTM: Floats, mask_NT: Ints) -> Floats:  # noqa: ARG001  padding is on the right
-    return hidden_NTM[:, 0]
+        return np.asarray(reader(torch.from_numpy(hidden_NTM), torch.from_numpy(mask_NT)).numpy())

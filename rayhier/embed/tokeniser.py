@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from rayhier.embed.batches import Tokens
-from rayhier.model.encoder import LETTERS, LOCAL, load_tokenizer, positions
-from rayhier.storage.model_layout import read_layout
+from rayhier.model.encoder import LOCAL, load_tokenizer, positions
+from rayhier.storage.model_layout import LETTERS, read_layout
 
 
 class Tokeniser:

@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import torch
 
 from rayhier.arrays import Ints, Values
-from rayhier.cluster.library import faiss
+from rayhier.threads import get_threads, set_threads
 
 TIMED = 20
 """Most queries that are timed one by one at each point of a curve."""
@@ -33,11 +32,9 @@ def seconds_of(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    before = faiss.omp_get_max_threads(), torch.get_num_threads()
-    faiss.omp_set_num_threads(1)
-    torch.set_num_threads(1)
+    before = get_threads()
+    set_threads(1)
     try:
         yield
     finally:
-        faiss.omp_set_num_threads(before[0])
-        torch.set_num_threads(before[1])
+        set_threads(before)

@@ -20,7 +20,7 @@ from rayhier.dataset.queries import Queries, load_queries
 from rayhier.dataset.ranking import ID, Ranking, compact, merge, take
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
-from rayhier.model.router import FLOATS_AT_ONCE
+from rayhier.model.opened_router import FLOATS_AT_ONCE
 from rayhier.progress import Bar
 from rayhier.scores.scorer import open_scorer
 from rayhier.search.rerank import RerankWeight

@@ -210,7 +210,7 @@ class _Work:
             result.weight, result.beside = FusionWeight.open(calibration), RerankWeight.open(calibration)
         encoded = self._encoded(model, self.queries)
         searches = self._searches(result, artifact, index, read, encoded)
-        size = self.matching, encoded.vectors.shape[1]
+        size = self.matching, encoded.source.shape[1]
         if (similarity := model.flat_similarity) is not None:
             self.level = level = similarity.level
             listed = spec.search.shortlisted(self.k)

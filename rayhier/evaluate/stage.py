@@ -1,15 +1,12 @@
 """The stages test, calibrate and evaluate."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import torch
 
 from rayhier.arrays import Floats
-from rayhier.cluster.library import faiss
 from rayhier.corpus import ids, questions, requirements, sources, tables
 from rayhier.corpus.questions import Questions
 from rayhier.embed.encode import TextEncoder
@@ -30,6 +27,7 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import Location
+from rayhier.threads import set_threads
 from rayhier.track import tracked
 
 
@@ -40,7 +38,7 @@ class Measure:
         self.spec, self.cpus, self.root, self.measured = spec, cpus, root, measured
 
     def __call__(self, _: Row) -> Iterator[Row]:
-        limit(self.cpus)
+        set_threads(self.cpus)
         evaluation = yield from evaluate(self.spec, **self.measured)
         write(self.spec, evaluation, self.root)
         judged = self.measured["corpus"] if self.measured["test"] is None else self.measured["test"]
@@ -121,7 +119,7 @@ def write_test(root: Location, queries: pa.Table, vector_QM: Floats, rows: Quest
 
 
 def _encode(spec: EncoderSpec, model: Path, texts: Sequence[str], cpus: int) -> Floats:
-    torch.set_num_threads(cpus)
+    set_threads(cpus)
     return TextEncoder(model, spec).encode(texts)
 
 
@@ -159,12 +157,5 @@ def build_calibration(
 
 
 def _calibrate(spec: JobSpec, *read: Any) -> tuple[dict[str, float], str]:
-    limit(spec.cluster.evaluate.cpus)
+    set_threads(spec.cluster.evaluate.cpus)
     return calibrate(spec, *read), form()
-
-
-def limit(threads: int) -> None:
-    """Set the number of threads of torch and faiss, at most the machine's cores."""
-    threads = min(threads, os.cpu_count() or threads)
-    torch.set_num_threads(threads)
-    faiss.omp_set_num_threads(threads)

@@ -3,9 +3,7 @@
 Numbers of workers and CPUs in a spec are upper limits here. If no core is left, no further thread is started.
 """
 
-import os
 import queue
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +12,7 @@ from typing import Any, TypeVar
 from rayhier.executor import Actor, Pool, Row
 from rayhier.spec import InputError, JobSpec, no_room
 from rayhier.spec.cluster import TrainWorkers, Workers
+from rayhier.threads import cores, set_threads
 
 T = TypeVar("T")
 
@@ -43,7 +42,7 @@ class Here:
             finally:
                 free.put(actors)
 
-        with ThreadPoolExecutor(max(1, count), "stage", _limit, (pool.workers.cpus,)) as threads:
+        with ThreadPoolExecutor(max(1, count), "stage", set_threads, (pool.workers.cpus,)) as threads:
             futures, left = [threads.submit(work, item) for item in items], len(items)
             try:
                 while left:
@@ -62,19 +61,19 @@ class Here:
                     future.cancel()
 
     def call(self, function: Callable[..., T], workers: Workers | TrainWorkers, *arguments: Any) -> T:
-        _limit(workers.cpus)
+        set_threads(workers.cpus)
         return function(*arguments)
 
     def train(
         self, worker: Callable[[Row], None], config: Row, workers: TrainWorkers, report: Callable[[Row], None]
     ) -> None:  # one worker: a group in one process would share its cores
-        _limit(workers.cpus)
+        set_threads(workers.cpus)
         worker({**config, "report": report})
 
 
 def within_cores(spec: JobSpec) -> JobSpec:
     """Return a spec whose stages have no more workers and CPUs than this machine has cores, and one training worker."""
-    cluster, most = spec.cluster, _cores()
+    cluster, most = spec.cluster, cores()
     workers = {name: value for name in type(cluster).model_fields if hasattr(value := getattr(cluster, name), "cpus")}
     capped = {}
     for name, each in workers.items():
@@ -84,18 +83,6 @@ def within_cores(spec: JobSpec) -> JobSpec:
     return spec.model_copy(update={"cluster": cluster.model_copy(update=capped)})
 
 
-def _limit(cpus: int) -> None:
-    """Limit the threads of torch and faiss for the calling thread."""
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.set_num_threads(min(cpus, _cores()))
-    if (faiss := sys.modules.get("faiss")) is not None:
-        faiss.omp_set_num_threads(min(cpus, _cores()))
-
-
 def _at_once(workers: Workers) -> int:
     """Return the number of workers that this machine has cores for, at least 1."""
-    return max(1, min(workers.workers, _cores() // workers.cpus))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(workers.workers, cores() // workers.cpus))

@@ -161,7 +161,7 @@ def _folded(now: "Current", opened: "LeafMap", workdir: Location) -> "LeafMap | 
 
     refuse_while_written(opened.root)
     model = Model.of_workdir(workdir, now, opened)
-    assign = Assigner(model.trained, now.spec, opened.manifest.model)
+    assign = Assigner(model.router, now.spec, opened.manifest.model)
     folded = change.fold(opened.root, assign)
     if folded is not None:
         ChangeLog(opened.root).tidy(folded.manifest.log)
@@ -174,7 +174,7 @@ def _maintain(now: "Current", opened: "LeafMap", workdir: Location) -> list[str]
 
     folded = _folded(now, opened, workdir)
     newest, lines = folded or opened, [] if folded is None else _changed(opened.manifest, folded.manifest)
-    while maintained := maintain(newest.root, Model.of_workdir(workdir, now, newest).trained, now.spec):
+    while maintained := maintain(newest.root, Model.of_workdir(workdir, now, newest).router, now.spec):
         lines += _changed(newest.manifest, maintained.manifest)
         newest = maintained
     return lines or [f"version {newest.manifest.version}: no leaf needs to be split or given up"]

@@ -7,9 +7,8 @@ import pyarrow.compute as pc
 from rayhier.arrays import Floats, Ints
 from rayhier.index.shards import sidecar
 from rayhier.model.encoded import Encoded
+from rayhier.model.opened_router import OpenedRouter, Tree
 from rayhier.model.placing import place
-from rayhier.model.retreever import RetreeverRouter
-from rayhier.model.router import Router
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.index import VectorFormat
 from rayhier.storage import columns, parquet, schemas
@@ -23,8 +22,8 @@ PLACED = ("leaf", "rank", "leaves", "log_prob", "vector")
 class Assigner:
     """Routes documents to leaves by a trained router, with the spec's rule for second leaves and vector format."""
 
-    def __init__(self, router: Router, spec: JobSpec, model: str = "") -> None:
-        self.model, self.tree = model, router if isinstance(router, RetreeverRouter) else None
+    def __init__(self, router: OpenedRouter, spec: JobSpec, model: str = "") -> None:
+        self.model, self.tree = model, router if isinstance(router, Tree) else None
         self.router, self.precision = router, spec.index.vectors
         self.leaves = spec.leaves_per_document
 

@@ -63,7 +63,7 @@ def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | 
     built = _rows(_corpus(before, layout.schema.names), names, layout)
     wanted = {name: rows for name, rows in older.items() if name in logged or rows != built.get(name)}
     revised = opened.router()
-    router = model.trained if revised is None else model.with_router(revised).trained
+    router = model.router if revised is None else model.with_router(revised).router
     assign = Assigner(router, model.spec, opened.manifest.model)
     opened = change.fold(index.root, assign) or opened
     there = _documents(opened, [], names, layout)

@@ -197,7 +197,7 @@ def _write_shards(
     token, named = uuid.uuid4().hex[:12], pa.array([], pa.string())
     with _writing_behind(shards) as write:
         for number, (documents, encoded) in enumerate(batches):
-            dimension = encoded.vectors.shape[1]
+            dimension = encoded.source.shape[1]
             if dimension != newest.manifest.dimension:
                 allowed = f"{newest.manifest.dimension}, the index's"
                 raise InputError(f"vectors: got dimension {dimension}; allowed: {allowed}")

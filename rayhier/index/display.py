@@ -7,7 +7,7 @@ import numpy as np
 
 from rayhier.arrays import Ints
 from rayhier.cluster.document_tree import above, grow
-from rayhier.model.router import Router
+from rayhier.model.opened_router import OpenedRouter
 
 FLAT = 64
 """Most leaves in one level that are shown without nodes above them."""
@@ -24,13 +24,13 @@ class DisplayTree:
     """True if the nodes above the leaves are groups of near centroids, which routing does not use."""
 
     @classmethod
-    def of(cls, router: Router) -> Self:
+    def of(cls, router: OpenedRouter) -> Self:
         leaves, levels = router.n_leaves, router.levels
         branching = round(leaves ** (1 / levels))
         if levels > 1 or leaves <= FLAT:
             parents = [np.arange(branching**level) // branching for level in range(1, levels + 1)]
             return cls(parents, grouped=False)
-        centroid_LM = router.cells.centroid_LM.cpu().numpy()
+        centroid_LM = router.cells.centroid_LM
         filled = np.flatnonzero(centroid_LM.any(axis=1))
         tree = grow(centroid_LM[filled], BRANCHING, SEED)
         lowest = np.zeros(leaves, np.int64)  # leaves without documents lie below the first node

@@ -13,7 +13,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.index.assign import ORDER, Assigner, leaf_sizes, leaves_column
 from rayhier.index.find import find
 from rayhier.model.encoded import Encoded
-from rayhier.model.router import Router, place_all
+from rayhier.model.opened_router import OpenedRouter
 from rayhier.model.spill import CANDIDATES
 from rayhier.spec import InputError
 from rayhier.storage import columns
@@ -53,7 +53,7 @@ def _held(part: pa.Table, number: int, over_L: np.ndarray) -> pa.Table:
     return rows_held.append_column("part", [np.full(len(rows), number)]).append_column("row", [rows])
 
 
-def within(router: Router, table: pa.Table, size_L: Ints, most: int) -> tuple[pa.Table, int]:
+def within(router: OpenedRouter, table: pa.Table, size_L: Ints, most: int) -> tuple[pa.Table, int]:
     """Move rows out of leaves that hold `size_L` [l] rows already, and may hold `most`. Returns how many moved."""
     count_L, room_L = leaf_sizes(table, len(size_L)), np.maximum(most - size_L, 0)
     over_L = count_L > room_L
@@ -64,7 +64,7 @@ def within(router: Router, table: pa.Table, size_L: Ints, most: int) -> tuple[pa
     return move(router, table, rows, np.where(over_L, 0, room_L - count_L)), len(rows)
 
 
-def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
+def move(router: OpenedRouter, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
     """Move `rows` to their next-best leaf with room, which `room_L` then lacks. InputError if no leaf has room."""
     leaf_A, rank_A, log_prob_A = (table[name].to_numpy().copy() for name in ("leaf", "rank", "log_prob"))
     document_A = table["doc_id"].combine_chunks().dictionary_encode().indices.to_numpy()
@@ -94,7 +94,7 @@ def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
 
 
 def _near(
-    router: Router, table: pa.Table, row_A: Ints, document_A: Ints, rank_A: Ints
+    router: OpenedRouter, table: pa.Table, row_A: Ints, document_A: Ints, rank_A: Ints
 ) -> Callable[[slice, int], tuple[Ints, Floats]]:
     if NODES in table.column_names:
         first_D = np.zeros(document_A.max() + 1, dtype=np.int64)
@@ -110,8 +110,7 @@ def _near(
     vector_AM = columns.matrix(table["vector"].take(pa.array(row_A)))
 
     def routed(rows: slice, count: int) -> tuple[Ints, Floats]:
-        leaf_AC, log_prob_AC = place_all(router, Encoded(vector_AM[rows]), count)
-        return leaf_AC.numpy(), log_prob_AC.numpy()
+        return router.place(Encoded(vector_AM[rows]), count)
 
     return routed
 

@@ -18,20 +18,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
-from torch import Tensor
-from torch.nn import functional as F
 
-from rayhier.arrays import Bools, Ints
+from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.words import word_hashes
 from rayhier.index.assign import Assigner, leaf_sizes
 from rayhier.index.change import with_shards, without_rows, write_ids, writing
 from rayhier.index.shards import write_rows
 from rayhier.index.stats import SHRUNK, Due, largest
-from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.model.layers import normalized
+from rayhier.model.opened_router import LearnedIvf, OpenedRouter, leading, write_router
 from rayhier.model.placing import choose
-from rayhier.model.revise import give_up, in_use, move, resized, split
-from rayhier.model.router import Router, save_router
+from rayhier.model.revise import give_up, move, resized, split
 from rayhier.model.spill import CANDIDATES
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.segment import Segment, leaf_pairs
@@ -55,7 +52,7 @@ PIECE = 1024
 
 
 def maintain(
-    root: Location, router: Router, spec: JobSpec, most: int = AT_ONCE, skip: int = 0, of: Manifest | None = None
+    root: Location, router: OpenedRouter, spec: JobSpec, most: int = AT_ONCE, skip: int = 0, of: Manifest | None = None
 ) -> LeafMap | None:
     """Publish a version whose leaves are about as large as those of a rebuilt index. None if it would not pay.
 
@@ -79,15 +76,15 @@ def maintain(
         return _published(newest, region, spec) if region.pays else None
 
 
-def can_maintain(router: Router, spec: JobSpec) -> bool:
+def can_maintain(router: OpenedRouter, spec: JobSpec) -> bool:
     with contextlib.suppress(InputError):
         return checked(router, spec) is router
     return False
 
 
-def checked(router: Router, spec: JobSpec) -> LearnedIvfRouter:
+def checked(router: OpenedRouter, spec: JobSpec) -> LearnedIvf:
     """Return a router. InputError if its leaves cannot be split."""
-    if not isinstance(router, LearnedIvfRouter):
+    if not isinstance(router, LearnedIvf):
         raise InputError(f"router.type: got {spec.router.type}, whose leaves do not split; allowed: learned_ivf")
     return router
 
@@ -100,16 +97,14 @@ def leaves_at_once(due: Due, documents: int) -> int:
 class Region:
     """Documents in leaves that are due and in leaves near them, in memory, and the router as it changes."""
 
-    def __init__(
-        self, there: LeafMap, router: LearnedIvfRouter, due: Due, spec: JobSpec, documents: int, skip: int
-    ) -> None:
+    def __init__(self, there: LeafMap, router: LearnedIvf, due: Due, spec: JobSpec, documents: int, skip: int) -> None:
         """Read about so many documents, of very many leaves only the largest, but for the first `skip`."""
         self._counted_L, revision = np.array(there.manifest.counts), there.manifest.revision
         self._size_L = self._counted_L.copy()
         grown = due.grown[np.argsort(-self._size_L[due.grown], kind="stable")]
         changing = np.concatenate([grown, due.shrunk])[skip : skip + leaves_at_once(due, documents)]
         self._mean, self._spec = due.mean, spec
-        self.router, self._used = resized(router), int(in_use(router).sum())
+        self.router, self._used = resized(router), int(router.in_use.sum())
         self.origins = list(range(router.n_leaves)) if revision is None else list(revision.origins)
         """For each leaf, that of the model from which it was split."""
         self._whole_L = np.zeros(router.n_leaves, dtype=bool)  # leaves of which all documents are in memory
@@ -117,7 +112,7 @@ class Region:
         self.stored = MappedRows(there)
         rows = self.stored.in_leaves(self._whole_L)
         self._id_N = rows["id"].combine_chunks()
-        self._unit_NM = F.normalize(torch.from_numpy(columns.matrix(rows["vector"])), dim=1)
+        self._unit_NM = normalized(columns.matrix(rows["vector"]))
         self._before_N2 = leaf_pairs(rows["leaves"].combine_chunks())
         self._leaf_N2 = self._before_N2.copy()
 
@@ -125,7 +120,7 @@ class Region:
     def pays(self) -> bool:
         """True if searches compare fewer rows than before, or leaves were given up."""
         fewer = (self._size_L**2).sum() < (self._counted_L**2).sum()
-        return bool(len(self.moved)) and bool(fewer or in_use(self.router).sum() < self._used)
+        return bool(len(self.moved)) and bool(fewer or self.router.in_use.sum() < self._used)
 
     @property
     def moved(self) -> pa.Array:
@@ -141,7 +136,7 @@ class Region:
             if not leaf_S:
                 break
             centroid_S2M = self._halves(leaf_S)
-            apart_S = (centroid_S2M[:, 0] - centroid_S2M[:, 1]).norm(dim=1) > SAME
+            apart_S = np.linalg.norm(centroid_S2M[:, 0] - centroid_S2M[:, 1], axis=1) > SAME
             refused |= {leaf for leaf, apart in zip(leaf_S, apart_S.tolist(), strict=True) if not apart}
             if not apart_S.any():
                 break
@@ -157,20 +152,20 @@ class Region:
             refused |= {leaf for leaf, size in zip(leaf_S, size_S, strict=True) if self._size_L[leaf] >= size}
 
     def give_up_shrunk(self) -> None:
-        used_L = in_use(self.router).numpy()
+        used_L = self.router.in_use
         small = np.flatnonzero(self._whole_L & used_L & (self._size_L < SHRUNK * self._mean))
         if len(small) and len(small) < used_L.sum() - NEAR:
             near = self._near(small, NEAR)
             give_up(self.router, small.tolist())
             self._settle(small, near)
 
-    def _halves(self, leaf_S: Sequence[int]) -> Tensor:
+    def _halves(self, leaf_S: Sequence[int]) -> Floats:
         """Cut leaves by 2-means of their documents, all at once. Returns unit centroids [s, 2, m]."""
-        place_L = torch.full((len(self._size_L),), -1)
-        place_L[list(leaf_S)] = torch.arange(len(leaf_S))
+        place_L = np.full(len(self._size_L), -1)
+        place_L[list(leaf_S)] = np.arange(len(leaf_S))
         row_A, leaf_A = _rows(self._leaf_N2)
         part_A = place_L[leaf_A]
-        order_A = torch.argsort(part_A, stable=True)
+        order_A = np.argsort(part_A, kind="stable")
         order_A = order_A[part_A[order_A] >= 0]
         return two_means(self._unit_NM[row_A[order_A]], part_A[order_A], len(leaf_S))
 
@@ -179,16 +174,15 @@ class Region:
         leaves = np.union1d(changed, self._near(changed, NEAR) if near is None else near)
         here_L = np.zeros(len(self._size_L), dtype=bool)
         here_L[leaves] = True
-        row_N, used_L = np.flatnonzero(here_L[self._leaf_N2].any(axis=1)), in_use(self.router).numpy()
+        row_N, used_L = np.flatnonzero(here_L[self._leaf_N2].any(axis=1)), self.router.in_use
         leaf_N = self._placed(row_N, 1)[:, 0]
         whole = leaves[self._whole_L[leaves] & used_L[leaves]]
         place_L = np.full(len(self._size_L), -1)
         place_L[whole] = np.arange(len(whole))
         part_N = place_L[leaf_N]
-        sum_SM = torch.zeros(len(whole), self._unit_NM.shape[1])
-        sum_SM.index_add_(0, torch.from_numpy(part_N[part_N >= 0]), self._unit_NM[row_N[part_N >= 0]])
-        some_S = (sum_SM.norm(dim=1) > 0).numpy()
-        move(self.router, whole[some_S].tolist(), F.normalize(sum_SM[torch.from_numpy(some_S)], dim=1))
+        sum_SM = sums(self._unit_NM[row_N[part_N >= 0]], part_N[part_N >= 0], len(whole))
+        some_S = sum_SM.any(axis=1)
+        move(self.router, whole[some_S].tolist(), normalized(sum_SM[some_S]))
         self._size_L -= _sizes(self._leaf_N2[row_N], len(self._size_L))
         self._leaf_N2[row_N] = self._placed(row_N, self._spec.leaves_per_document)
         self._size_L += _sizes(self._leaf_N2[row_N], len(self._size_L))
@@ -200,61 +194,59 @@ class Region:
         leaf_P, size_P = np.unique(first_N, return_counts=True)
         near_PC = self._nearest(leaf_P, NEARBY)
         unit_NM, ends = self._unit_NM[row_N[order_N]], np.cumsum(size_P).tolist()
-        chosen = [torch.zeros(0, min(CANDIDATES, near_PC.shape[1]), dtype=torch.long)]
+        leaf_NC = np.empty((len(row_N), min(CANDIDATES, near_PC.shape[1])), np.int64)
         for near_C, begin, end in zip(near_PC, [0, *ends], ends, strict=False):
             score_AC = unit_NM[begin:end] @ cells.centroid_LM[near_C].T - cells.price_L[near_C]
-            chosen.append(near_C[score_AC.topk(chosen[0].shape[1], dim=1).indices])
-        leaf_NC = np.empty((len(row_N), chosen[0].shape[1]), np.int64)
-        leaf_NC[order_N] = torch.cat(chosen).numpy()
-        pick_NR = choose(self.router, self._unit_NM[row_N].numpy(), leaf_NC, count)
+            leaf_NC[order_N[begin:end]] = near_C[leading(score_AC, leaf_NC.shape[1])[0]]
+        pick_NR = choose(cells, self._unit_NM[row_N], leaf_NC, count)
         leaf_NR = np.take_along_axis(leaf_NC, pick_NR, axis=1)
         return np.stack([leaf_NR[:, 0], leaf_NR[:, -1]], axis=1)
 
     def _near(self, leaves: Ints, count: int) -> Ints:
-        return np.unique(self._nearest(leaves, count).numpy())
+        return np.unique(self._nearest(leaves, count))
 
-    def _nearest(self, leaves: Ints, count: int) -> Tensor:
+    def _nearest(self, leaves: Ints, count: int) -> Ints:
         """Find the `count` leaves in use [n, count] that are nearest to the centroids of some leaves [n]."""
-        centroid_LM, used_L = self.router.cells.centroid_LM, in_use(self.router)
-        away_L, count = torch.zeros(len(used_L)).masked_fill(~used_L, torch.inf), min(count, int(used_L.sum()))
-        parts = torch.split(centroid_LM[torch.from_numpy(leaves)], PIECE)
-        near = [(part @ centroid_LM.T - away_L).topk(count, dim=1).indices for part in parts]
-        return torch.cat([torch.zeros(0, count, dtype=torch.long), *near])
+        centroid_LM, used = self.router.cells.centroid_LM, np.flatnonzero(self.router.in_use)
+        count, pieces = min(count, len(used)), range(0, len(leaves), PIECE)
+        near = [leading(centroid_LM[leaves[begin : begin + PIECE]] @ centroid_LM[used].T, count)[0] for begin in pieces]
+        return np.concatenate([np.zeros((0, count), np.int64), *(used[place_XC] for place_XC in near)])
 
 
-def two_means(unit_AM: Tensor, part_A: Tensor, parts: int) -> Tensor:
+def two_means(unit_AM: Floats, part_A: Ints, parts: int) -> Floats:
     """Cut each part of unit vectors [a, m] in two by spherical 2-means. Returns unit centroids [parts, 2, m].
 
     `part_A` [a] is each vector's part, ascending. Each part has two vectors or more. If a half would have less than a
     tenth of its part, the part is cut at the median instead.
     """
-    size_S = torch.bincount(part_A, minlength=parts)
-    first_S = size_S.cumsum(0) - size_S
+    size_S = np.bincount(part_A, minlength=parts)
+    first_S = np.cumsum(size_S) - size_S
 
-    def farthest(from_SM: Tensor) -> Tensor:
-        near_A = (unit_AM * from_SM[part_A]).sum(dim=1)
-        least_S = torch.full((parts,), 2.0).scatter_reduce_(0, part_A, near_A, "amin")
-        place_A = (near_A == least_S[part_A]).nonzero()[:, 0]
-        row_S = torch.zeros(parts, dtype=torch.long)
-        row_S[part_A[place_A]] = place_A
-        return unit_AM[row_S]
+    def farthest(from_SM: Floats) -> Floats:
+        near_A = np.vecdot(unit_AM, from_SM[part_A])
+        return np.asarray(unit_AM[np.lexsort((near_A, part_A))[first_S]])
 
     one_SM = farthest(unit_AM[first_S])
-    centroid_S2M = torch.stack([one_SM, farthest(one_SM)], dim=1)
+    centroid_S2M = np.stack([one_SM, farthest(one_SM)], axis=1)
     for _ in range(STEPS):
-        nearer_A = (unit_AM * (centroid_S2M[:, 0] - centroid_S2M[:, 1])[part_A]).sum(dim=1)
+        nearer_A = np.vecdot(unit_AM, (centroid_S2M[:, 0] - centroid_S2M[:, 1])[part_A])
         second_A = nearer_A < 0
-        share_S = torch.bincount(part_A, weights=second_A.float(), minlength=parts) / size_S
-        order_A = torch.argsort(nearer_A)
-        order_A = order_A[torch.argsort(part_A[order_A], stable=True)]
-        rank_A = torch.empty_like(order_A)
-        rank_A[order_A] = torch.arange(len(order_A)) - first_S[part_A]
+        share_S = np.bincount(part_A, second_A, parts) / size_S
+        rank_A = np.empty(len(part_A), np.int64)
+        rank_A[np.lexsort((nearer_A, part_A))] = np.arange(len(part_A)) - first_S[part_A]
         lopsided_S = (share_S < LOPSIDED) | (share_S > 1 - LOPSIDED)
-        second_A = torch.where(lopsided_S[part_A], rank_A < size_S[part_A] // 2, second_A)
-        halves = torch.zeros(2 * parts, unit_AM.shape[1])
-        halves.index_add_(0, 2 * part_A + second_A, unit_AM)
-        centroid_S2M = F.normalize(halves, dim=1).view(parts, 2, -1)
+        second_A = np.where(lopsided_S[part_A], rank_A < size_S[part_A] // 2, second_A)
+        centroid_S2M = normalized(sums(unit_AM, 2 * part_A + second_A, 2 * parts)).reshape(parts, 2, -1)
     return centroid_S2M
+
+
+def sums(vector_AM: Floats, part_A: Ints, parts: int) -> Floats:
+    """Add up the vectors [a, m] of each part: [parts, m]."""
+    order_A, size_S = np.argsort(part_A, kind="stable"), np.bincount(part_A, minlength=parts)
+    sum_SM, some_S = np.zeros((parts, vector_AM.shape[1]), np.float32), size_S > 0
+    if len(part_A):
+        sum_SM[some_S] = np.add.reduceat(vector_AM[order_A], (np.cumsum(size_S) - size_S)[some_S], axis=0)
+    return sum_SM
 
 
 class MappedRows:
@@ -284,7 +276,7 @@ class MappedRows:
 
 
 def _with_vectors(table: pa.Table, segment: Segment, row_A: Ints) -> pa.Table:
-    vectors = columns.vector_column(segment.vectors(row_A).numpy(), pa.float32())
+    vectors = columns.vector_column(segment.vectors(row_A), pa.float32())
     return table.take(pa.array(row_A)).append_column("vector", pa.chunked_array([vectors]))
 
 
@@ -294,14 +286,14 @@ def _all_rows(leaves: pa.ListArray) -> pa.Table:
     return pa.table({"leaf": leaves.flatten(), "rank": rank_A})
 
 
-def _rows(leaf_N2: Ints) -> tuple[Tensor, Tensor]:
+def _rows(leaf_N2: Ints) -> tuple[Ints, Ints]:
     two_N = leaf_N2[:, 0] != leaf_N2[:, 1]
     row_A = np.concatenate([np.arange(len(leaf_N2)), np.flatnonzero(two_N)])
-    return torch.from_numpy(row_A), torch.from_numpy(np.concatenate([leaf_N2[:, 0], leaf_N2[two_N, 1]]))
+    return row_A, np.concatenate([leaf_N2[:, 0], leaf_N2[two_N, 1]])
 
 
 def _sizes(leaf_N2: Ints, leaves: int) -> Ints:
-    return np.bincount(_rows(leaf_N2)[1].numpy(), minlength=leaves)
+    return np.bincount(_rows(leaf_N2)[1], minlength=leaves)
 
 
 def _published(newest: LeafMap, region: Region, spec: JobSpec) -> LeafMap:
@@ -313,7 +305,7 @@ def _published(newest: LeafMap, region: Region, spec: JobSpec) -> LeafMap:
     before = _all_rows(rows["leaves"].combine_chunks())
     count_L = np.pad(manifest.counts, (0, region.router.n_leaves - len(manifest.counts)))
     count_L = count_L - leaf_sizes(before, len(count_L)) + leaf_sizes(table, len(count_L))
-    region.router.log_size_L.copy_(torch.from_numpy(np.log(count_L + 0.5)))
+    region.router.log_size_L[:] = np.log(count_L + 0.5)
     revision = Revision(files=_written(root, f"routers/{token}", region.router), origins=region.origins)
     removal = write_ids(root, named)
 
@@ -333,10 +325,10 @@ def _published(newest: LeafMap, region: Region, spec: JobSpec) -> LeafMap:
     return leaf_map.commit(root, change)
 
 
-def _written(root: Location, folder: str, router: LearnedIvfRouter) -> list[File]:
+def _written(root: Location, folder: str, router: LearnedIvf) -> list[File]:
     written = []
     with tempfile.TemporaryDirectory() as temporary:
-        save_router(router, Path(temporary))
+        write_router(router.shape, router.weights, Path(temporary))
         for path in sorted(Path(temporary).iterdir()):
             files.write(root / folder / path.name, partial(shutil.copyfile, path))
             written.append(File(name=f"{folder}/{path.name}", bytes=path.stat().st_size, sha256=files.digest(path)))

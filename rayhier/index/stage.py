@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import torch
 
 from rayhier.arrays import Floats
 from rayhier.dataset.documents import document_texts, language
@@ -26,8 +25,7 @@ from rayhier.index.describe import DescribeShard, table
 from rayhier.index.display import DisplayTree
 from rayhier.index.shards import GatherShard, shard_count
 from rayhier.model.encoded import Encoded
-from rayhier.model.precision import best_device
-from rayhier.model.router import load_router
+from rayhier.model.opened_router import open_router
 from rayhier.progress import Bar, log
 from rayhier.search.routing.routes import Model
 from rayhier.spec import InputError, JobSpec
@@ -41,6 +39,7 @@ from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.paths import Location
 from rayhier.storage.schemas import Language
 from rayhier.storage.shard import Shard
+from rayhier.threads import set_threads
 
 ROUTED, CAPPED = "routed", "capped"
 ROUTED_ROWS = 1024
@@ -57,12 +56,12 @@ class RoutePart:
     """An actor that routes parts of the corpus to leaves and writes their rows below scratch, sorted by leaf."""
 
     def __init__(self, spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, scratch: Location) -> None:
-        torch.set_num_threads(spec.cluster.index.cpus)
+        set_threads(spec.cluster.index.cpus)
         self.corpus, self.vectors, self.scratch = corpus, vectors, scratch
         self.ledger = Ledger(scratch / "ledger", scratch)
         if spec.encodes_again:
             spec = spec.model_copy(update={"encoder": agreed(spec.encoder, self.ledger)})
-        self.model = Model.open(model, spec, best_device(), encoder=TextEncoder)
+        self.model = Model.open(model, spec, encoder=TextEncoder)
         encoder = self.model.open_encoder
         self.encoder = encoder if isinstance(encoder, TextEncoder) and self.model.router.reader is None else None
         self.assign = Assigner(self.model.router, spec, model.record.fingerprint)
@@ -171,7 +170,7 @@ def _cap(
     most = leaf_limit.most_rows(size_L.sum(), len(size_L), LEAF_FACTOR)
     if size_L.max(initial=0) <= most:
         return parts, list(counts), 0
-    router, room_L = load_router(model.local("router")), np.maximum(most - size_L, 0)
+    router, room_L = open_router(model.local("router")), np.maximum(most - size_L, 0)
     read = (parquet.read(path, ["doc_id", "leaf", "rank", "log_prob"]) for path in parts.paths)
     capped = RoutedParts(list(parts.paths), list(parts.digests))
     moved_rows = leaf_limit.excess(read, size_L, np.full_like(size_L, most))
@@ -223,7 +222,7 @@ def _gather(
 
 def _describe(executor: Executor, spec: JobSpec, opened: LeafMap, model: Artifact, attempt: Attempt) -> files.File:
     scratch, shards = attempt.scratch / "described", opened.manifest.shards
-    tree = DisplayTree.of(load_router(model.local("router")))
+    tree = DisplayTree.of(open_router(model.local("router")))
     with Bar("describe", opened.manifest.documents, "documents") as bar:
         items = [{"shard": number} for number in range(len(shards))]
         pool = Pool(DescribeShard, {"leaf_map": opened, "scratch": scratch}, _without_gpus(spec))

@@ -9,15 +9,13 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
 
 from rayhier.arrays import Floats, Ints
 from rayhier.index.describe import describe
 from rayhier.index.display import DisplayTree
 from rayhier.index.nodes import Node, NodeTable
 from rayhier.model.encoded import Encoded
-from rayhier.model.retreever import RetreeverRouter
-from rayhier.model.router import place_all, route_all
+from rayhier.model.opened_router import Tree
 from rayhier.search.index import reading_leaf_map
 from rayhier.search.routing.routes import Model
 from rayhier.search.segment.flat_scan import nodes_of
@@ -119,7 +117,7 @@ class Inspection:
     def documents(self, names: Sequence[str]) -> dict[str, list[PathStep]]:
         """Return the paths of documents to their leaves, id -> path. Ids that are not in the index are left out."""
         wanted, paths = pa.array(sorted(set(names)), pa.string()), {}
-        levels = isinstance(self.model.router, RetreeverRouter)
+        levels = isinstance(self.model.router, Tree)
         for shard in self.there.manifest.shards:
             if levels:
                 nodes_of(self.there, shard)
@@ -135,10 +133,10 @@ class Inspection:
     def _placed(self, rows: pa.Table) -> Floats:
         """Probability [n, leaves] of each leaf for the documents of a table."""
         router = self.model.router
-        if isinstance(router, RetreeverRouter):
+        if isinstance(router, Tree):
             return np.asarray(2 * columns.matrix(rows[NODES]) / router.n_leaves)
         encoded = Encoded(columns.matrix(rows["vector"]))
-        return _spread(*place_all(router, encoded, router.n_leaves), router.n_leaves)
+        return _spread(*router.place(encoded, router.n_leaves), router.n_leaves)
 
     def query(self, text: str) -> list[PathStep]:
         """Return the path of a query to its most probable leaf, with probabilities."""
@@ -148,7 +146,7 @@ class Inspection:
     def routed(self, encoded: Encoded) -> Floats:
         """Compute the probability [q, leaves] of each leaf for encoded queries."""
         router, begins = self.model.router, range(0, len(encoded), PLACED)
-        parts = (route_all(router, encoded[begin : begin + PLACED], router.n_leaves) for begin in begins)
+        parts = (router.route(encoded[begin : begin + PLACED], router.n_leaves) for begin in begins)
         return np.concatenate([_spread(*part, router.n_leaves) for part in parts])
 
     def _path(self, leaf: int, probability_L: Floats) -> list[PathStep]:
@@ -221,8 +219,8 @@ def _nodes(table: pa.Table) -> list[list[Node]]:
     return levels
 
 
-def _spread(leaf_NK: torch.Tensor, log_prob_NK: torch.Tensor, leaves: int) -> Floats:
+def _spread(leaf_NK: Ints, log_prob_NK: Floats, leaves: int) -> Floats:
     """Probabilities [n, leaves] from leaves [n, k], in any order, and their log-probabilities."""
     probability_NL = np.zeros((len(leaf_NK), leaves), np.float32)
-    np.put_along_axis(probability_NL, leaf_NK.numpy().astype(np.int64), np.exp(log_prob_NK.numpy()), axis=1)
+    np.put_along_axis(probability_NL, leaf_NK, np.exp(log_prob_NK), axis=1)
     return probability_NL

@@ -24,6 +24,7 @@ from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.change_log import ChangeLog
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.writer_lease import refuse_while_written
+from rayhier.threads import get_threads, set_threads
 
 
 def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> dict[str, Any]:
@@ -147,16 +148,14 @@ def _alone(executor: Executor) -> Iterator[None]:
         return
     import torch
 
-    from rayhier.cluster.library import faiss
     from rayhier.model.precision import on_cpu
 
-    threads = torch.get_num_threads(), faiss.omp_get_max_threads()
+    threads = get_threads()
     try:
         with on_cpu(), torch.random.fork_rng(devices=[]):
             yield
     finally:
-        torch.set_num_threads(threads[0])
-        faiss.omp_set_num_threads(threads[1])
+        set_threads(threads)
 
 
 def _note_rate(plan: Plan, step: Step, seconds: float, *, on_ray: bool) -> None:

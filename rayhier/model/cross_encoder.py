@@ -15,11 +15,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rayhier.model.encoder import LETTERS, LOCAL, load_pretrained, load_transformer, mean, positions
+from rayhier.model.encoder import LOCAL, load_pretrained, load_transformer, mean, positions
 from rayhier.spec import InputError
 from rayhier.spec.cross_encoder import Head
 from rayhier.storage.cross_encoder_folder import KEY, SCALE
 from rayhier.storage.model_folder import WEIGHTS
+from rayhier.storage.model_layout import LETTERS
 
 START_SCALE = 20.0
 IDENTITY = "torch.nn.modules.linear.Identity"

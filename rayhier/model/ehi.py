@@ -1,10 +1,10 @@
-"""EHI's router: a tree of learned classifiers, whose beam search finds the leaves for a text.
+"""EHI's router in training: a tree of learned classifiers. `opened_router.Ehi` searches it with a beam.
 
 Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Retrieval", 3.3. At height h (1..H) the
 input is x = [onehot(i_{h-1}); …; onehot(i_1); E(t)], then k = x + ReLU(U_h x) and p̂_h = softmax(W_h k); a child's
 probability is p̂_h times its parent's. W_h and U_h serve all nodes of a level.
 
-Shapes: N texts, M embedding size, B branching, H height, K beam, C children.
+Shapes: N texts, M embedding size, B branching, H height.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rayhier.model.cells import Cells
-from rayhier.model.encoded import Encoded
 from rayhier.spec.train.ehi import MARGIN, UNLIKE, Loss
 
 WARM_SCALE = 20.0
@@ -36,10 +35,6 @@ class EhiRouter(nn.Module):
             nn.init.normal_(linear.weight, std=U_STD)  # type: ignore[arg-type]
         self.cells = Cells(branching**height, dimension)
         """Centroids of each leaf's training documents, without prices. Every document gets a second leaf by them."""
-
-    @property
-    def reader(self) -> None:
-        return None
 
     @property
     def n_leaves(self) -> int:
@@ -85,37 +80,6 @@ class EhiRouter(nn.Module):
             levels.append(self._log_softmax(level, input_ND))
             input_ND = torch.cat([self._onehot(path_NH[:, level]), input_ND], dim=1)
         return levels
-
-    def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-        """Find the most probable leaves of texts by beam search.
-
-        Returns leaf numbers [n, k] (the path as digits to base B) and log-probabilities [n, k], k = min(beam, B^H).
-        """
-        x_NM = encoded.vectors
-        leaf_NK = torch.zeros(len(x_NM), 1, dtype=torch.long, device=x_NM.device)
-        logp_NK = x_NM.new_zeros(len(x_NM), 1)
-        input_NKD = x_NM.unsqueeze(1)
-        for level in range(self.height):
-            children_NC = (logp_NK.unsqueeze(2) + self._log_softmax(level, input_NKD)).flatten(1)
-            logp_NK, flat_NK = children_NC.topk(min(beam, children_NC.shape[1]), dim=1)
-            parent_NK, child_NK = flat_NK // self.branching, flat_NK % self.branching
-            leaf_NK = leaf_NK.gather(1, parent_NK) * self.branching + child_NK
-            if level + 1 < self.height:
-                width = input_NKD.shape[2]
-                above_NKD = input_NKD.gather(1, parent_NK.unsqueeze(2).expand(-1, -1, width))
-                input_NKD = torch.cat([self._onehot(child_NK), above_NKD], dim=2)
-        return leaf_NK, logp_NK
-
-    def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        return self.route(encoded, count)
-
-    def multiply_adds(self, beam: int) -> int:
-        total = 0
-        for level in range(self.height):
-            width = self.dimension + self.branching * level
-            nodes = min(beam, self.branching**level)
-            total += nodes * width * (self.branching + (width if self.residual == "relu" else 0))
-        return total
 
     def _log_softmax(self, level: int, x: Tensor) -> Tensor:
         k = x + F.relu(self.U[level](x)) if self.residual == "relu" else x

@@ -20,13 +20,9 @@ from rayhier.spec import InputError
 from rayhier.spec.encoder import Similarity
 from rayhier.storage import files
 from rayhier.storage.model_folder import INDEX, WEIGHTS, weight_files
-from rayhier.storage.model_layout import ACTIVATIONS, MODES, PROMPTS, Activation, DenseStep, Layout, read_layout
+from rayhier.storage.model_layout import ACTIVATIONS, DENSE, MODES, PROMPTS, Activation, DenseStep, Layout, read_layout
 
-DENSE = "2_Dense"
-"""Subfolder of a trained head; the base encoder's own modules after pooling are in `base/`."""
 DENSE_WEIGHT = "linear.weight"
-LETTERS = 100
-"""Characters that are read for each token that a text may have. A longer text is cut before it is tokenized."""
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 LAYERS = ("encoder.layer", "transformer.layer", "layers")
 """Names of the list of layers in models of `transformers`: BERT, RoBERTa and MPNet; DistilBERT; ModernBERT."""
@@ -193,23 +189,6 @@ def load_dense(step: DenseStep) -> Dense:
             f"of {step.out_features} x {step.in_features}, as its config says"
         )
     return Dense(matrix, bias, step.activation)
-
-
-def load_head(folder: Path) -> ResidualHead | None:
-    """Load the trained head of a folder that `save_encoder` wrote, if it has one."""
-    file = folder / DENSE / WEIGHTS
-    if not file.is_file():
-        return None
-    matrix = load_file(file)[DENSE_WEIGHT]
-    head = ResidualHead(len(matrix), _similarity(folder))
-    with torch.no_grad():
-        head.weight.copy_(matrix - torch.eye(len(matrix)))
-    return head.eval()
-
-
-def _similarity(folder: Path) -> Similarity:
-    path = folder / PROMPTS
-    return "dot" if path.is_file() and files.read_json(path).get("similarity_fn_name") == "dot" else "cosine"
 
 
 def save_encoder(base: Path, head: ResidualHead, max_length: int, folder: Path, *, trained: bool = True) -> None:

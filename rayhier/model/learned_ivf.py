@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rayhier.model.cells import SCALE, Cells
-from rayhier.model.encoded import Encoded
+from rayhier.model.cells import Cells
+from rayhier.model.opened_router import SCALE
 
 
 class LearnedIvfRouter(nn.Module):
@@ -40,10 +40,6 @@ class LearnedIvfRouter(nn.Module):
         self.U = nn.Parameter(torch.zeros(dimension, rank))
         self.cells = Cells(leaves, dimension, groups)
         self.register_buffer("log_size_L", torch.zeros(leaves))
-
-    @property
-    def reader(self) -> None:
-        return None
 
     @property
     def device(self) -> torch.device:
@@ -67,23 +63,6 @@ class LearnedIvfRouter(nn.Module):
     def log_probs(self, x_NM: Tensor) -> Tensor:
         """Compute log-probabilities [n, leaves] that leaves hold the answers of queries."""
         return F.log_softmax(self.bend(x_NM) @ self.W.T + self.b + self.log_size_L, dim=1)
-
-    def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-        """Choose the leaves that queries visit, by the probability of an answer per document in the leaf.
-
-        Returns leaves [n, k], densest first, and log-probabilities [n, k] of an answer in the leaf, k = min(beam,
-        leaves).
-        """
-        all_NL = self.bend(encoded.vectors) @ self.W.T + self.b
-        score_NK, leaf_NK = all_NL.topk(min(beam, self.n_leaves), dim=1)
-        total_N1 = torch.logsumexp(all_NL + self.log_size_L, dim=1, keepdim=True)
-        return leaf_NK, score_NK + self.log_size_L[leaf_NK] - total_N1
-
-    def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        return self.cells.place(encoded, count)
-
-    def multiply_adds(self, beam: int) -> int:  # noqa: ARG002  all leaves are compared
-        return (2 * self.rank + self.n_leaves) * self.dimension
 
 
 def reach_loss(log_p_NL: Tensor, row_P: Tensor, leaf_PR: Tensor, weight_P: Tensor) -> Tensor:

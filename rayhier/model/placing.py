@@ -4,7 +4,7 @@ import numpy as np
 
 from rayhier.arrays import Floats, Ints
 from rayhier.model.encoded import Encoded
-from rayhier.model.router import Router, place_all
+from rayhier.model.opened_router import Cells, OpenedRouter
 from rayhier.model.spill import CANDIDATES, second_leaves
 
 PLACED = 16_384
@@ -20,7 +20,7 @@ def parts(n: int) -> list[slice]:
     return [slice(begin, min(begin + PLACED, n)) for begin in range(0, max(1, n), PLACED)]
 
 
-def place(router: Router, encoded: Encoded, leaves: int) -> tuple[Ints, Floats]:
+def place(router: OpenedRouter, encoded: Encoded, leaves: int) -> tuple[Ints, Floats]:
     """Place documents in 1 or 2 leaves: leaves [n, leaves] with log-probabilities.
 
     A document without a second leaf has its first leaf twice. Vectors may be float16.
@@ -30,19 +30,17 @@ def place(router: Router, encoded: Encoded, leaves: int) -> tuple[Ints, Floats]:
     return leaf_NR, log_prob_NR
 
 
-def _place(router: Router, encoded: Encoded, leaves: int) -> tuple[Ints, Floats]:
+def _place(router: OpenedRouter, encoded: Encoded, leaves: int) -> tuple[Ints, Floats]:
     count = 1 if leaves == 1 else min(CANDIDATES, router.n_leaves)
-    leaf_NC, log_prob_NC = (tensor.numpy() for tensor in place_all(router, encoded, count))
-    pick_NR = choose(router, encoded.numpy, leaf_NC, leaves)
+    leaf_NC, log_prob_NC = router.place(encoded, count)
+    pick_NR = choose(router.cells, encoded.numpy, leaf_NC, leaves)
     return np.take_along_axis(leaf_NC, pick_NR, axis=1), np.take_along_axis(log_prob_NC, pick_NR, axis=1)
 
 
-def choose(router: Router, document_NM: Floats, leaf_NC: Ints, leaves: int) -> Ints:
+def choose(cells: Cells, document_NM: Floats, leaf_NC: Ints, leaves: int) -> Ints:
     """Choose each document's leaves among `leaf_NC` [n, c]: their columns [n, leaves], a second 0 for none."""
     first_N = np.zeros(len(leaf_NC), dtype=np.int64)
     if leaves == 1:
         return first_N[:, None]
-    cells = router.cells
-    centroid_LM, price_L = (cell.cpu().numpy() for cell in (cells.centroid_LM, cells.price_L))
-    second_N = second_leaves(document_NM, leaf_NC, centroid_LM, price_L, float(cells.border))
+    second_N = second_leaves(document_NM, leaf_NC, cells.centroid_LM, cells.price_L, cells.border)
     return np.stack([first_N, second_N], axis=1)

@@ -11,18 +11,16 @@ left, and 2s + 2.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rayhier.arrays import Floats
 from rayhier.model.cells import Cells
-from rayhier.model.encoded import Encoded, Reader
+from rayhier.model.encoded import Reader
 from rayhier.spec.router.retreever import Aggregation
 from rayhier.spec.train.retreever import Comparison
 
@@ -34,7 +32,6 @@ ANCESTRY = 8
 HIDDEN = 128
 """Hidden units that all splits of type `mlp` share."""
 SETTLED_AT_ONCE = 1_024
-STORED_AT_ONCE = 1_024
 DROPPED = 0.2
 
 
@@ -327,25 +324,6 @@ class TreeLevels(Representations):
         return represent(probability_NK, self.similarity, offset_K)
 
 
-def stored(log_p_NL: Tensor) -> npt.NDArray[np.float16]:
-    """Convert log-probabilities of the leaves to stored ones [n, leaves]: times leaves/2, to fit float16 at any depth.
-
-    >>> stored(torch.tensor([[0.25, 0.75]]).log())
-    array([[0.25, 0.75]], dtype=float16)
-    """
-    return np.asarray((log_p_NL.exp() * (log_p_NL.shape[1] / 2)).cpu().numpy().astype(np.float16))
-
-
-def at_level(stored_NL: npt.NDArray[Any], level: int) -> Floats:
-    """Compute probabilities [n, 2^level] of a level's nodes from leaves' probabilities as `stored` returns them.
-
-    >>> at_level(np.array([[0.25, 0.25, 0.5, 1.0]], np.float16), 1)
-    array([[0.25, 0.75]], dtype=float32)
-    """
-    texts, leaves = stored_NL.shape
-    return np.asarray(stored_NL.reshape(texts, 2**level, -1).sum(axis=2, dtype=np.float32) / np.float32(leaves / 2))
-
-
 class RetreeverRouter(nn.Module):
     def __init__(
         self,
@@ -396,31 +374,11 @@ class RetreeverRouter(nn.Module):
     def device(self) -> torch.device:
         return self.splits.planes.weight.device
 
-    @property
-    def reader(self) -> Reader | None:
-        return self.splits if isinstance(self.splits, AttentionSplits) else None
 
-    def nodes(self, encoded: Encoded) -> list[Tensor]:
-        score_NS = self.splits(encoded.vectors) if encoded.token_scores is None else encoded.token_scores
-        return self.representations.tree.levels(score_NS)
-
-    @torch.inference_mode()
-    def leaves(self, encoded: Encoded) -> npt.NDArray[np.float16]:
-        begins = range(0, max(1, len(encoded)), STORED_AT_ONCE)
-        parts = (encoded[begin : begin + STORED_AT_ONCE].to(self.device) for begin in begins)
-        return np.concatenate([stored(self.nodes(part)[-1]) for part in parts])
-
-    def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-        """Find the most probable leaves [n, k] exactly, with log-probabilities: all splits are computed."""
-        log_p_NK, leaf_NK = self.nodes(encoded)[-1].topk(min(beam, self.n_leaves), dim=1)
-        return leaf_NK, log_p_NK
-
-    def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        return self.route(encoded, count)
-
-    def multiply_adds(self, beam: int) -> int:  # noqa: ARG002  all splits are scored whatever the beam
-        """Count the multiply-adds of routing one text. Attention is counted for one token."""
-        planes, dimension = self.splits.planes.weight, int(self._config["dimension"])
-        if isinstance(self.splits, AttentionSplits):
-            return 2 * HEADS * HEAD * (dimension + self.n_leaves - 1) + planes.numel()
-        return planes.numel() + (HIDDEN * dimension if self.splits.trunk is not None else 0)
+def token_reader(config: dict[str, Any], weights: Mapping[str, npt.NDArray[Any]]) -> Reader:
+    """Make the function that computes splits' scores of texts from their tokens, by saved weights of a `NodeTree`."""
+    splits = AttentionSplits(int(config["dimension"]), int(config["depth"]), config["aggregation"])
+    own = {name: torch.from_numpy(array.copy()) for name, array in weights.items() if name.startswith("splits.")}
+    splits.load_state_dict({name.removeprefix("splits."): tensor for name, tensor in own.items()})
+    splits.eval().requires_grad_(requires_grad=False)
+    return lambda hidden_NTM, mask_NT: splits.to(hidden_NTM.device)(hidden_NTM, mask_NT)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
 
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.documents import document_texts
@@ -21,7 +20,7 @@ from rayhier.dataset.ranking import take
 from rayhier.embed.encode import TextEncoder, limit_threads
 from rayhier.embed.precision import as_embedded
 from rayhier.executor import Executor, Pool, Row
-from rayhier.model.encoder import load_head
+from rayhier.model.layers import load_head
 from rayhier.progress import Bar, log
 from rayhier.scores.factorise import Matrix, base_scores, inductive, match, residual_bias, transductive
 from rayhier.scores.factors import CONFIG, ITEMS, Learned, save_maps
@@ -35,6 +34,7 @@ from rayhier.storage.leaf_map import BUILT, LeafMap
 from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import Location
+from rayhier.threads import set_threads
 
 PART = 1_024
 """Number of pairs that are scored and written together."""
@@ -102,7 +102,7 @@ def build(
 def _choose(spec: JobSpec, model: Path, corpus: Artifact, vectors: Artifact, root: Location) -> dict[str, int]:
     if (scores_spec := spec.scores) is None:
         raise AssertionError("planned only with scores")
-    torch.set_num_threads(spec.cluster.scores.cpus)
+    set_threads(spec.cluster.scores.cpus)
     queries = choose_queries(scores_spec, corpus, vectors)
     query_QM = _vectors(as_embedded(spec, vectors, spec.cluster.scores.gpus), model, queries, corpus, vectors)
     with_vectors = queries.append_column("vector", columns.vector_column(query_QM, pa.float32()))
@@ -142,7 +142,7 @@ def build_factors(
 def _factorise(spec: JobSpec, scores: Artifact, model: Artifact, index: Artifact, root: Location) -> dict[str, int]:
     if (kind := spec.factors) is None:
         raise AssertionError("planned only with factors")
-    torch.set_num_threads(spec.cluster.train.cpus)
+    set_threads(spec.cluster.train.cpus)
     ids, item_NM = index_vectors(index)
     queries = columns.read([scores.path("queries.parquet")], ["query_id", "text", "vector"])
     query_QM = trained_vectors(spec, model, queries)
@@ -181,10 +181,7 @@ def trained_vectors(spec: JobSpec, model: Artifact, queries: pa.Table) -> Any:
     if spec.encoder.transformer_part is not None:
         return TextEncoder(folder, spec.encoder).encode(queries["text"].to_pylist())
     head, base_QM = load_head(folder), columns.matrix(queries["vector"])
-    if head is None:
-        return base_QM
-    with torch.inference_mode():
-        return head(torch.from_numpy(base_QM)).numpy()
+    return base_QM if head is None else head(base_QM)
 
 
 def read_matrix(scores: Artifact, queries: pa.Array, items: pa.Array) -> Matrix:

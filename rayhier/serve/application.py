@@ -4,8 +4,6 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 
-import torch
-
 from rayhier.index.nodes import NodeTable
 from rayhier.index.stats import Stats, recall_advice
 from rayhier.progress import say
@@ -26,6 +24,7 @@ from rayhier.spec import InputError
 from rayhier.storage.current import Current
 from rayhier.storage.leaf_map import LeafMap, Manifest, newest_first
 from rayhier.storage.paths import locate
+from rayhier.threads import set_threads
 
 
 def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, Manifest, list[ShardRange]]:
@@ -54,7 +53,6 @@ class Application:
         instruments: Instruments,
     ) -> None:
         """Open a version's model. InputError if a file is not as published, or the token's file holds none."""
-        torch.set_num_threads(args.encoder_threads)
         self.args, self.metrics = args, Metrics(instruments)
         self.tokens = Tokens(args.token_file, args.write_token_file)
         self.follower = self.open(version, parts, shards, scores)
@@ -76,6 +74,7 @@ class Application:
     ) -> Follower:
         """Open a version, which no request sees until it is shown. InputError if a file is not as published."""
         args = self.args
+        set_threads(args.encoder_threads)
         at_once = AT_ONCE if args.together > 1 else args.limits.max_requests
         groups = [
             Group(part, opened, args.together, at_once, self.metrics)

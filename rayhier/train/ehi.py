@@ -20,7 +20,7 @@ from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
 from rayhier.model.ehi import WARM_SCALE, Batch, EhiRouter, Losses, ehi_losses
 from rayhier.model.encoded import Encoded
-from rayhier.model.router import route_all
+from rayhier.model.router import opened
 from rayhier.search.segment.exact import best_results
 from rayhier.search.segment.scan import ListedRows, scan
 from rayhier.spec.router import EhiRouting
@@ -54,7 +54,7 @@ class TrainedIndex:
     """Number [n] of the result that each document belongs to. None if each is a result by itself."""
 
     def leaves(self, vector_QM: Floats, beam: int) -> Ints:
-        return route_all(self.router, Encoded(vector_QM), beam)[0].numpy()
+        return opened(self.router).choose(Encoded(vector_QM), beam)
 
     @cached_property
     def sizes(self) -> Ints:
@@ -126,7 +126,7 @@ class Joint(Phase):
         """Build the current index: complete on the first worker, without rows on the others."""
         if self._snapshot is None or self._snapshot[0] != self.learner.version:
             document_NM, dev_QM = self.pairs.side("document"), self.pairs.side("dev")
-            leaves = route_all(self.router, Encoded(document_NM), 1)[0][:, 0].numpy()
+            leaves = opened(self.router).choose(Encoded(document_NM), 1)[:, 0]
             index = TrainedIndex(self.router, document_NM, dev_QM, leaves, self.examples.result_N)
             self._snapshot = self.learner.version, index
         return self._snapshot[1]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from rayhier.dataset.documents import load_documents, load_titled
 from rayhier.dataset.holdout import holdout_rows
@@ -29,6 +28,7 @@ from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import Location
+from rayhier.threads import set_threads
 from rayhier.track import Sink, tracked
 from rayhier.train.adopt import FOLD
 from rayhier.train.data import check_differences, count_pairs, has_dev, load_examples, sampled
@@ -112,7 +112,7 @@ def _show(bar: Bar, row: Row) -> None:
 
 def train_worker(config: dict[str, Any]) -> None:
     """Train from the newest checkpoint. The first worker writes encoder, router and measures."""
-    torch.set_num_threads(config["spec"].cluster.train.cpus)
+    set_threads(config["spec"].cluster.train.cpus)
     spec, seed = _with_precision(config["spec"], config["scratch"]), int(config["seed"])
     model, root, corpus, vectors, generated = (
         config[name] for name in ("model", "root", "corpus", "vectors", "generated")

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from rayhier.cluster.library import faiss
 from rayhier.progress import say
 from rayhier.search.native import reference
 from rayhier.search.native.reference import CodedFile
+from rayhier.threads import get_threads
 
 ABI = 2
 """Version of the extension's interface that this package calls."""
@@ -53,6 +53,6 @@ def columns(files: Sequence[Sequence[Any]]) -> Any:
 
 
 def threads_for(queries: int) -> int:
-    """Return how many threads scan for a number of queries: at most as many as faiss may use."""
+    """Return how many threads scan for a number of queries."""
     most = queries // FEWEST_A_THREAD
-    return min(faiss.omp_get_max_threads(), most) if most > 1 else 1
+    return min(get_threads(), most) if most > 1 else 1

@@ -7,26 +7,23 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self, Union
 
 import numpy as np
-import torch
 
 from rayhier.arrays import Floats, Ints
 from rayhier.embed import onnx
 from rayhier.embed.batches import Tokens
-from rayhier.embed.encode import TextEncoder
 from rayhier.embed.onnx import OnnxEncoder
+from rayhier.extras import needs
 from rayhier.model.encoded import Encoded
-from rayhier.model.encoder import ResidualHead, load_head
-from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.model.precision import best_device
-from rayhier.model.retreever import RetreeverRouter
-from rayhier.model.router import Router, load_router, route_all
+from rayhier.model.layers import load_head
+from rayhier.model.opened_router import LearnedIvf, OpenedRouter, Tree, open_router
 from rayhier.search.request.request import Queries
 from rayhier.search.routing.chosen_beam import Calibration, ChosenBeam, calibration_of
-from rayhier.search.routing.coded_router import CodedRouter, first_pass_before
+from rayhier.search.routing.coded_router import first_pass_before
 from rayhier.search.segment.level_similarity import FlatQuery, LevelSimilarity
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.encoder import EncoderSpec
@@ -35,18 +32,30 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.current import Current
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import Location
+from rayhier.threads import get_threads
 
-HEAD_ROWS = 16_384
-"""Vectors that a head maps at a time."""
+if TYPE_CHECKING:
+    from rayhier.embed.encode import TextEncoder
 
-
-SearchEncoder = TextEncoder | OnnxEncoder
+GPU = Path("/dev/nvidiactl")
+"""File that is there if the machine has a GPU: to ask torch takes seconds."""
+SearchEncoder = Union[OnnxEncoder, "TextEncoder"]
 
 
 def search_encoder(folder: Path, spec: EncoderSpec) -> SearchEncoder:
-    """Open an encoder for texts, in float32: by ONNX Runtime, or by torch if there is a GPU or no export."""
-    if best_device().type == "cpu" and (folder / onnx.FOLDER / onnx.MODEL).is_file():
-        return OnnxEncoder(folder, spec, torch.get_num_threads())
+    """Open an encoder for texts, in float32: by ONNX Runtime, or by torch if there is a GPU or no export.
+
+    InputError if torch is needed and missing.
+    """
+    is_exported = (folder / onnx.FOLDER / onnx.MODEL).is_file()
+    if is_exported and not (GPU.exists() and find_spec("torch")):
+        return OnnxEncoder(folder, spec, get_threads())
+    needs("encoder: it has no ONNX export, so encoding texts", "torch", "transformers")
+    from rayhier.embed.encode import TextEncoder
+    from rayhier.model.precision import best_device
+
+    if is_exported and best_device().type == "cpu":
+        return OnnxEncoder(folder, spec, get_threads())
     return TextEncoder(folder, spec.model_copy(update={"precision": "float32"}))
 
 
@@ -55,10 +64,10 @@ class Model:
 
     def __init__(
         self,
-        router: Router,
+        router: OpenedRouter,
         text_encoder: Callable[[], SearchEncoder],
         spec: JobSpec,
-        head: ResidualHead | None = None,
+        head: Callable[[Floats], Floats] | None = None,
         calibration: Calibration | None = None,
     ) -> None:
         """Take a router, a function that opens the encoder, and a head where it alone maps stored base vectors.
@@ -66,21 +75,19 @@ class Model:
         The head is None if the transformer trained too, so that texts must be encoded. `calibration` is that of the
         index, if dev queries choose the beam.
         """
-        self.trained, self.spec, self._open, self._head = router, spec, text_encoder, head
+        self.router, self.spec, self._open, self._head = first_pass_before(router), spec, text_encoder, head
         self.calibration = calibration
-        self.router = first_pass_before(router)
 
     @classmethod
     def open(
         cls,
         model: Artifact,
         spec: JobSpec,
-        device: torch.device | None = None,
         calibration: Calibration | None = None,
         leaf_map: LeafMap | None = None,
         encoder: Callable[[Path, EncoderSpec], SearchEncoder] = search_encoder,
     ) -> Self:
-        """Open a published model with its router on `device`. The encoder's transformer is loaded when first used.
+        """Open a published model with its router. The encoder's transformer is loaded when first used.
 
         `calibration` is that of the index to search, if dev queries choose the beam. If the version `leaf_map` has
         its own router, that one routes.
@@ -88,7 +95,7 @@ class Model:
         folder = model.local("encoder")
         head = load_head(folder) if spec.encoder.transformer_part is None else None
         revised = None if leaf_map is None else leaf_map.router()
-        router = load_router(revised or model.local("router"), device)
+        router = open_router(revised or model.local("router"))
         return cls(router, lambda: encoder(folder, spec.encoder), spec, head, calibration)
 
     @classmethod
@@ -103,8 +110,8 @@ class Model:
 
     def with_router(self, folder: Path) -> Self:
         """Return this model, its encoder shared, with the router that lies in a folder."""
-        router, encoder = load_router(folder, self.trained.device), self.text_encoder
-        return type(self)(router, lambda: encoder, self.spec, self._head, self.calibration)
+        encoder = self.text_encoder
+        return type(self)(open_router(folder), lambda: encoder, self.spec, self._head, self.calibration)
 
     def load(self) -> Self:
         """Load the encoder's transformer, and start the tokenizer's threads, now instead of at the first text.
@@ -116,11 +123,8 @@ class Model:
 
     @cached_property
     def text_encoder(self) -> SearchEncoder:
-        """The trained encoder with its transformer, loaded at first use; token-reading routers move to its device."""
-        encoder = self._open()
-        if self.trained.reader is not None and isinstance(self.trained, torch.nn.Module):
-            self.trained.to(best_device() if isinstance(encoder, TextEncoder) else "cpu")
-        return encoder
+        """The trained encoder with its transformer, loaded at first use."""
+        return self._open()
 
     @property
     def open_encoder(self) -> SearchEncoder | None:
@@ -152,11 +156,11 @@ class Model:
         return None if self.flat_similarity is None else self.flat_similarity.query(self.tree, encoded)
 
     @property
-    def tree(self) -> RetreeverRouter:
+    def tree(self) -> Tree:
         """The router as ReTreever's tree, whose levels represent texts. InputError if it is of another type."""
-        if not isinstance(self.trained, RetreeverRouter):
+        if not isinstance(self.router, Tree):
             raise InputError(f"search.how: got level, but the router is of type {self.spec.router.type}")
-        return self.trained
+        return self.router
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode texts as the router reads them; unit vectors where similarity is cosine."""
@@ -170,7 +174,7 @@ class Model:
         `tokens` are the texts' token ids, where they are known already. Otherwise `texts` is called and tokenised.
         """
         if self.reads_stored:
-            return Encoded(base_NM if self._head is None else map_vectors(self._head, base_NM))
+            return Encoded(base_NM if self._head is None else self._head(base_NM))
         if tokens is not None:
             return self.text_encoder.read(tokens, self.router.reader)
         return self.text_encoder.encode_for(self.router.reader, texts())
@@ -180,24 +184,17 @@ class Model:
 
         InputError if the router reads tokens and only vectors are known.
         """
-        if isinstance(self.router, CodedRouter):
-            return self.router.route_vectors(encoded.numpy, beam)
-        return self.log_probs(encoded, beam)[0]
+        try:
+            return self.router.choose(encoded, beam)
+        except ValueError as error:
+            raise InputError(f"vector: {error}") from None
 
     def log_probs(self, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:
         """Choose leaves [q, beam] as `route` does. Returns also their log-probabilities [q, beam]."""
         try:
-            leaves_QB, log_prob_QB = route_all(self.router, encoded, beam)
+            return self.router.route(encoded, beam)
         except ValueError as error:
             raise InputError(f"vector: {error}") from None
-        return leaves_QB.numpy(), log_prob_QB.numpy()
-
-
-@torch.inference_mode()
-def map_vectors(head: ResidualHead, base_NM: Floats) -> Floats:
-    """Map base vectors [n, m] to trained vectors [n, m] by a head, in batches."""
-    parts = [head(part) for part in torch.split(torch.from_numpy(base_NM), HEAD_ROWS)]
-    return torch.cat(parts).numpy()
 
 
 @dataclass(frozen=True)
@@ -230,11 +227,10 @@ class Routes:
 
         None if the router does not know the leaves' sizes: queries then visit leaves in the order of probability.
         """
-        router = self.model.trained
-        if not isinstance(router, LearnedIvfRouter):
+        router = self.model.router
+        if not isinstance(router, LearnedIvf):
             return None
-        log_size_L = router.log_size_L.cpu().numpy()
-        return np.asarray(self.log_probs - log_size_L[self.leaves_QB])  # stays -inf for leaf -1, which is no leaf
+        return np.asarray(self.log_probs - router.log_size_L[self.leaves_QB])  # stays -inf for leaf -1, which is none
 
     def part(self, rows: slice) -> "Routes":
         """Return the routes of the queries at `rows`. Milliseconds stay those of all queries."""

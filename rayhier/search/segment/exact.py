@@ -1,15 +1,13 @@
 """Exact search, without an index: every document is scored by its inner product with the query."""
 
 from collections.abc import Callable
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Floats, Ints
-from rayhier.cluster.library import faiss
 from rayhier.dataset.documents import result_numbers
 from rayhier.dataset.ranking import Ranking, once, whole_scan
+from rayhier.search.segment.scan import ListedRows, scan
 from rayhier.spec.train.retreever import Comparison
 
 
@@ -31,15 +29,10 @@ def exact_rows(
     `result_N` [n] numbers the result that each row belongs to. None if every row is a separate result. `tv`
     compares by the negative total variation.
     """
-    if not len(vector_NM):  # faiss cannot search an empty index
-        return np.zeros((len(query_QM), 0), np.float32), np.zeros((len(query_QM), 0), np.int64)
-    queries, vectors = (np.ascontiguousarray(x, np.float32) for x in (query_QM, vector_NM))
-    library: Any = faiss  # its type hints lack this function, which copies no vectors
-    metric = faiss.METRIC_INNER_PRODUCT if comparison == "cosine" else faiss.METRIC_L1
+    rows = ListedRows.of(vector_NM)
 
     def nearest(count: int) -> tuple[Floats, Ints]:
-        scores, rows = library.knn(queries, vectors, count, metric=metric)
-        return scores if comparison == "cosine" else -0.5 * scores, rows
+        return scan(rows, query_QM, None, count, comparison=comparison).arrays
 
     return best_results(nearest, result_N, len(vector_NM), k)
 

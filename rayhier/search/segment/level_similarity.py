@@ -6,13 +6,12 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import Ranking, by_name, compact, joined, once, ordered, repeated, take
 from rayhier.model.encoded import Encoded
-from rayhier.model.retreever import RetreeverRouter, at_level, represent
-from rayhier.model.router import UNREAD
+from rayhier.model.layers import normalized
+from rayhier.model.opened_router import UNREAD, Tree, at_level
 from rayhier.spec import InputError
 from rayhier.spec.search import SearchSpec
 from rayhier.spec.train.retreever import Comparison
@@ -29,11 +28,9 @@ class LevelSimilarity:
     for total variation."""
 
     @classmethod
-    def of(cls, search: SearchSpec, router: RetreeverRouter) -> Self:
+    def of(cls, search: SearchSpec, router: Tree) -> Self:
         """Make the similarity from a spec, which names the level, and from a trained router."""
-        trained = router.representations
-        offset_L = None if trained.offset_L is None else trained.offset_L.detach().cpu().numpy()
-        return cls(search.at_level(router.levels), trained.similarity, offset_L)
+        return cls(search.at_level(router.levels), router.similarity, router.offset_L)
 
     @property
     def numbers(self) -> str:
@@ -41,14 +38,18 @@ class LevelSimilarity:
 
     def level_of(self, stored_NL: npt.NDArray[Any], level: int) -> Floats:
         """Compute texts' numbers at a level h, [n, 2^h], from their leaf probabilities as stored [n, l]."""
-        offset_K = None if self.offset_L is None else torch.from_numpy(self.offset_L).reshape(2**level, -1).mean(dim=1)
-        return np.asarray(represent(torch.from_numpy(at_level(stored_NL, level)), self.comparison, offset_K).numpy())
+        probability_NK = at_level(stored_NL, level)
+        if self.comparison == "tv":
+            return probability_NK
+        centred_NK = probability_NK * 2**level - 1
+        offset_K = 0 if self.offset_L is None else self.offset_L.reshape(2**level, -1).mean(axis=1)
+        return normalized(centred_NK + offset_K)
 
     def even(self, query_QM: Floats) -> "FlatQuery":
         """Make the numbers of texts, by their vectors [q, m], that are equally probable in every leaf of a tree."""
         return FlatQuery(np.full((len(query_QM), 2**self.level), 2.0**-self.level, np.float32), query_QM)
 
-    def query(self, router: RetreeverRouter, encoded: Encoded) -> "FlatQuery":
+    def query(self, router: Tree, encoded: Encoded) -> "FlatQuery":
         """Compute queries' numbers as documents' are computed, from leaf probabilities in the stored precision.
 
         InputError if the router reads tokens and only vectors are known.

@@ -17,9 +17,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import torch
 
-from rayhier.arrays import Bools, Ints
+from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import ID, OWN, Needs
 from rayhier.dataset.words import word_hashes
 from rayhier.search.native.reference import CodedFile, Codes, codes_of
@@ -112,7 +111,7 @@ class Segment:
         shown = (self._shown.select([ID]) if needs == "ids" else self._shown).take(pa.array(rows))
         if needs != "vectors":
             return shown
-        vectors = columns.vector_column(self.vectors(rows).numpy(), pa.float32())
+        vectors = columns.vector_column(self.vectors(rows), pa.float32())
         shown = shown.append_column(DOC_ID, self.table[DOC_ID].take(pa.array(rows)))
         return shown.append_column(VECTOR, pa.chunked_array([vectors]))
 
@@ -172,9 +171,9 @@ class Segment:
             with contextlib.suppress(OSError):  # older kernels do not know the advice
                 self._array("vectors").base.madvise(POPULATE)
 
-    def vectors(self, rows: Ints) -> torch.Tensor:
+    def vectors(self, rows: Ints) -> Floats:
         """Read the stored vectors [n, m] of some rows, as float32."""
-        return torch.from_numpy(self.stored[rows]).float()
+        return np.asarray(self.stored[rows], np.float32)
 
     def _array(self, name: str) -> Any:
         """Map the array of this name. None if the segment has none."""

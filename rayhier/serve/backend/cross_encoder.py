@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Protocol
 
 import numpy as np
-import torch
 
 from rayhier.arrays import Floats
 from rayhier.scores.call_budget import ScorerError, checked
@@ -23,6 +22,7 @@ from rayhier.serve.threads import run_in
 from rayhier.spec import InputError
 from rayhier.storage import current
 from rayhier.storage.paths import locate
+from rayhier.threads import set_threads
 
 WAITING = 0.5
 """Share of a request's time limit for calls that it may wait for other requests' calls; a longer wait is refused."""
@@ -100,7 +100,7 @@ class CrossEncoderReplica:
 
     def __init__(self, version: Version, threads: int) -> None:
         """Open a version's cross-encoder. InputError if there is none, or a file is not as published."""
-        torch.set_num_threads(threads)
+        set_threads(threads)
         spec = version.now.spec
         if spec.cross_encoder is None:
             raise InputError("cross_encoder: got none; allowed: an index whose spec has one")

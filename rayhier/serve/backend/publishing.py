@@ -14,7 +14,7 @@ from rayhier.index.maintain import can_maintain, leaves_at_once, maintain
 from rayhier.index.pack import pack
 from rayhier.index.stats import Due, Stats
 from rayhier.index.vacuum import vacuum
-from rayhier.model.router import Router
+from rayhier.model.opened_router import OpenedRouter
 from rayhier.search.segment.memory import give_back
 from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.follower import Follower, Newest
@@ -51,7 +51,7 @@ class Maintenance:
         """True if leaves may be due. Set it once rows came or went."""
         self._unpaid, self._skipped, self._rests = 0, 0, 0.0
 
-    def next(self, manifest: Manifest, router: Router, spec: JobSpec) -> Callable[[], None] | None:
+    def next(self, manifest: Manifest, router: OpenedRouter, spec: JobSpec) -> Callable[[], None] | None:
         """Return the next step, which publishes a version if it pays. None if no step is due, or during a rest."""
         if time.monotonic() < self._rests:
             return None
@@ -59,7 +59,7 @@ class Maintenance:
         self.may_be_due = can_be and bool(due.advice()) and abs(manifest.rows - self._unpaid) > SETTLED * manifest.rows
         return (lambda: self._step(manifest, router, spec, due)) if self.may_be_due else None
 
-    def _step(self, manifest: Manifest, router: Router, spec: JobSpec, due: Due) -> None:
+    def _step(self, manifest: Manifest, router: OpenedRouter, spec: JobSpec, due: Due) -> None:
         if maintain(self._root, router, spec, MAINTAINED, self._skipped, manifest) is None:
             self._skipped += leaves_at_once(due, MAINTAINED)  # others may pay
         if self._skipped >= len(due.grown) + len(due.shrunk):
@@ -164,7 +164,7 @@ class Publisher:
 
     async def _maintain(self) -> None:
         """Split some leaves that grew, and give small ones up, if this pays. The caller holds `_publishing`."""
-        step = self._maintenance.next(self._follower.manifest, self._follower.model.trained, self._follower.spec)
+        step = self._maintenance.next(self._follower.manifest, self._follower.model.router, self._follower.spec)
         if step is None or self._lease.moved:
             return
         with self._maintenance.resting():

@@ -11,9 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-import torch
-
-from rayhier.cluster.library import faiss
 from rayhier.search.retrieve import Exact, Reading, Scan
 from rayhier.search.segment.stored import Listing, Lookup
 from rayhier.search.segment.tail import Tail
@@ -23,6 +20,7 @@ from rayhier.serve.errors import LostError
 from rayhier.serve.threads import SMALL, begin, run_in
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import versions
+from rayhier.threads import set_threads
 
 FAILURES = 2
 """Failures in a row after which a group opens its files again."""
@@ -30,12 +28,6 @@ OLDER, SOON = 2, 5.0
 """Older versions that stay open for as long as a request may take, and the seconds for which further ones stay."""
 T = TypeVar("T")
 log = logging.getLogger("ray.serve")
-
-
-def single_thread() -> None:
-    """Have faiss, torch and scans use one thread in the thread that calls this, such as a new one."""
-    torch.get_num_threads()  # torch's first call in a thread sets OpenMP's limit there, which is faiss's too
-    faiss.omp_set_num_threads(1)
 
 
 class ShardGroup:
@@ -50,17 +42,17 @@ class ShardGroup:
     """
 
     def __init__(self, version: Version, leaves: range, seconds: float = 30.0, *, follows: bool = False) -> None:
-        faiss.omp_set_num_threads(1)
+        set_threads(1)
         self._range, self._failed, self._seconds, self._follows = leaves, 0, seconds, follows
         self._versions, self._named = dict[int, Snapshot](), dict[int, tuple[float, float]]()
         self._newer: asyncio.Task[None] | None = None
         self._version = Version.newest(version.workdir)[0] if follows else version
         self._newest = self._versions[self._version.number] = self._opened(self._version.number)
         # One thread, so that a replica takes one core. Its loop stays free for health checks.
-        self._thread = ThreadPoolExecutor(1, "scan", single_thread)
-        self._documents = ThreadPoolExecutor(1, "documents", single_thread)
-        self._exact = ThreadPoolExecutor(1, "exact", single_thread)
-        self._opening = ThreadPoolExecutor(1, "open", single_thread)
+        self._thread = ThreadPoolExecutor(1, "scan", set_threads, (1,))
+        self._documents = ThreadPoolExecutor(1, "documents", set_threads, (1,))
+        self._exact = ThreadPoolExecutor(1, "exact", set_threads, (1,))
+        self._opening = ThreadPoolExecutor(1, "open", set_threads, (1,))
 
     def __del__(self) -> None:
         self.release()

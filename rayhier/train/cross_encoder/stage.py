@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 
 from rayhier.dataset.documents import load_documents, load_texts
 from rayhier.dataset.holdout import held_queries
@@ -23,6 +22,7 @@ from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.cross_encoder_folder import CrossEncoderFolder
+from rayhier.threads import set_threads
 from rayhier.train.cross_encoder.groups import TrainingGroups
 from rayhier.train.cross_encoder.phase import DEPTH, QUERIES, DevReranking, Reading
 from rayhier.train.data import judged_pairs, sampled
@@ -65,7 +65,7 @@ def build(
 def train_worker(config: dict[str, Any]) -> None:
     spec, root, corpus, vectors = (config[name] for name in ("spec", "root", "corpus", "vectors"))
     reads = _cross(spec)
-    torch.set_num_threads(spec.cluster.train.cpus)
+    set_threads(spec.cluster.train.cpus)
     seed = None if reads.train is None else 0
     model = load_cross_encoder(config["model"], reads.head, seed=seed).to(best_device())
     dev = _dev(corpus, vectors)

@@ -16,7 +16,7 @@ from rayhier.cluster.kmeans import refined
 from rayhier.model.encoded import Encoded
 from rayhier.model.hce import Hierarchy
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.model.router import place_all
+from rayhier.model.router import opened
 from rayhier.spec.train import HceTraining
 from rayhier.train.batch import Ask, LossTerm, PairBatch
 from rayhier.train.contrast import Draw, EncoderPhase, Measure
@@ -283,6 +283,6 @@ def node_router(trained: Hce) -> LearnedIvfRouter:
     router = LearnedIvfRouter(dimension, leaves, 0)
     router.begin(centroid_LM)
     if len(vector_NM):
-        leaf_N = place_all(router, Encoded(vector_NM), 1)[0][:, 0].numpy()
+        leaf_N = opened(router).place(Encoded(vector_NM), 1)[0][:, 0]
         router.log_size_L.copy_(torch.from_numpy(np.log(np.bincount(leaf_N, minlength=leaves) + 0.5)))
     return router

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
 from rayhier.dataset.balance import balance
-from rayhier.model.cells import SCALE
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.model.opened_router import SCALE, Cells, leading
 from rayhier.model.placing import choose, parts, place
-from rayhier.model.router import place_all
+from rayhier.model.router import opened
 from rayhier.model.spill import CANDIDATES
 from rayhier.spec import JobSpec
 from rayhier.spec.index import SPILLED
@@ -80,9 +80,10 @@ def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: i
     border = _Bidders.of(router, document_NM[::UNSEEN]) if sampled else bidders
     for _ in range(AUCTIONS):
         if leaves > 1:
-            gap_N = np.concatenate([batch.gaps(router.cells.price_L) for batch in border])
+            gap_N = np.concatenate([batch.gaps(router.cells.price_L.cpu().numpy()) for batch in border])
             router.cells.border.fill_(float(np.quantile(gap_N, SPILLED)))
-        leaf_NR = np.concatenate([batch.leaves(router, leaves) for batch in bidders])
+        cells = opened(router).cells
+        leaf_NR = np.concatenate([batch.leaves(cells, leaves) for batch in bidders])
         sizes = leaf_sizes(leaf_NR[counted], router.n_leaves)
         if (imbalance := balance(sizes)["imbalance"]) < least:
             least, best = imbalance, (router.cells.price_L.clone(), router.cells.border.clone())
@@ -93,7 +94,7 @@ def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: i
         router.cells.price_L.clamp_(-DEAREST, DEAREST)
     for buffer, value in zip((router.cells.price_L, router.cells.border), best, strict=True):
         buffer.copy_(value)
-    leaf_NR = place(router, Encoded(document_NM), leaves)[0]
+    leaf_NR = place(opened(router), Encoded(document_NM), leaves)[0]
     router.log_size_L.copy_(torch.from_numpy(np.log(leaf_sizes(leaf_NR, router.n_leaves) + 0.5)))
     return leaf_NR
 
@@ -103,35 +104,33 @@ class _Bidders:
     """Documents [n, m] and the leaves [n, c] near them, searched once. Prices change which leaf is best."""
 
     document_NM: Floats
-    leaf_NC: Tensor
+    leaf_NC: npt.NDArray[np.int32]
     """Leaves [n, c] as int32: with a million documents, they take most of the memory after the vectors."""
-    near_NC: Tensor
+    near_NC: Floats
     """Cosines [n, c] to the leaves' centroids, up to a constant for each document."""
 
     @classmethod
     def of(cls, router: LearnedIvfRouter, document_NM: Floats) -> list[Self]:
         """Search leaves for all documents. Batches are slices of two arrays: separate arrays fragment memory."""
         n, count = len(document_NM), min(2 * CANDIDATES, router.n_leaves)
-        leaf_NC, near_NC = torch.empty(n, count, dtype=torch.int32), torch.empty(n, count)
+        leaf_NC, near_NC, trained = np.empty((n, count), np.int32), np.empty((n, count), np.float32), opened(router)
         for part in parts(n):
-            candidate_NC, log_prob_NC = place_all(router, Encoded(document_NM[part]), count)
-            leaf_NC[part] = candidate_NC.int()
-            near_NC[part] = log_prob_NC / SCALE + router.cells.price_L.cpu()[candidate_NC]
+            leaf_NC[part], log_prob_NC = trained.place(Encoded(document_NM[part]), count)
+            near_NC[part] = log_prob_NC / SCALE + trained.cells.price_L[leaf_NC[part]]
         return [cls(document_NM[part], leaf_NC[part], near_NC[part]) for part in parts(n)]
 
-    def gaps(self, price_L: Tensor) -> Floats:
-        best_N2 = self._after(price_L).topk(min(2, self.near_NC.shape[1]), dim=1).values
-        return np.asarray((best_N2[:, 0] - best_N2[:, -1]).numpy())
+    def gaps(self, price_L: Floats) -> Floats:
+        best_N2 = leading(self._after(price_L), 2)[1]
+        return np.asarray(best_N2[:, 0] - best_N2[:, -1])
 
-    def leaves(self, router: LearnedIvfRouter, leaves: int) -> Ints:
-        count = 1 if leaves == 1 else min(CANDIDATES, self.near_NC.shape[1])
-        place_NC = self._after(router.cells.price_L).topk(count, dim=1).indices
-        leaf_NC = self.leaf_NC.gather(1, place_NC).numpy()
-        pick_NR = choose(router, self.document_NM.astype(np.float32), leaf_NC, leaves)
+    def leaves(self, cells: Cells, leaves: int) -> Ints:
+        place_NC, _ = leading(self._after(cells.price_L), 1 if leaves == 1 else CANDIDATES)
+        leaf_NC = np.take_along_axis(self.leaf_NC, place_NC, axis=1).astype(np.int64)
+        pick_NR = choose(cells, self.document_NM.astype(np.float32), leaf_NC, leaves)
         return np.asarray(np.take_along_axis(leaf_NC, pick_NR, axis=1))
 
-    def _after(self, price_L: Tensor) -> Tensor:
-        return self.near_NC - price_L.cpu()[self.leaf_NC]
+    def _after(self, price_L: Floats) -> Floats:
+        return self.near_NC - price_L[self.leaf_NC]
 
 
 def leaf_sizes(leaf_NR: Ints, n_leaves: int) -> Ints:

@@ -1,0 +1,27 @@
+"""How many threads the work of a thread may use: of encoders, scans, torch and faiss. OpenMP counts by thread too."""
+
+import os
+import sys
+import threading
+
+_local = threading.local()
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def get_threads() -> int:
+    """Return the limit that `set_threads` set in this thread: else OMP_NUM_THREADS, or the number of cores."""
+    chosen: int | None = getattr(_local, "threads", None)
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return chosen or (int(given) if given.isdecimal() and int(given) else cores())
+
+
+def set_threads(count: int) -> None:
+    """Limit the work of this thread to so many threads, at most one for each core."""
+    _local.threads = count = max(1, min(count, cores()))
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(count)
+    if (faiss := sys.modules.get("faiss")) is not None:
+        faiss.omp_set_num_threads(count)
