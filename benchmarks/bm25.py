@@ -5,25 +5,22 @@ rows and scores: by native code, by numpy without it, and by bm25s.
 """
 
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
+import bm25s
 import numpy as np
 
 from benchmarks import collection
 from benchmarks.commands import Options
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
-from rayhier.dataset.words import postings as count_words
 from rayhier.dataset.words import words
 from rayhier.search.words import postings
 from rayhier.search.words.bm25 import Bm25Index
-from rayhier.search.words.postings import PostingLists, Postings
-from rayhier.storage.cache import Lease
 
 COLLECTIONS = ("scifact", "cranfield", "acl_title2abs", "oewn_examples")
 MEASURE = "nDCG@10"
@@ -47,8 +44,8 @@ def measured(folder: Path) -> dict[str, object]:
     began = time.perf_counter()
     count = sum(len(words(text)) for text in texts)
     split = time.perf_counter() - began
-    plain, asked_Q = Bm25Index(texts, None), [asked[name] for name in names]
-    score_QK, row_QK = plain.best(asked_Q, 10)
+    index, asked_Q = Bm25Index(texts, None), [asked[name] for name in names]
+    score_QK, row_QK = index.best(asked_Q, 10)
     run = {
         name: {ids[row]: float(score) for row, score in zip(rows_K, scores_K, strict=True) if row >= 0}
         for name, rows_K, scores_K in zip(names, row_QK.tolist(), score_QK.tolist(), strict=True)
@@ -56,20 +53,24 @@ def measured(folder: Path) -> dict[str, object]:
     queries = Queries(names, np.zeros((len(names), 1), np.float32), grades, asked_Q)
     value = Judge(queries, [MEASURE]).mean_of(run)[MEASURE]
     told = {"queries": len(names), MEASURE: f"{value:.4f}", "words": f"{count:,}", "seconds": f"{split:.2f}"}
-    return told | microseconds(texts, asked_Q[:TIMED], plain)
+    return told | microseconds(texts, asked_Q[:TIMED], index)
 
 
-def microseconds(texts: Sequence[str], queries: Sequence[str], plain: Bm25Index) -> dict[str, str]:
+def microseconds(texts: Sequence[str], queries: Sequence[str], index: Bm25Index) -> dict[str, str]:
     """Time each form: the median over queries of a query's best round, for 10 and for 100 results."""
-    with tempfile.TemporaryDirectory() as folder:
-        table = count_words(texts, np.arange(len(texts)), plain.language)
-        postings.write(Path(folder), table, len(texts), np.zeros(0, np.int64), rarity_alone=False)
-        opened = Postings(Lease(Path(folder)))
-        forms: dict[str, Form] = {"native": PostingLists([opened], [(0, len(texts))]).best, "bm25s": plain.best}
-        with patch.object(postings, "extension", return_value=None):
-            forms["numpy"] = PostingLists([opened], [(0, len(texts))]).best
-        timed = {(name, k): partial(_timed, best, k) for k in (10, 100) for name, best in forms.items()}
-        rounds = [{key: [one(query) for query in queries] for key, one in timed.items()} for _ in range(ROUNDS)]
+    theirs = bm25s.BM25()
+    theirs.index([words(text, index.language) for text in texts], show_progress=False)
+    with patch.object(postings, "extension", return_value=None):
+        in_numpy = Bm25Index(texts, index.language)
+    forms: dict[str, Form] = {
+        "native": index.best,
+        "numpy": in_numpy.best,
+        "bm25s": lambda asked, k: theirs.retrieve(
+            [words(text, index.language) for text in asked], k=k, show_progress=False
+        ),
+    }
+    timed = {(name, k): partial(_timed, best, k) for k in (10, 100) for name, best in forms.items()}
+    rounds = [{key: [one(query) for query in queries] for key, one in timed.items()} for _ in range(ROUNDS)]
     best = {key: np.min([one[key] for one in rounds], axis=0).tolist() for key in timed}
     return {f"{name}@{k}": f"{1e6 * statistics.median(best[name, k]):.0f}" for name, k in best}
 

@@ -1,15 +1,16 @@
-"""Baselines against outside references: Lucene's BM25 by hand, exact search, faiss's and ScaNN's own counts."""
+"""Baselines against outside references: bm25s, exact search, faiss's and ScaNN's own counts."""
 
-from math import log
-
+import bm25s
 import faiss
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
-from rayhier.evaluate.baselines.bm25 import Bm25
+from rayhier.dataset.words import words
 from rayhier.evaluate.baselines.documents import BaselineDocuments
 from rayhier.evaluate.baselines.hnsw import Hnsw
 from rayhier.evaluate.baselines.ivf import KmeansIvf
@@ -38,43 +39,28 @@ def exact(result_of, k):
     return [list(dict.fromkeys(result_of(row) for row in rows))[:k] for rows in order.tolist()]
 
 
-SIX = [
-    "Red fish swims in cold water",
-    "Blue fish, blue water",
-    "A red fox",
-    "The fox hunts at night",
-    "Cold night",
-    "Stone",
-]
-
-
-def lucene(query, texts):
-    """Lucene's BM25 (k1 1.5, b 0.75) as the formula has it."""
-    stop = {"in", "the", "at", "a"}
-    words = [[word for word in text.lower().replace(",", "").split() if word not in stop] for text in texts]
-    average = np.mean([len(own) for own in words])
-    scores = []
-    for own in words:
-        score = 0.0
-        for word in query.lower().split():
-            holding = sum(word in other for other in words)
-            idf = log(1 + (len(words) - holding + 0.5) / (holding + 0.5))
-            tf = own.count(word)
-            score += idf * tf / (tf + 1.5 * (1 - 0.75 + 0.75 * len(own) / average))
-        scores.append(score)
-    return np.array(scores)
-
-
-@pytest.mark.parametrize("query", ["fox", "red fish", "cold night water", "blue blue fish"])
-def test_bm25_is_lucenes_formula(query):
-    ids = pa.array([f"d{row}" for row in range(6)])
-    ranking = Bm25(ids, ids, Bm25Index(SIX)).rank([query], 6)
-    wanted = lucene(query, SIX)
-    order = [row for row in np.argsort(-wanted, kind="stable") if wanted[row] > 0]
-    assert ranking.score_QK[0][: len(order)].tolist() == pytest.approx(wanted[order].tolist(), abs=1e-5)
-    assert set(ids_of(ranking)[0]) == {f"d{row}" for row in order}
-    nothing = Bm25(ids, ids, Bm25Index(SIX)).rank(["zebra", "the", ""], 3)
-    assert ids_of(nothing) == [[], [], []]
+@given(
+    st.lists(st.text("abcd  ", max_size=12), max_size=30), st.integers(1, 12), st.integers(0, 1 << 30), st.booleans()
+)
+def test_bm25_is_bm25s(texts, k, seed, masked):
+    mask_N = np.random.default_rng(seed).random(len(texts)) < 0.5
+    index, theirs = Bm25Index(texts, "other"), bm25s.BM25()
+    split = [words(text, "other") for text in texts]
+    if any(split):
+        theirs.index(split, show_progress=False)
+    queries = ["", "unheard", "ab", *texts, " ".join(texts[:2] * 2)]
+    for query, score_K, row_K in zip(queries, *index.best(queries, k, mask_N if masked else None), strict=True):
+        asked = words(query, "other")
+        wanted_N = theirs.get_scores(asked) if any(split) and asked else np.zeros(len(texts))
+        np.testing.assert_allclose(index.scores(query), wanted_N, rtol=1e-5)
+        wanted_K = np.sort(np.where(mask_N, wanted_N, 0) if masked else wanted_N)[::-1][:k]
+        np.testing.assert_allclose(np.maximum(score_K, 0), wanted_K, rtol=1e-5)
+        assert ((row_K < 0) == (wanted_K == 0)).all()
+        found_K = row_K[row_K >= 0]
+        np.testing.assert_allclose(wanted_N[found_K], score_K[: len(found_K)], rtol=1e-5)
+        assert np.lexsort((found_K, -score_K[: len(found_K)])).tolist() == [*range(len(found_K))]
+        assert len({*found_K.tolist()}) == len(found_K)
+        assert not masked or mask_N[found_K].all()
 
 
 @pytest.mark.parametrize("nprobe", [1, 5, 24])

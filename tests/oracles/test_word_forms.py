@@ -13,7 +13,6 @@ from rayhier.dataset.words import word_hashes
 from rayhier.search.native import extension
 from rayhier.search.words import postings
 from rayhier.search.words.postings import PostingLists, Postings
-from rayhier.storage.cache import Lease
 
 ROWS = 20_000
 
@@ -28,10 +27,8 @@ def a_text(rng, most):
     return " ".join(f"w{word}" for word in np.minimum(rng.zipf(1.4, size=rng.integers(0, most)), 40))
 
 
-def opened(folder, texts, row_N, rows, kind=None):
-    folder.mkdir()
-    postings.write(folder, count_words(texts, row_N), rows, np.zeros(0, int), rarity_alone=False)
-    made = Postings(Lease(folder))
+def opened(texts, row_N, rows, kind=None):
+    made = Postings(postings.counted(count_words(texts, row_N), rows))
     made.kind_P = made.kind_P if kind is None else made.kind_P.astype(kind)
     return made
 
@@ -45,14 +42,13 @@ def opened(folder, texts, row_N, rows, kind=None):
     st.booleans(),
 )
 @settings(max_examples=150, deadline=None)
-def test_native_code_finds_what_numpy_finds(tmp_path_factory, native, seed, shards, n, k, kept, tail):
-    rng, folder = np.random.default_rng(seed), tmp_path_factory.mktemp("words")
-    made, spans = [], []
-    for shard in range(shards + 1):
+def test_native_code_finds_what_numpy_finds(native, seed, shards, n, k, kept, tail):
+    rng, made, spans = np.random.default_rng(seed), [], []
+    for _ in range(shards + 1):
         texts = [a_text(rng, 12) for _ in range(rng.integers(0, n + 1))]
         texts = texts[: len(texts) // 2] + texts[: len(texts) // 2]  # each twice, so that many tie
         row_N = np.sort(rng.choice(ROWS, len(texts), replace=False))
-        made.append(opened(folder / str(shard), texts, row_N, ROWS, rng.choice([None, np.uint32])))
+        made.append(opened(texts, row_N, ROWS, rng.choice([None, np.uint32])))
         spans.append(tuple(np.sort(rng.integers(0, ROWS + 1, 2)).tolist()) if rng.random() < 0.3 else (0, ROWS))
     lists = PostingLists(made[:-1], spans[:-1], made[-1:])
     # Words nobody has, and words that are only in the tail.
@@ -83,8 +79,8 @@ def test_native_code_finds_what_numpy_finds(tmp_path_factory, native, seed, shar
 
 
 @pytest.fixture
-def arrays(tmp_path, native):
-    made = opened(tmp_path / "words", ["one two", "two three"], np.arange(2), 2)
+def arrays(native):
+    made = opened(["one two", "two three"], np.arange(2), 2)
     (file,) = [PostingLists([made], [(0, 2)])._file(made, np.ones(len(made.count_C), np.float32), (0, 2))]
     return list(file)
 

@@ -12,11 +12,10 @@ them in numpy. It is the oracle of the native form (`search/native/words.cpp`), 
 Shapes: V words, P postings, C kinds of postings, N rows of a shard, T words of a query, Q queries, K results.
 """
 
-import json
 import logging
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -40,12 +39,12 @@ from rayhier.storage.shard import Shard
 
 log = logging.getLogger(__name__)
 K1, B = 1.5, 0.75
-FORMAT = 3
+FORMAT = 4
 TIES = 4
 """Results that are found for each one asked, at most, where scores tie."""
 OF_QUERIES: Language = "other"
 """Language by which queries are split into words. Documents of an English index do not have the stop words."""
-KIND, ABOUT = "postings", "about.json"
+KIND = "postings"
 Weighted = tuple[npt.NDArray[np.uint64], Floats]
 """Hashes of a text's words [t], and what each weighs: its rarity times how often the text has it."""
 
@@ -55,29 +54,26 @@ _shared: "weakref.WeakValueDictionary[str, Postings]" = weakref.WeakValueDiction
 
 
 class Postings:
-    """Postings of a shard in mapped arrays; or only the number of documents that have each word."""
+    """Postings of a shard, or only the number of documents that have each word."""
 
-    def __init__(self, lease: Lease, *, rarity_alone: bool = False) -> None:
-        self._lease, about = lease, json.loads((lease.folder / ABOUT).read_bytes())
-        self.documents = int(about["documents"])
-        """Number of documents."""
-        self.total = int(about["words"])
-        """Number of words in all documents."""
-        self.hash_V, self.frequency_V = (self._array(name) for name in ("word", "frequency"))
+    def __init__(self, arrays: Mapping[str, npt.NDArray[Any]], lease: Lease | None = None) -> None:
+        """Take the arrays that `counted` makes. If they are mapped, the lease holds their files."""
+        self._lease = lease
+        self.documents, self.total, self.rows = arrays["size"].tolist()
+        """Number of documents, of words in all documents, and of rows."""
+        self.hash_V, self.frequency_V = arrays["word"], arrays["frequency"]
         """Hashes of words [v], ascending, and the number of documents [v] that have each."""
-        if rarity_alone:
+        if "row" not in arrays:
             return
-        self.rows = int(about["rows"])
-        """Number of rows."""
-        self.begin_V: Ints = self._array("begin")
+        self.begin_V: Ints = arrays["begin"]
         """Place of each word's first posting [v]."""
-        self.row_P: Ints = self._array("row")
+        self.row_P: Ints = arrays["row"]
         """Row of each posting [p], ascending within a word."""
-        self.kind_P: Ints = self._array("kind")
+        self.kind_P: Ints = arrays["kind"]
         """Kind of each posting [p]: how often the document has the word, and how long the document is."""
-        self.count_C, self.length_C = (self._array(name) for name in ("count", "length"))
+        self.count_C, self.length_C = arrays["count"], arrays["length"]
         """Count of the word [c] and length of the document [c] of each kind."""
-        self.most_V: Floats = self._array("most")
+        self.most_V: Floats = arrays["most"]
         """Most that a word's part f / (f + …) is in any document [v], where the mean length is the shard's own."""
 
     @classmethod
@@ -94,15 +90,17 @@ class Postings:
         made_of = f"{FORMAT} {digest} {shard.rows} {void_V.tolist()} {rarity_alone}"
 
         def fill(folder: Path) -> None:
-            write(folder, _counted(leaf_map, shard), shard.rows, void_V, rarity_alone=rarity_alone)
+            table = _table(leaf_map, shard)
+            for name, array in counted(table, shard.rows, void_V, rarity_alone=rarity_alone).items():
+                np.save(folder / f"{name}.npy", array)
 
         shared = _shared.get(made_of)
         if shared is None or not shared.intact():
-            shared = _shared[made_of] = cls(cache.get_or_build(KIND, made_of, fill, limit), rarity_alone=rarity_alone)
+            lease = cache.get_or_build(KIND, made_of, fill, limit)
+            paths = lease.folder.glob("*.npy")
+            shared = cls({path.stem: np.asarray(np.load(path, mmap_mode="r")) for path in paths}, lease)
+            _shared[made_of] = shared
         return shared
-
-    def _array(self, name: str) -> Any:
-        return np.asarray(np.load(self._lease.folder / f"{name}.npy", mmap_mode="r"))
 
     def find(self, hash_T: npt.NDArray[np.uint64]) -> tuple[Ints, Ints]:
         """Return the place [t] of each word's first posting, found by its hash, and its number of documents [t]."""
@@ -113,10 +111,10 @@ class Postings:
 
     def intact(self) -> bool:
         """Return True if the mapped files are unchanged since they were opened."""
-        return self._lease.intact()
+        return self._lease is None or self._lease.intact()
 
 
-def _counted(leaf_map: LeafMap, shard: Shard) -> pa.Table:
+def _table(leaf_map: LeafMap, shard: Shard) -> pa.Table:
     table = leaf_map.postings(shard)
     if table.schema.metadata == schemas.POSTINGS.metadata:
         return table
@@ -128,8 +126,10 @@ def _counted(leaf_map: LeafMap, shard: Shard) -> pa.Table:
     return count_words(texts, np.flatnonzero(is_first_N), leaf_map.manifest.language)
 
 
-def write(folder: Path, table: pa.Table, rows: int, void_V: Ints, *, rarity_alone: bool) -> None:
-    """Write a shard's postings as arrays, words by their hashes, without the rows `void_V` [v] of all its `rows`."""
+def counted(
+    table: pa.Table, rows: int, void_V: Ints | Sequence[int] = (), *, rarity_alone: bool = False
+) -> dict[str, npt.NDArray[Any]]:
+    """Make the arrays of `Postings` from a table of words, without the rows `void_V` [v] of all its `rows`."""
     row_lists, count_lists = (table[name].combine_chunks() for name in ("rows", "counts"))
     word_P = np.repeat(np.arange(table.num_rows), np.diff(row_lists.offsets.to_numpy()))
     row_P, count_P = row_lists.flatten().to_numpy(), count_lists.flatten().to_numpy()
@@ -147,7 +147,8 @@ def write(folder: Path, table: pa.Table, rows: int, void_V: Ints, *, rarity_alon
     frequency_V = np.bincount(place_V[word_P], minlength=len(hash_V)).astype(np.int32)
     length_N = np.bincount(row_P, weights=count_P, minlength=rows - len(void_V)).astype(np.int64)
     total, documents = int(count_P.sum()), len(np.unique(row_P))
-    arrays: dict[str, npt.NDArray[Any]] = {"word": hash_V[order_V], "frequency": frequency_V}
+    size = np.array([documents, total, rows - len(void_V)])
+    arrays: dict[str, npt.NDArray[Any]] = {"word": hash_V[order_V], "frequency": frequency_V, "size": size}
     if not rarity_alone:
         row_P = row_P[order_P].astype(np.int32)
         begin_V = np.cumsum(frequency_V, dtype=np.int64) - frequency_V
@@ -160,10 +161,7 @@ def write(folder: Path, table: pa.Table, rows: int, void_V: Ints, *, rarity_alon
         if left.any():
             most_V[left] = np.maximum.reduceat(part_C[kind_P], begin_V[left])
         arrays |= {"begin": begin_V, "row": row_P, "kind": kind_P, "count": count_C, "length": length_C, "most": most_V}
-    for name, array in arrays.items():
-        np.save(folder / f"{name}.npy", array)
-    about = {"documents": documents, "words": total, "rows": rows - len(void_V)}
-    (folder / ABOUT).write_text(json.dumps(about))
+    return arrays
 
 
 def _part(count_X: Ints, length_X: Ints | Floats, mean: float) -> Floats:
@@ -245,7 +243,13 @@ class PostingLists:
         self, hashes: npt.NDArray[np.uint64], k: int, mask_N: Bools | None, further: TailView | None
     ) -> tuple[Floats, Ints]:
         """Return scores and rows [t] of the best k documents and of those that tie with the last, best first."""
-        hash_T, weight_T = self._weighted(hashes, further)
+        score_N = self.scores(self._weighted(hashes, further))
+        row_C = np.flatnonzero(score_N > 0 if mask_N is None else (score_N > 0) & mask_N)
+        return _first(score_N[row_C], row_C, k)
+
+    def scores(self, weighted: Weighted) -> Floats:
+        """Score all rows [n] for a text's words, 0 if a row has none of the words."""
+        hash_T, weight_T = weighted
         order_T = np.argsort(-weight_T, kind="stable")
         hash_T, weight_T = hash_T[order_T], weight_T[order_T]
         score_N = np.zeros(sum(postings.rows for postings in self._searched), np.float32)
@@ -257,8 +261,7 @@ class PostingLists:
                 sum_N[postings.row_P[at]] += weight * part_C[postings.kind_P[at]]
             sum_N[:first] = sum_N[last:] = 0
             first_N += postings.rows
-        row_C = np.flatnonzero(score_N > 0 if mask_N is None else (score_N > 0) & mask_N)
-        return _first(score_N[row_C], row_C, k)
+        return score_N
 
 
 def _first(score_C: Floats, row_C: Ints, k: int) -> tuple[Floats, Ints]:

@@ -1,4 +1,4 @@
-"""Bm25Index of a leaf map that changes: postings of every version are those of bm25s over its documents."""
+"""Words of a leaf map that changes: every version scores as one index of its documents."""
 
 import numpy as np
 import pytest
