@@ -12,7 +12,7 @@ from rayhier.index.assign import Assigner, leaf_sizes
 from rayhier.index.shards import write_shard
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.model.router import Router
+from rayhier.model.opened_router import OpenedRouter
 from rayhier.spec import JobSpec
 from rayhier.spec.router import LearnedIvfRouting
 from rayhier.storage import leaf_map, schemas
@@ -24,7 +24,13 @@ AT_ONCE = 1 << 17
 
 
 def write(
-    root: Path, router: Router, spec: JobSpec, documents: pa.Table, vector_NM: Floats, shards: int, model: str = "none"
+    root: Path,
+    router: OpenedRouter,
+    spec: JobSpec,
+    documents: pa.Table,
+    vector_NM: Floats,
+    shards: int,
+    model: str = "none",
 ) -> LeafMap:
     """Place documents by a router and publish them below `root` as the first version of a leaf map.
 

@@ -25,8 +25,8 @@ from rayhier.executor.here import Here
 from rayhier.index.stage import build
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
-from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.model.router import load_router, route_all, save_router
+from rayhier.model.opened_router import LearnedIvf, open_router
+from rayhier.model.router import save_router
 from rayhier.progress import say
 from rayhier.search.request.hits import Answer, answers
 from rayhier.search.segment.leaf_scan import LeafScan
@@ -62,7 +62,7 @@ def model(folder: Path, spec: JobSpec, documents: int) -> Artifact:
     return publish(folder, "model", {}, write)
 
 
-def work(router: LearnedIvfRouter, leaf_map: LeafMap, query_QM: Floats, near_QK: Ints) -> dict[str, float]:
+def work(router: LearnedIvf, leaf_map: LeafMap, query_QM: Floats, near_QK: Ints) -> dict[str, float]:
     """Choose a beam by where the nearest documents lie, and count the dot products of routing. Nothing is scanned."""
     wanted = np.unique(near_QK).tolist()
     names = pa.array([f"s{one:010d}" for one in wanted])
@@ -73,7 +73,7 @@ def work(router: LearnedIvfRouter, leaf_map: LeafMap, query_QM: Floats, near_QK:
         for name, leaf in zip(table["doc_id"].to_pylist(), table["leaf"].to_pylist(), strict=True):
             leaves[int(name[1:])].add(leaf)
     for beam in beams(router.n_leaves):
-        probed_QB = route_all(router, Encoded(query_QM), beam)[0].numpy()
+        probed_QB = router.choose(Encoded(query_QM), beam)
         reached = [
             np.mean([bool(leaves[one] & own) for one in near])
             for near, own in zip(near_QK.tolist(), map(set, probed_QB.tolist()), strict=True)
@@ -84,7 +84,7 @@ def work(router: LearnedIvfRouter, leaf_map: LeafMap, query_QM: Floats, near_QK:
 
 
 def latency(
-    router: LearnedIvfRouter, leaves: LeafScan, documents: int, query_QM: Floats, near_QK: Ints, beam: int
+    router: LearnedIvf, leaves: LeafScan, documents: int, query_QM: Floats, near_QK: Ints, beam: int
 ) -> dict[str, float]:
     """Recall of the exact ten, documents compared, and milliseconds a query, alone and in batches.
 
@@ -92,7 +92,7 @@ def latency(
     """
 
     def ask(part_QM: Floats) -> list[Answer]:
-        leaves_QB = route_all(router, Encoded(part_QM), beam)[0].numpy()
+        leaves_QB = router.choose(Encoded(part_QM), beam)
         return answers(leaves.scan(part_QM, leaves_QB, K), leaves_QB, documents, K)
 
     def milliseconds(batch: int) -> float:
@@ -120,8 +120,8 @@ def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
     with stages.of("verify"):
         verify(index.root)
     leaf_map = LeafMap.open(index.root)
-    manifest, router = leaf_map.manifest, load_router(made.local("router"))
-    assert isinstance(router, LearnedIvfRouter)
+    manifest, router = leaf_map.manifest, open_router(made.local("router"))
+    assert isinstance(router, LearnedIvf)
     with stages.of("neighbours"):
         query_QM, near_QK = queries(documents)
         costs = work(router, leaf_map, query_QM, near_QK)

@@ -17,7 +17,9 @@ import pyarrow as pa
 from benchmarks import leaf_maps
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss, ivf_tools
-from rayhier.model.router import load_router, save_router
+from rayhier.model.encoded import Encoded
+from rayhier.model.opened_router import open_router
+from rayhier.model.router import opened, save_router
 from rayhier.python import Results, open_index
 from rayhier.search.index import index_root
 from rayhier.search.routing.coded_router import CodedRouter, first_pass_before
@@ -367,7 +369,7 @@ def faiss_on_disk(ours: "Ours", folder: Path) -> Iterator[System]:
     path, took = folder / "lists.faiss", folder / "lists.done"
     if not took.exists():
         began = time.monotonic()
-        centroid_LM = ours.router.cells.centroid_LM.cpu().numpy()
+        centroid_LM = ours.router.cells.centroid_LM
         index = exact_lists(flat(centroid_LM))
         for shard in ours.there.manifest.shards:
             rows = ours.there.read(shard, ["doc_id", "leaf", "vector"], verify=False)
@@ -398,11 +400,11 @@ class Ours:
             save_router(router, self.folder / "router")
             texts = leaf_maps.texts([f"{row:09d}" for row in range(len(vector_NM))])
             shards = max(SHARDS, len(vector_NM) // A_SHARD)
-            leaf_maps.write(self.folder / "map", router, spec, texts, vector_NM, shards)
+            leaf_maps.write(self.folder / "map", opened(router), spec, texts, vector_NM, shards)
             (self.folder / "done").write_text(f"{time.monotonic() - began:.0f}\n")
         self.seconds = float((self.folder / "done").read_text())
         self.there = LeafMap.open(self.folder / "map")
-        coded = first_pass_before(load_router(self.folder / "router"))
+        coded = first_pass_before(open_router(self.folder / "router"))
         if not isinstance(coded, CodedRouter):
             raise TypeError(f"{lists} lists: too few for a first pass by codes")
         self.router = coded
@@ -419,7 +421,7 @@ class Ours:
 
         def search(query_QM: Floats, effort: tuple[int, int]) -> Ints:
             beam, listed = effort
-            leaves_QB = router.route_vectors(query_QM, beam)
+            leaves_QB = router.choose(Encoded(query_QM), beam)
             row_QK = scan.candidates(query_QM, leaves_QB, K, listed)[0].row_QT
             return np.where(row_QK < 0, -1, number_N[row_QK])
 

@@ -71,7 +71,7 @@ def publish(
     from rayhier.index.describe import describe
     from rayhier.index.display import DisplayTree
     from rayhier.model.encoded import Encoded
-    from rayhier.model.router import save_router
+    from rayhier.model.router import opened, save_router
     from rayhier.storage import parquet, schemas
     from rayhier.storage.artifact import Place
     from rayhier.storage.attempt import Attempt, Output
@@ -80,15 +80,16 @@ def publish(
 
     vector_NM = TextEncoder(encoder, spec.encoder).encode(documents["text"].to_pylist())
     router = router_of(torch.from_numpy(vector_NM))
+    trained = opened(router)
     with Attempt.start(Place(work / "model" / model)) as attempt:
         shutil.copytree(encoder, attempt.root / "encoder")
         save_router(router, attempt.root / "router")
         attempt.publish("model", {}, Output({}))
     stored = spec.index.model_copy(update={"vectors": "float32", "leaves_per_document": 2})
-    rows = Assigner(router, spec.model_copy(update={"index": stored}))(documents, Encoded(vector_NM))
+    rows = Assigner(trained, spec.model_copy(update={"index": stored}))(documents, Encoded(vector_NM))
     with Attempt.start(Place(work / "index" / index)) as attempt:
         write_map(attempt.root, rows, router.n_leaves, shards, model=model, leaves_per_document=2)
-        described = describe(LeafMap.open(attempt.root), DisplayTree.of(router))
+        described = describe(LeafMap.open(attempt.root), DisplayTree.of(trained))
         parquet.write(attempt.root, LEAVES, [described], schemas.LEAVES)
         attempt.publish("index", {"model": model, **inputs}, Output({}))
     return Current(spec=spec, artifacts={"model": model, "index": index})

@@ -28,7 +28,7 @@ from rayhier.cluster.kmeans import leaf_means, nearest, spherical_kmeans
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import load_answers, new_answers
 from rayhier.model.encoded import Encoded
-from rayhier.model.router import route_all
+from rayhier.model.router import opened
 from rayhier.model.spill import CANDIDATES
 from rayhier.search.segment.exact import exact
 from rayhier.spec.router import EhiRouting
@@ -98,7 +98,7 @@ class Bench:
         history, now = train(joint).history, joint.snapshot()
         document_NM, leaves = now.document_NM, now.router.n_leaves
         query_QM, count = encode(joint.tower.module, self.test.vector_QM), min(CANDIDATES, leaves)
-        routed_NC = route_all(now.router, Encoded(document_NM), count if row.two else 1)[0].numpy()
+        routed_NC = opened(now.router).choose(Encoded(document_NM), count if row.two else 1)
         means_LM = leaf_means(document_NM, routed_NC[:, 0], leaves)
         centroid_LM = spherical_kmeans(document_NM, leaves, seed)
         near_NC, order_QL = nearest(document_NM, centroid_LM, count)[0], nearest(query_QM, centroid_LM, leaves)[0]

@@ -33,7 +33,8 @@ from rayhier.cluster.kmeans import hierarchical_kmeans
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
-from rayhier.model.retreever import Representations, at_level, products, represent, stored
+from rayhier.model.opened_router import at_level, stored
+from rayhier.model.retreever import Representations, products, represent
 from rayhier.search.segment.exact import exact_rows
 from rayhier.spec.router import RetreeverRouting
 from rayhier.spec.train import RetreeverTraining
@@ -113,7 +114,7 @@ class FixedTree:
         """What texts are compared by at each level, [n, 2^h] each."""
         parts = np.array_split(vector_NM, max(1, len(vector_NM) // AT_ONCE))
         leaf_NL = np.concatenate([products(torch.from_numpy(self.scores(part)))[-1].numpy() for part in parts])
-        stored_NL = stored(torch.from_numpy(leaf_NL))
+        stored_NL = stored(leaf_NL)
         levels = (torch.from_numpy(at_level(stored_NL, level)) for level in range(1, self.depth + 1))
         return [np.asarray(represent(level_NK, similarity).numpy()) for level_NK in levels]
 

@@ -16,7 +16,7 @@ from rayhier.evaluate.baselines.hnsw import Hnsw, efforts
 from rayhier.evaluate.baselines.scann import ScannTree
 from rayhier.evaluate.curve import beams
 from rayhier.model.encoded import Encoded
-from rayhier.model.router import route_all
+from rayhier.model.router import opened
 from rayhier.model.spill import CANDIDATES, second_leaves
 from rayhier.search.routing.coded_router import first_pass_before
 
@@ -90,12 +90,13 @@ def build(view: View, name: str, leaves: int, questions: Questions) -> Candidate
 
 def routed(view: View, index: Index, questions: Questions, *, coded: bool = True) -> Candidate:
     """A router over its leaves, `coded` with its first pass."""
-    router = first_pass_before(index.router) if coded else index.router
+    trained = opened(index.router)
+    router = first_pass_before(trained) if coded else trained
     queries = Encoded(view.encode(questions.vector_QM))
     return in_leaves(
         Places(index.leaf_NR, router.n_leaves),
         view.relevance(questions),
-        lambda beam: route_all(router, queries, beam)[0].numpy(),
+        lambda beam: router.choose(queries, beam),
         lambda beam: router.multiply_adds(beam) / index.router.dimension,
     )
 

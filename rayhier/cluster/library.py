@@ -1,14 +1,9 @@
-"""Import faiss, or say what to install: two packages provide it, so rayhier cannot depend on either."""
+"""Import faiss, or say what to install: two packages provide it."""
 
-from rayhier.spec import InputError
+from rayhier.extras import needs
 
-try:
-    import faiss
-    from faiss.contrib import ivf_tools
-except ModuleNotFoundError as error:
-    raise InputError(
-        "faiss is not installed; choose one: pip install 'rayhier[cpu]' (faiss-cpu, any machine) or "
-        "pip install 'rayhier[gpu]' (faiss-gpu, CUDA). Never install both: each provides the module faiss."
-    ) from error
+needs("clustering", "faiss")
+import faiss  # noqa: E402
+from faiss.contrib import ivf_tools  # noqa: E402
 
 __all__ = ["faiss", "ivf_tools"]

@@ -1,9 +1,11 @@
-"""Read queries and judgements from a user's files, for `rayhier eval`. An error names the line of a wrong row."""
+"""Read queries and judgements from a user's files, and format runs. An error names the line of a wrong row."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import quote
 
 import numpy as np
 
@@ -101,3 +103,22 @@ def _all(path: Path, rows: Rows[T], allowed: str) -> Iterable[T]:
     if not parsed.accepted:
         raise InputError(f"{path}: holds no rows; allowed: one a line")
     return [row for _, row in parsed.accepted]
+
+
+def trec(system: str, run: dict[str, dict[str, float]]) -> str:
+    """Format a run (query -> document -> score) as a TREC run file. Blanks and % in an id are percent-encoded.
+
+    Equal scores are lowered by the last bit of a float32, so that other programs keep the order of the run.
+    """
+
+    @cache
+    def unspaced(name: str) -> str:
+        return re.sub(r"[\s%]", lambda blank: quote(blank[0]), name)
+
+    lines = []
+    for query, scores in run.items():
+        last = np.float32(np.inf)
+        for rank, (document, score) in enumerate(sorted(scores.items(), key=lambda item: -item[1])):
+            last = min(np.float32(score), np.nextafter(last, np.float32(-np.inf)))
+            lines.append(f"{unspaced(query)} Q0 {unspaced(document)} {rank} {last:.9g} {system}")
+    return "\n".join(lines) + "\n"

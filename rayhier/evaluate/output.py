@@ -3,12 +3,9 @@
 import csv
 import io
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import cycle
-from urllib.parse import quote
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,9 +14,11 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from rayhier.dataset.families import told_cut
 from rayhier.evaluate.evaluation import Evaluation
+from rayhier.evaluate.files import trec
 from rayhier.evaluate.report import ENCODERS, NAME, Report, rounded
 from rayhier.evaluate.significance import FEWEST
-from rayhier.evaluate.tables import cell, encoders, reached, served_path, table
+from rayhier.evaluate.tables import encoders, reached, served_path, table
+from rayhier.evaluate.text_table import cell
 from rayhier.evaluate.verdict import untrained_because, verdict
 from rayhier.spec import JobSpec
 from rayhier.spec.evaluate import VISITED
@@ -156,25 +155,6 @@ def _csv(evaluation: Evaluation) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
-
-
-def trec(system: str, run: dict[str, dict[str, float]]) -> str:
-    """Format a run (query -> document -> score) as a TREC run file. Blanks and % in an id are percent-encoded.
-
-    Equal scores are lowered by the last bit of a float32, so that other programs keep the order of the run.
-    """
-
-    @cache
-    def unspaced(name: str) -> str:
-        return re.sub(r"[\s%]", lambda blank: quote(blank[0]), name)
-
-    lines = []
-    for query, scores in run.items():
-        last = np.float32(np.inf)
-        for rank, (document, score) in enumerate(sorted(scores.items(), key=lambda item: -item[1])):
-            last = min(np.float32(score), np.nextafter(last, np.float32(-np.inf)))
-            lines.append(f"{unspaced(query)} Q0 {unspaced(document)} {rank} {last:.9g} {system}")
-    return "\n".join(lines) + "\n"
 
 
 def write_plots(spec: JobSpec, evaluation: Evaluation, report: Report, folder: Location) -> None:

@@ -7,8 +7,8 @@ import numpy as np
 from rayhier.evaluate.curve import Point, reach, read
 from rayhier.evaluate.report import ENCODERS, Report
 from rayhier.evaluate.significance import Difference
+from rayhier.evaluate.text_table import cell
 
-DIGITS = 3
 REACHED = (0.9, 0.95, 0.98)
 EXACT = {"faiss_ivf": "exact"}
 """Name of a baseline -> the exact search that it is compared with, where that is not the trained encoder's."""
@@ -91,19 +91,3 @@ def _price(points: Sequence[Point], measure: str, goal: float) -> str:
     if any(point.microseconds is None for point in points):
         return f"{visited:.2%} ({cost:.1%})"
     return f"{visited:.2%} ({cost:.1%}, {reach(points, measure, goal, 'microseconds') / 1000:.2f} ms)"
-
-
-def cell(value: float) -> str:
-    return "" if np.isnan(value) else f"{value:.{DIGITS}f}"
-
-
-def aligned(header: list[str], rows: list[list[str]]) -> list[str]:
-    """Format a table as lines of aligned columns: the first to the left, the others to the right."""
-    widths = [max(len(row[place]) for row in (header, *rows)) for place in range(len(header))]
-    return [
-        "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in (header, *rows)
-    ]

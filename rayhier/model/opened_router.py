@@ -137,8 +137,9 @@ class Cells:
                 total_NP[row_A, slot_A] = logsumexp(SCALE * near_AG)[:, 0]
                 near_NPC[row_A, slot_A, : best_AC.shape[1]] = best_AC
                 leaf_NPC[row_A, slot_A, : best_AC.shape[1]] = leaf_G[place_AC]
-        place_NC, near_NC = leading(near_NPC.reshape(len(unit_NM), -1), count)
-        leaf_NC = np.take_along_axis(leaf_NPC.reshape(len(unit_NM), -1), place_NC, axis=1)
+        flat = (len(unit_NM), PROBES * count)
+        place_NC, near_NC = leading(near_NPC.reshape(flat), count)
+        leaf_NC = np.take_along_axis(leaf_NPC.reshape(flat), place_NC, axis=1)
         return leaf_NC, SCALE * near_NC - logsumexp(total_NP)
 
     @cached_property
@@ -218,7 +219,7 @@ class Ehi(OpenedRouter):
         for level in range(self.levels):
             nodes, width = input_NKD.shape[1:]
             child_NKB = self._log_softmax(level, input_NKD.reshape(-1, width)).reshape(n, nodes, self.branching)
-            flat_NK, log_p_NK = leading((log_p_NK[:, :, None] + child_NKB).reshape(n, -1), beam)
+            flat_NK, log_p_NK = leading((log_p_NK[:, :, None] + child_NKB).reshape(n, nodes * self.branching), beam)
             parent_NK, child_NK = np.divmod(flat_NK, self.branching)
             leaf_NK = np.take_along_axis(leaf_NK, parent_NK, axis=1) * self.branching + child_NK
             if level + 1 < self.levels:
@@ -277,11 +278,9 @@ class Tree(OpenedRouter):
         return np.asarray(score_NL - logsumexp(score_NL))
 
     def leaves(self, encoded: Encoded) -> npt.NDArray[np.float16]:
-        """Compute leaves' probabilities [n, leaves] as an index stores them: times leaves/2, to fit float16."""
+        """Compute leaves' probabilities [n, leaves] as an index stores them."""
         parts = [encoded[begin : begin + STORED_AT_ONCE] for begin in range(0, max(1, len(encoded)), STORED_AT_ONCE)]
-        return np.concatenate(
-            [(np.exp(self.log_probs(part)) * (self.n_leaves / 2)).astype(np.float16) for part in parts]
-        )
+        return np.concatenate([stored(self.log_probs(part)) for part in parts])
 
     def _scores(self, vector_NM: Floats) -> Floats:
         """Compute scores [n, splits] of vectors."""
@@ -332,7 +331,16 @@ def _renamed(config: dict[str, Any], weights: Weights) -> tuple[dict[str, Any], 
 def write_router(config: dict[str, Any], weights: Weights, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CONFIG).write_text(json.dumps(config, indent=1) + "\n")
-    save_file({name: np.ascontiguousarray(array) for name, array in weights.items()}, folder / WEIGHTS)
+    save_file({name: np.array(array, order="C") for name, array in weights.items()}, folder / WEIGHTS)
+
+
+def stored(log_p_NL: Floats) -> npt.NDArray[np.float16]:
+    """Return probabilities [n, leaves] as an index stores them: times leaves/2, to fit float16 at any depth.
+
+    >>> stored(np.log(np.array([[0.25, 0.75]])))
+    array([[0.25, 0.75]], dtype=float16)
+    """
+    return np.asarray(np.exp(log_p_NL) * (log_p_NL.shape[1] / 2), np.float16)
 
 
 def at_level(stored_NL: npt.NDArray[Any], level: int) -> Floats:
@@ -355,7 +363,7 @@ def products(score_NS: Floats) -> Floats:
     while (begin := above_NK.shape[1] - 1) < score_NS.shape[1]:
         score_NK = score_NS[:, begin : 2 * begin + 1]
         both_NK2 = np.stack([log_sigmoid(score_NK), log_sigmoid(-score_NK)], axis=2)
-        above_NK = (above_NK[:, :, None] + both_NK2).reshape(len(score_NS), -1)
+        above_NK = (above_NK[:, :, None] + both_NK2).reshape(len(score_NS), 2 * above_NK.shape[1])
     return above_NK
 
 

@@ -8,6 +8,7 @@ rounds (see scores.estimators and scores.call_budget).
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +17,9 @@ import pyarrow.compute as pc
 from rayhier.arrays import Floats, Values
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.ranking import Ranking
+from rayhier.extras import needs
 from rayhier.scores.call_budget import Asked, ScorerError, Spent, checked, run_sync, spending
 from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge
-from rayhier.scores.factors import Factors
-from rayhier.scores.scorer import open_scorer
 from rayhier.search.segment.segment import DOC_ID, VECTOR
 from rayhier.spec import JobSpec
 from rayhier.spec.search import Rerank
@@ -27,6 +27,9 @@ from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.decision import Decision
 from rayhier.storage.leaf_map import LeafMap
+
+if TYPE_CHECKING:
+    from rayhier.scores.factors import Factors
 
 KINDS = ("cross_encoder", "scores", "factors", "calibration")
 """Kinds of artifacts that a re-ranker may read."""
@@ -103,7 +106,7 @@ class Reranker:
     """Function that scores pairs in this process. None if another process scores them."""
     base_weight: float = 0.0
     """Weight of the base score, which is added to the cross-encoder's."""
-    factors: Factors | None = None
+    factors: "Factors | None" = None
     anchors: Anchors | None = None
     slope: float | None = None
     """Slope of the cross-encoder's score on the base score. None: that of the factors."""
@@ -234,7 +237,7 @@ def open_reranker(
     """Open the re-ranker of a spec from the artifacts published, by kind. None if the spec does not re-rank.
 
     With `reads` False the cross-encoder itself is not opened, as another process scores pairs. InputError if factors
-    were made for another model than the leaf map's.
+    were made for another model than the leaf map's, or torch is missing.
     """
     rerank = spec.search.reranking
     if rerank is None or spec.cross_encoder is None:
@@ -242,6 +245,10 @@ def open_reranker(
     cross_encoder, factors, calibration = (published.get(kind) for kind in ("cross_encoder", "factors", "calibration"))
     if cross_encoder is None:
         raise AssertionError("a run that re-ranks publishes a cross-encoder")
+    needs("search.rerank: re-ranking", "torch", "transformers")
+    from rayhier.scores.factors import Factors
+    from rayhier.scores.scorer import open_scorer
+
     chosen, given = None if calibration is None else RerankWeight.open(calibration), spec.cross_encoder.beside
     beside = given if given != "auto" else 0.0 if chosen is None else chosen.beside
     return Reranker(

@@ -108,14 +108,14 @@ def test_shards_of_parts_that_were_then_routed_otherwise_are_made_again(built, w
     shards = {path: path.stat().st_mtime_ns for path in scratch.parent.glob("data/shard-*.parquet")}
     assert len(shards) == 2
     min((scratch / "ledger").glob("routed-*.json")).unlink()
-    load = routes.load_router
+    load = routes.open_router
 
     def otherwise(*given):
         router = load(*given)
         router.cells.centroid_LM.copy_(router.cells.centroid_LM.flip(0))
         return router
 
-    monkeypatch.setattr(routes, "load_router", otherwise)
+    monkeypatch.setattr(routes, "open_router", otherwise)
     assert build(built, work) == 0
     assert all(path.stat().st_mtime_ns != made for path, made in shards.items())
     assert leaf_map_of(work).manifest.documents == before.documents

@@ -107,7 +107,7 @@ def test_leaves_that_grew_are_split(work, corpus, tmp_path, capsys):
     manifest = leaf_map_of(work).manifest
     assert len(manifest.counts) > 8
     with contextlib.closing(Snapshot.open(work)) as searcher:
-        assert len(searcher.model.trained.cells.centroid_LM) == len(manifest.counts)
+        assert len(searcher.model.router.cells.centroid_LM) == len(manifest.counts)
     after = found(work, queries, k=20, beam=manifest.leaves)
     for earlier, later in zip(before, after, strict=True):
         assert [score for _, score in earlier] == pytest.approx([score for _, score in later], abs=1e-5)

@@ -8,6 +8,7 @@ import torch
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.model.router import opened
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import OneOf, parse
@@ -64,7 +65,7 @@ def assign():
     router.begin(torch.from_numpy(unit(1, L - 1, M)))
     router.cells.border.fill_(0.1)
     spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "index": {"leaves_per_document": 2}})
-    return Assigner(router.requires_grad_(requires_grad=False), spec)
+    return Assigner(opened(router), spec)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytrec_eval
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import Ranking, whole_scan
-from rayhier.evaluate.output import trec
+from rayhier.evaluate.files import trec
 
 DOCUMENTS = [f"d{number:03d}" for number in range(150)]
 IDS = pa.array(DOCUMENTS)

@@ -7,8 +7,9 @@ import pytest
 from rayhier.index.assign import Assigner
 from rayhier.model import spill
 from rayhier.model.encoded import Encoded
+from rayhier.model.opened_router import open_router
 from rayhier.model.placing import place
-from rayhier.model.router import load_router, save_router
+from rayhier.model.router import opened, save_router
 from rayhier.spec.index import SPILLED
 from rayhier.storage import schemas
 from rayhier.train.learned_ivf.kmeans_start import make_router, settle
@@ -36,7 +37,7 @@ def placed(vectors, folder, branching):
     save_router(router, folder)
     documents = pa.table([IDS, IDS, IDS], schema=schemas.DOCUMENTS)
     found = {name: {} for name in IDS}
-    for row in Assigner(load_router(folder), spec)(documents, Encoded(vectors)).to_pylist():
+    for row in Assigner(open_router(folder), spec)(documents, Encoded(vectors)).to_pylist():
         assert row["rank"] not in found[row["doc_id"]]
         assert row["leaves"][row["rank"]] == row["leaf"]
         found[row["doc_id"]][row["rank"]] = row["leaf"]
@@ -48,7 +49,7 @@ def test_the_leaf_map_is_what_was_taught(vectors, tmp_path, branching):
     router, leaf_NR, rows = placed(vectors, tmp_path, branching)
     taught = [list(dict.fromkeys(own)) for own in leaf_NR.tolist()]
     assert rows == taught
-    assert np.array_equal(place(router, Encoded(vectors), 2)[0], leaf_NR)
+    assert np.array_equal(place(opened(router), Encoded(vectors), 2)[0], leaf_NR)
     held = np.bincount([leaf for own in taught for leaf in own], minlength=router.n_leaves)
     np.testing.assert_allclose(router.log_size_L, np.log(held + 0.5), rtol=1e-6)
     two = np.mean([len(own) == 2 for own in taught])

@@ -27,7 +27,7 @@ class Doubles:
 
 @pytest.mark.parametrize(("cores", "workers", "cpus", "actors"), [(4, 3, 1, 3), (4, 9, 2, 2), (2, 1, 8, 1)])
 def test_no_more_actors_than_cores_and_workers(cores, workers, cpus, actors, monkeypatch):
-    monkeypatch.setattr(here, "_cores", lambda: cores)
+    monkeypatch.setattr(here, "cores", lambda: cores)
     monkeypatch.setattr(Doubles, "made", 0)
     rows = list(Here().stream([{"n": n} for n in range(9)], Pool(Doubles, {}, Workers(workers=workers, cpus=cpus))))
     assert Doubles.made == actors
@@ -40,7 +40,7 @@ def test_no_more_actors_than_cores_and_workers(cores, workers, cpus, actors, mon
     [(OSError(errno.ENOSPC, "No space left on device", "/full"), InputError), (KeyError("a defect"), KeyError)],
 )
 def test_the_first_error_ends_the_work(error, raised, monkeypatch):
-    monkeypatch.setattr(here, "_cores", lambda: 1)
+    monkeypatch.setattr(here, "cores", lambda: 1)
     rows = Here().stream([{"n": n} for n in range(99)], Pool(Doubles, {"fails_at": 1, "error": error}, Workers()))
     assert [next(rows) for _ in range(3)][::2] == [{"begun": 0}, {"begun": 1}]
     with pytest.raises(raised):
@@ -66,7 +66,7 @@ def test_a_stopped_stage_ends_at_the_next_row_of_each_thread():
 
 
 def test_no_worker_has_more_cpus_than_there_are_cores(tiny_spec, monkeypatch):
-    monkeypatch.setattr(here, "_cores", lambda: 2)
+    monkeypatch.setattr(here, "cores", lambda: 2)
     spec = load(tiny_spec(), ["cluster.train.cpus=64", "cluster.tokenise={workers: 1, cpus: 9}"])
     cluster = here.within_cores(spec).cluster
     assert [cluster.train.cpus, cluster.tokenise.cpus, cluster.embed.cpus] == [2, 2, 1]

@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from rayhier.arrays import Floats
+from rayhier.extras import needs
 from rayhier.scores.call_budget import ScorerError, checked
-from rayhier.scores.scorer import open_scorer
 from rayhier.search.rerank import KINDS, Reranker, open_reranker
 from rayhier.search.retrieve import RERANKER, Reply, Score, Work
 from rayhier.serve.backend.queues import Admission, Batches
@@ -106,6 +106,9 @@ class CrossEncoderReplica:
             raise InputError("cross_encoder: got none; allowed: an index whose spec has one")
         published = current.artifact(locate(version.workdir), version.now, "cross_encoder")
         published.verify()
+        needs("search.rerank: re-ranking", "torch", "transformers")
+        from rayhier.scores.scorer import open_scorer
+
         self._scorer = open_scorer(published, spec.cross_encoder)
         # One thread: torch's own threads do the work. The replica's loop stays free for health checks.
         self._thread = ThreadPoolExecutor(1, "score")

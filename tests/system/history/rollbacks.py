@@ -197,7 +197,7 @@ def drive(plan: Rollbacks, folder: Path, say: Callable[[str], None]) -> list[str
 def _add_files(work: Path, now: Current, client: Client) -> tuple[int, list[str]]:
     """Add documents in so many files that the next fold packs them; returns the last version, and the ids."""
     model, root = Model.of_workdir(work, now), current.artifact(work, now, "index").root
-    assign, schema = Assigner(model.trained, now.spec, now.artifacts["model"]), schemas.documents({}, passages=False)
+    assign, schema = Assigner(model.router, now.spec, now.artifacts["model"]), schemas.documents({}, passages=False)
     version, names = 0, list[str]()
     for _ in range(PACKED):
         made = {f"f{secrets.token_hex(3)}": "oak fern moss" for _ in range(2)}

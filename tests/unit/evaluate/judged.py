@@ -10,7 +10,8 @@ from rayhier.index.assign import Assigner
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import DENSE, ResidualHead
-from rayhier.model.router import load_router, save_router
+from rayhier.model.opened_router import open_router
+from rayhier.model.router import save_router
 from rayhier.spec import JobSpec
 from rayhier.storage import files, schemas
 
@@ -95,7 +96,7 @@ def trained(texts, heads, corpus, vectors, tmp_path_factory, write_map):
         index = artifact(tmp_path_factory.mktemp("index"), "index")
         documents = pa.table([IDS, IDS, IDS], schema=schemas.DOCUMENTS)
         trained_NM = under(head, texts[0])
-        assign = Assigner(load_router(model.path("router")), JobSpec.model_validate(SPEC))
+        assign = Assigner(open_router(model.path("router")), JobSpec.model_validate(SPEC))
         write_map(index.root, assign(documents, Encoded(trained_NM)), B, 5, model="f")
         made[seed] = (model, index)
     return made

@@ -8,6 +8,7 @@ import torch
 from rayhier.evaluate.calibrate import documents_as_queries, exact_best, leaves_of, positions
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.model.router import opened
 from rayhier.search.routing.routes import Model
 from rayhier.storage import columns, schemas
 from rayhier.storage.leaf_map import LeafMap
@@ -42,7 +43,7 @@ def leaf_map(tmp_path, write_map, vectors, placed):
 def model(vectors):
     router = LearnedIvfRouter(M, L, 0)
     router.begin(torch.from_numpy(vectors[:L]))
-    return Model(router.requires_grad_(requires_grad=False), None, job())
+    return Model(opened(router), None, job())
 
 
 def test_positions_are_those_of_the_first_leaf_of_each_of_the_exact_best(leaf_map, model, vectors, placed):
@@ -53,7 +54,7 @@ def test_positions_are_those_of_the_first_leaf_of_each_of_the_exact_best(leaf_ma
     assert [[set(pair) for pair in row] for row in leaf_QKR.tolist()] == [
         [set(placed[document].tolist()) for document in row] for row in best_QK
     ]
-    order_QL = np.argsort(-(query_QM @ model.router.W.detach().numpy().T), axis=1)
+    order_QL = np.argsort(-(query_QM @ model.router.W.T), axis=1)
     wanted = [
         [min(1 + order_QL[q].tolist().index(leaf) for leaf in placed[document]) for document in best_QK[q]]
         for q in range(Q)

@@ -8,7 +8,7 @@ from rayhier.evaluate import evaluation as module
 from rayhier.evaluate.evaluation import baselines
 from rayhier.evaluate.index_search import IndexSearch
 from rayhier.model.encoded import Encoded
-from rayhier.model.router import load_router, route_all
+from rayhier.model.opened_router import open_router
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import columns, pins, schemas
 
@@ -73,7 +73,7 @@ def test_the_routers_curve_by_hand(corpus, vectors, trained, texts, heads):
     table = columns.read(sorted(index.root.glob("data/*.parquet")), ["doc_id", "leaf", "vector"])
     ids, leaf_N, vector_NM = table["doc_id"].to_pylist(), table["leaf"].to_numpy(), columns.matrix(table["vector"])
     for beam in (1, 3, 7):
-        leaves = route_all(load_router(model.path("router")), Encoded(queries), beam)[0].numpy()
+        leaves = open_router(model.path("router")).choose(Encoded(queries), beam)
         visited, recalls = [], []
         for own, query, relevant in zip(leaves, queries, texts[2], strict=False):
             inside = np.flatnonzero(np.isin(leaf_N, own))

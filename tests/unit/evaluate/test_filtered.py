@@ -12,7 +12,7 @@ from rayhier.evaluate.output import as_markdown
 from rayhier.evaluate.report import Report
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
-from rayhier.model.router import load_router
+from rayhier.model.opened_router import open_router
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import Bound
 from rayhier.storage import schemas
@@ -42,7 +42,7 @@ def trained(trained_without, texts, heads, tmp_path_factory, write_map):
     documents = pa.table([IDS, IDS, IDS, YEARS], schema=schemas.documents(FIELDS, passages=False))
     for seed, (model, _) in trained_without.items():
         index = artifact(tmp_path_factory.mktemp("index"), "index")
-        assign = Assigner(load_router(model.path("router")), JobSpec.model_validate(SPEC))
+        assign = Assigner(open_router(model.path("router")), JobSpec.model_validate(SPEC))
         write_map(index.root, assign(documents, Encoded(under(heads[seed], texts[0]))), B, 5, model="f")
         made[seed] = (model, index)
     return made

@@ -13,6 +13,7 @@ from rayhier.dataset.documents import load_documents
 from rayhier.index.assign import Assigner
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
+from rayhier.model.router import opened
 from rayhier.spec import JobSpec
 from rayhier.storage import parquet, schemas
 
@@ -52,7 +53,7 @@ def published(tmp_path_factory, write_map):
     router.warm_start(torch.from_numpy(unit(2, L, M)))
     model = write_model(tmp_path_factory.mktemp("model"), router, torch.zeros(M, M))
     passages = pa.table([IDS, IDS, texts, PARENT], schema=schemas.documents({}, passages=True))
-    placed = Assigner(router, JobSpec.model_validate(SPEC), "f")(passages, Encoded(VECTORS))
+    placed = Assigner(opened(router), JobSpec.model_validate(SPEC), "f")(passages, Encoded(VECTORS))
     write_map(folders["index"] / "a", placed, L, 4, model="f")
     tables = {"corpus": corpus, "vectors": vectors}
     return {name: artifact(folder, name, tables.get(name)) for name, folder in folders.items()} | {"model": model}

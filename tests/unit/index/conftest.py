@@ -11,6 +11,7 @@ import torch
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.model.router import opened
 from rayhier.storage import schemas
 from rayhier.storage.paths import locate
 
@@ -46,7 +47,7 @@ def assign():
     router = LearnedIvfRouter(M, L, 0)
     router.begin(torch.from_numpy(unit(1, L, M)))
     router.cells.border.fill_(0.2)
-    return Assigner(router.requires_grad_(requires_grad=False), SPEC)
+    return Assigner(opened(router), SPEC)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from .conftest import L, M, N, documents, unit
 
 
 def test_a_leaf_that_is_full_takes_no_more(made):
-    near = made.assign.router.cells.centroid_LM[0].numpy()
+    near = made.assign.router.cells.centroid_LM[0]
     vectors = near + 0.05 * unit(3, 100, M)
     after = change.add(made.root, made.assign, [(documents([f"n{n}" for n in range(100)]), Encoded(vectors))], 1.5)
     assert max(after.manifest.counts) == math.ceil(1.5 * sum(after.manifest.counts) / L)

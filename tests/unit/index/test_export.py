@@ -10,7 +10,6 @@ from rayhier.index import change
 from rayhier.index import export as exporting
 from rayhier.index.export import export
 from rayhier.model.encoded import Encoded
-from rayhier.model.router import route_all
 from rayhier.search.request.hits import answers
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec import InputError
@@ -45,7 +44,7 @@ def best(ids, scores):
 def test_our_probes_find_the_same_rows_which_say_where_they_lie(made, exported):
     there, index, rows = exported
     queries = unit(5, 30, M)
-    leaves = route_all(made.assign.router, Encoded(queries), 4)[0].numpy()
+    leaves = made.assign.router.choose(Encoded(queries), 4)
     index.nprobe = 4
     scores, found = ivf_tools.search_preassigned(index, queries, 4 * K, leaves)
     ids = rows["id"].to_pylist()

@@ -15,7 +15,7 @@ from rayhier.index.assign import Assigner
 from rayhier.index.maintain import maintain
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
-from rayhier.model.router import load_router
+from rayhier.model.opened_router import open_router
 from rayhier.search.request.hits import answers
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec import InputError
@@ -72,7 +72,7 @@ class History:
     @property
     def assign(self):
         folder = LeafMap.open(self.root).router()
-        return self.built if folder is None else Assigner(load_router(folder), SPEC)
+        return self.built if folder is None else Assigner(open_router(folder), SPEC)
 
     def do(self, what, given):
         if what in ("fold", "pack", "compact", "maintain"):

@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-import torch
 
 from rayhier.index import leaf_limit
 from rayhier.index.assign import leaf_sizes
 from rayhier.model.encoded import Encoded
-from rayhier.model.router import place_all
 from rayhier.spec import InputError
 
 from .conftest import L, M, documents, unit
@@ -15,7 +13,7 @@ from .conftest import L, M, documents, unit
 
 def crowded(assign, n, seed=0, pull=4.0):
     """Rows of documents of which many are drawn to the first centroid."""
-    centroid = assign.router.cells.centroid_LM[0].numpy()
+    centroid = assign.router.cells.centroid_LM[0]
     vectors = unit(seed, n, M) + pull * centroid * (np.arange(n) % 2)[:, None].astype(np.float32)
     return assign(
         documents([f"d{row:03d}" for row in range(n)]),
@@ -70,7 +68,7 @@ def test_a_row_that_moves_takes_its_next_best_leaf_with_room(assign):
         wanted = next(leaf for leaf in order if room[leaf] > 0 and leaf not in lies[row["doc_id"]])
         moved = now[row["doc_id"], row["rank"]]
         assert moved["leaf"] == wanted
-        leaf_1L, log_prob_1L = place_all(assign.router, Encoded(torch.tensor([row["vector"]])), L)
+        leaf_1L, log_prob_1L = assign.router.place(Encoded(np.array([row["vector"]], np.float32)), L)
         own = dict(zip(leaf_1L[0].tolist(), log_prob_1L[0].tolist(), strict=True))
         assert moved["log_prob"] == pytest.approx(own[wanted], abs=1e-5)
         room[wanted] -= 1

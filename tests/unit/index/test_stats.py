@@ -10,6 +10,7 @@ from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.index.stats import SURPRISE, Stats
 from rayhier.model.encoded import Encoded
+from rayhier.model.router import opened
 from rayhier.storage.leaf_map import LeafMap
 
 from ...toys import job
@@ -48,7 +49,7 @@ class Stream:
         self.topic_TM = unit(5, 200, WIDTH)
         base = self.near(range(200), 800)
         router = leaf_maps.settled(self.spec, base, len(base))
-        self.assign = Assigner(router.requires_grad_(requires_grad=False), self.spec)
+        self.assign = Assigner(opened(router), self.spec)
         self.ids = [f"d{n}" for n in range(len(base))]
         write_map(root, self.assign(documents(self.ids), Encoded(base)), router.n_leaves, 2, leaves_per_document=2)
 

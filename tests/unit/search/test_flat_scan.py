@@ -9,6 +9,7 @@ from rayhier.index.assign import Assigner
 from rayhier.index.change import delete
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
+from rayhier.model.router import opened
 from rayhier.search.segment.flat_scan import FlatScan
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.level_similarity import LevelSimilarity, ranked_again
@@ -40,8 +41,13 @@ def made_router(similarity):
 
 
 @pytest.fixture(scope="module", params=["tv", "cosine"])
-def router(request):
+def trained(request):
     return made_router(request.param)
+
+
+@pytest.fixture
+def router(trained):
+    return opened(trained)
 
 
 @pytest.fixture(params=[1, 2], ids=["one leaf", "two leaves"])
@@ -53,13 +59,13 @@ def there(request, tmp_path, router, write_map):
     return LeafMap.open(tmp_path)
 
 
-def similarity(router, level, queries, documents):
+def similarity(trained, level, queries, documents):
     """Similarity of every pair at a level, from probabilities in full precision."""
     first, second = (
-        router.representations.represent(router.nodes(Encoded(one))[level - 1].exp()).double()
+        trained.representations.represent(trained.representations.tree(torch.from_numpy(one))[level - 1].exp()).double()
         for one in (queries, documents)
     )
-    if router.representations.similarity == "tv":
+    if trained.representations.similarity == "tv":
         return -0.5 * (first[:, None] - second[None]).abs().sum(dim=2).numpy()
     return (first @ second.T).numpy()
 
@@ -74,7 +80,7 @@ def ids(ranking):
 
 
 @pytest.mark.parametrize("share", [1, 0.5, 0.01, 0])
-def test_a_level_is_brute_force_over_what_matches(there, router, share):
+def test_a_level_is_brute_force_over_what_matches(there, trained, router, share):
     """The filter is over ids, which lie beside the declared fields. Then rows after a deleted one have moved up."""
     level_similarity, listed, queries = LevelSimilarity.of(spec(level=3).search, router), 40, unit(1, Q)
     query, every = level_similarity.query(router, Encoded(queries)), np.random.default_rng(5).permutation(N)
@@ -86,7 +92,7 @@ def test_a_level_is_brute_force_over_what_matches(there, router, share):
         found = ranked(FlatScan(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9), query, K, listed, where)
         assert found.visited_Q.tolist() == [len(rows)] * Q
         assert found.scanned_Q.tolist() == [min(len(rows), listed)] * Q
-        coarse_QN = similarity(router, 3, queries, unit(0, N))[:, rows]
+        coarse_QN = similarity(trained, 3, queries, unit(0, N))[:, rows]
         last_QN = queries @ unit(0, N)[rows].T
         for own, coarse, last, scores in zip(ids(found), coarse_QN, last_QN, found.score_QK, strict=True):
             short = np.argsort(-coarse)[:listed]

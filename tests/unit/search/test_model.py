@@ -3,18 +3,18 @@
 import weakref
 
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.model.router import save_router
+from rayhier.model.router import opened, save_router
 from rayhier.search.routing.routes import Model, find_routes
 
 from ...toys import job
 
 
 def model(router):
-    return Model(router, None, job(router={"type": "learned_ivf"}))
+    return Model(opened(router), None, job(router={"type": "learned_ivf"}))
 
 
 def test_queries_that_are_not_encoded_have_no_leaves_and_no_log_probabilities():
-    router = LearnedIvfRouter(4, 6, 0).requires_grad_(requires_grad=False)
+    router = LearnedIvfRouter(4, 6, 0)
     routes = find_routes(model(router), ["oak", "ash"], 3, encodes=False)
     assert routes.leaves_QB.shape == routes.log_probs.shape == routes.log_densities.shape == (2, 0)
 

@@ -13,7 +13,7 @@ from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.model.router import route_all
+from rayhier.model.router import opened
 from rayhier.search.request.hits import answers
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec import InputError
@@ -44,7 +44,7 @@ def assign():
     router.begin(torch.from_numpy(unit(1, L, M)))
     router.cells.border.fill_(0.1)
     spec = job(router={"type": "learned_ivf"}, index={"leaves_per_document": 2})
-    return Assigner(router.requires_grad_(requires_grad=False), spec)
+    return Assigner(opened(router), spec)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def root(table, tmp_path, write_map, monkeypatch):
 @pytest.fixture(scope="module")
 def asked(assign):
     query = unit(2, Q, M)
-    return query, route_all(assign.router, Encoded(query), BEAM)[0].numpy()
+    return query, assign.router.choose(Encoded(query), BEAM)
 
 
 def test_500_results_come_where_there_are_500(tmp_path, write_map, monkeypatch):
@@ -72,9 +72,7 @@ def test_500_results_come_where_there_are_500(tmp_path, write_map, monkeypatch):
     router = LearnedIvfRouter(8, 4, 0)
     router.begin(torch.from_numpy(np.abs(unit(4, 4, 8))))
     spec = job(router={"type": "learned_ivf"}, index={"leaves_per_document": 1, "vectors": "float32"})
-    table = Assigner(router.requires_grad_(requires_grad=False), spec)(
-        documents(IDS[:2100]), Encoded(np.abs(unit(3, 2100, 8)))
-    )
+    table = Assigner(opened(router), spec)(documents(IDS[:2100]), Encoded(np.abs(unit(3, 2100, 8))))
     write_map(tmp_path / "map", table, 4, 1)
     queries, leaves = np.concatenate([unit(2, 20, 8), np.zeros((1, 8), np.float32)]), np.tile(np.arange(4), (21, 1))
     for beam in (1, 2, 4):

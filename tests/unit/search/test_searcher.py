@@ -6,6 +6,7 @@ import torch
 
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
+from rayhier.model.router import opened
 from rayhier.search import retrieve
 from rayhier.search.routing.routes import Model
 from rayhier.search.snapshot import Snapshot
@@ -56,7 +57,7 @@ def searcher(vectors, leaf_map):
     router = EhiRouter(M, L, 1, "none")
     router.warm_start(torch.from_numpy(vectors[:L]))
     spec = job(router={"type": "ehi", "branching": L}, search={"k": 7, "beam": 2})
-    return Snapshot(spec, leaf_map, Model(router, lambda: Words(vectors), spec))
+    return Snapshot(spec, leaf_map, Model(opened(router), lambda: Words(vectors), spec))
 
 
 def by_hand(vectors, leaf_of, row, k, beam, few, kept):

@@ -7,6 +7,7 @@ from unittest.mock import AsyncMock, Mock
 import numpy as np
 import pytest
 
+from rayhier.scores import scorer as scorers
 from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import RERANKER
 from rayhier.search.snapshot import Snapshot
@@ -42,7 +43,7 @@ def scorer():
 def own(scorer, monkeypatch):
     """A replica of that scorer."""
     monkeypatch.setattr(module.current, "artifact", Mock())
-    monkeypatch.setattr(module, "open_scorer", lambda *_: scorer)
+    monkeypatch.setattr(scorers, "open_scorer", lambda *_: scorer)
     monkeypatch.setattr(module, "PAIRS", 10)
     return CrossEncoderReplica(Mock(workdir="/nowhere"), threads=2)
 

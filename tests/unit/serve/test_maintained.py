@@ -81,6 +81,6 @@ def test_a_fold_places_documents_by_leaves_that_nobody_serves_yet(server, work):
     fold_alone(server)
     server.put(doc("new"))
     now = current.read(work)
-    assert maintain(root_of(work), Model.of_workdir(work, now).trained, now.spec)
+    assert maintain(root_of(work), Model.of_workdir(work, now).router, now.spec)
     server.fold()
     assert not lacking(server, {"new": OPEN, "n7": MORE["n7"]})

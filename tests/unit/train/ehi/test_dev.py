@@ -7,7 +7,7 @@ import torch
 from rayhier.dataset.queries import Queries
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
-from rayhier.model.router import route_all
+from rayhier.model.router import opened
 from rayhier.train.ehi import DevMeasure, TrainedIndex, doublings
 
 from ....draws import unit
@@ -21,7 +21,7 @@ def snapshot(leaves, dev=None):
     documents = unit(rng, N, M)
     router = EhiRouter(M, leaves, 1, "none").requires_grad_(requires_grad=False)
     router.warm_start(torch.from_numpy(unit(rng, leaves, M)))
-    own = route_all(router, Encoded(documents), 1)[0][:, 0].numpy()
+    own = opened(router).choose(Encoded(documents), 1)[:, 0]
     return TrainedIndex(router, documents, dev, own)
 
 

@@ -12,6 +12,7 @@ from rayhier.dataset.spans import Spans
 from rayhier.embed.encode import TextEncoder
 from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import ResidualHead
+from rayhier.model.router import opened
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.train import HceTraining
 from rayhier.train.examples import Examples
@@ -83,12 +84,13 @@ def test_nodes_are_leaves_visited_by_nearness(problem, monkeypatch):
     centroid = torch.nn.functional.normalize(hce.phase.hierarchy.centroids[2].detach(), dim=1)
     queries = torch.from_numpy(problem.queries)
     order = torch.argsort(-(queries @ centroid.T), dim=1, stable=True)[:, :7]
-    assert router.route(Encoded(queries), 7)[0].tolist() == order.tolist()
+    trained = opened(router)
+    assert trained.choose(Encoded(problem.queries), 7).tolist() == order.tolist()
     nearest = torch.from_numpy(hce.documents()) @ centroid.T
-    placed, log_p = router.place(Encoded(hce.documents()), 1)
+    placed, log_p = trained.place(Encoded(hce.documents()), 1)
     assert placed[:, 0].tolist() == nearest.argmax(dim=1).tolist()
     assert (log_p <= 0).all()
-    sizes = torch.bincount(placed[:, 0], minlength=40)
+    sizes = torch.from_numpy(np.bincount(placed[:, 0], minlength=40))
     torch.testing.assert_close(router.log_size_L, torch.log(sizes + 0.5))
 
 

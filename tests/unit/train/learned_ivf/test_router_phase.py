@@ -12,7 +12,7 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import ResidualHead
 from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter, reach_loss
 from rayhier.model.placing import place
-from rayhier.model.router import route_all
+from rayhier.model.router import opened
 from rayhier.spec.router import LearnedIvfRouting
 from rayhier.train.contrast import Contrast
 from rayhier.train.data import document_pairs
@@ -81,7 +81,7 @@ def test_the_most_even_round_counts():
 def test_dev_tells_what_is_visited_until_an_answer_is_reached(problem, leaves, at_once, monkeypatch):
     monkeypatch.setattr(phase_of_routers, "MEASURED", at_once)
     router_phase = build(problem, leaves_per_document=leaves)
-    leaf_NR = place(router_phase.router, Encoded(problem.documents), leaves)[0]
+    leaf_NR = place(opened(router_phase.router), Encoded(problem.documents), leaves)[0]
     held = [{row for row, own in enumerate(leaf_NR.tolist()) if leaf in own} for leaf in range(LEAVES)]
     held += [set()] * (router_phase.router.n_leaves - LEAVES)
     logits = router_phase.router.log_probs(torch.from_numpy(problem.queries[problem.dev]))
@@ -99,7 +99,7 @@ def test_the_first_scale_makes_answers_most_probable(problem, off):
     router_phase = build(problem)
     made, examples = router_phase.router, problem.examples()
     targets = Targets.of(examples, examples.query_QM, problem.documents, 0)
-    leaf_NR = place(made, Encoded(problem.documents), 2)[0]
+    leaf_NR = place(opened(made), Encoded(problem.documents), 2)[0]
     before = made.W.detach().clone()
     with torch.no_grad():
         made.W.mul_(off)
@@ -121,7 +121,7 @@ def test_a_step_is_the_weighted_mean_over_its_answers(problem):
     rows = np.array([7, 3, 150, 0])
     log_p = router_phase.router.log_probs(router_phase.vector_TM).detach().numpy()
     targets = Targets.of(problem.examples(), problem.queries[problem.train], problem.documents, 0)
-    leaf_NR = place(router_phase.router, Encoded(problem.documents), 2)[0]
+    leaf_NR = place(opened(router_phase.router), Encoded(problem.documents), 2)[0]
     total = weight = 0.0
     for (target, document), own in zip(targets.pair_P2, targets.weight_P, strict=True):
         if target in rows:
@@ -160,5 +160,5 @@ def test_the_teacher_reads_trained_vectors_and_documents_alone_teach_nothing(pro
     else:
         assert [row["epoch"] for row in router_phase.history] == [0]
         nearest = torch.from_numpy(problem.queries) @ router_phase.router.cells.centroid_LM.T
-        found = route_all(router_phase.router, Encoded(problem.queries), LEAVES)[0]
+        found = opened(router_phase.router).choose(Encoded(problem.queries), LEAVES)
         assert found.tolist() == nearest.argsort(dim=1, descending=True).tolist()
