@@ -29,7 +29,7 @@ ARG PIP_ARGS=""
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 RUN pip install --no-cache-dir -c constraints.txt $PIP_ARGS torch==2.13.0
 COPY --from=native /wheels /wheels
-RUN pip install --no-cache-dir -c constraints.txt $PIP_ARGS "$(ls /wheels/rayhier-*.whl)[cpu,demo]"
+RUN pip install --no-cache-dir -c constraints.txt $PIP_ARGS "$(ls /wheels/rayhier-*.whl)[train,cpu,demo]"
 COPY specs specs
 COPY jobs jobs
 

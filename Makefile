@@ -40,7 +40,7 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(wildcard rayhier/search/nati
 	@echo 'Installing into $(VENV) (some minutes the first time)'
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) torch==2.13.0
-	@$(PIP) -e '.[cpu,demo,dev]'
+	@$(PIP) -e '.[train,cpu,demo,dev]'
 	@touch $@
 
 demo: setup  ## the quickstart: train, index and measure on the docstrings of your Python

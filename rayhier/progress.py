@@ -4,28 +4,44 @@ import logging
 import os
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 FIRST_SECONDS, PLAIN_SECONDS = 2.0, 30.0
 """Least seconds before the first plain line of progress, and between two of them."""
 
-console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
-
 
 def say(text: str) -> None:
     """Print a line on standard error, for the person who runs the job."""
-    console.print(text)
+    if Stage.current is None or Stage.current.progress is None:
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
+    else:
+        Stage.current.progress.console.print(text)  # above the bar
+
+
+def shows_bars() -> bool:
+    """Return True if standard error is a terminal. The small install has no bars."""
+    return sys.stderr.isatty() and find_spec("rich") is not None
+
+
+def _bar() -> "Progress":
+    from rich import progress as rich
+    from rich.console import Console
+
+    columns = (
+        rich.SpinnerColumn(),
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        rich.TimeRemainingColumn(),
+        rich.TextColumn("{task.fields[note]}"),
+    )
+    console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
+    return rich.Progress(*columns, console=console, transient=True)
 
 
 def log(text: str) -> None:
@@ -50,15 +66,7 @@ class Stage:
     current: "Stage | None" = None
 
     def __init__(self, title: str) -> None:
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        self.progress = Progress(*columns, console=console, transient=True) if console.is_terminal else None
+        self.progress = _bar() if shows_bars() else None
         self.task = None if self.progress is None else self.progress.add_task(title, total=None, note="loading")
 
     def __enter__(self) -> Self:
@@ -97,7 +105,7 @@ class Bar:
         self.done += amount
         self._note = note or self._note
         self._show(completed=self.done, note=self._note)
-        if not console.is_terminal and self.done < self.total and time.monotonic() >= self._speaks:
+        if not shows_bars() and self.done < self.total and time.monotonic() >= self._speaks:
             self._speaks = time.monotonic() + PLAIN_SECONDS
             say(f"  {self.label}: {self.done:,} of {self.total:,} {self.unit}{f'  {self._note}' if self._note else ''}")
 

@@ -9,8 +9,12 @@ from types import ModuleType
 from typing import Any
 
 from rayhier.command import Parser, end, run_command
+from rayhier.extras import needs
 from rayhier.job.stages import STAGES
 from rayhier.spec import InputError, JobSpec, load
+
+LIBRARIES = ("torch", "transformers", "faiss", "scipy", "matplotlib", "onnx")
+"""Packages that stages import. Ray is not among them: a run on one machine does without."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,6 +33,8 @@ def _run(given: argparse.Namespace) -> None:
     if given.check:
         print(f"{given.spec}: ok")
         return
+    if not given.plan:
+        needs("rayhier run", *LIBRARIES)
     # Each option imports what it needs: --check pydantic and yaml, --plan no stage.
     from rayhier import track
     from rayhier.job.outline import NOT_EVALUATED, show
@@ -96,6 +102,7 @@ class _Run(ModuleType):
             raise InputError("overrides: got some with a JobSpec; allowed: with a YAML file or a mapping")
         if not isinstance(spec, JobSpec):
             spec = load(spec if isinstance(spec, Mapping) else os.fspath(spec), overrides)
+        needs("rayhier.run", *LIBRARIES)
         from rayhier import track
         from rayhier.job.plan import make_plan
         from rayhier.job.run import run

@@ -10,6 +10,7 @@ from rayhier import track
 from rayhier.corpus import requirements
 from rayhier.executor import Executor
 from rayhier.executor.here import Here, within_cores
+from rayhier.extras import needs
 from rayhier.job import rates
 from rayhier.job.choice import Choice, choose
 from rayhier.job.hours import stage_cost
@@ -70,8 +71,6 @@ def _prepare(plan: Plan, stages: Collection[str], *, fresh: bool) -> Executor:
     _check_published(plan, to_make)
     choice = choose(plan, to_make) if to_make else Choice(False, "nothing is left to do")
     if to_make:
-        import rayhier.cluster.library  # noqa: F401  InputError at once where faiss is missing
-
         track.check(plan.spec)
     executor = open_executor(choice, plan.spec)
     if to_make:
@@ -88,6 +87,7 @@ def open_executor(choice: Choice, spec: JobSpec) -> Executor:
     """Return the executor. InputError if no cluster answers, or it is too small for the spec."""
     if not choice.on_ray:
         return Here()
+    needs("a run on Ray", "ray")
     from rayhier.executor.ray import RayExecutor, check_resources, join
 
     join(spec)

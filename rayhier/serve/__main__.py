@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from rayhier.command import run_command
+from rayhier.extras import needs
 from rayhier.progress import say
 from rayhier.serve.config import LOOPBACK, PORT, absolute, check_free, hint, look, read_args, url_of
 from rayhier.serve.http.tokens import Tokens
@@ -42,13 +43,14 @@ def _embed(parsed: argparse.Namespace) -> None:
     Tokens(args.token_file, args.write_token_file)
     check_free(host, port)
     say(f"loading index {current.read(locate(args.workdir)).spec.name} from {parsed.target}")
-    from rayhier.serve.embedded import serve  # imports torch, which takes seconds
+    from rayhier.serve.embedded import serve  # imports much, which takes a while
 
     token_file = args.token_file or args.write_token_file
     serve(args, host, port, lambda: print(hint(url_of(host, port), token_file), flush=True))
 
 
 def _deploy(parsed: argparse.Namespace) -> None:
+    needs("a Serve config", "ray")
     os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
     if parsed.workdir is None:
         raise InputError("--workdir: got none with a Serve config; allowed: where a run built an index")

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from rayhier import run
-from rayhier.progress import console
 from rayhier.search.__main__ import main as search
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
@@ -41,9 +40,9 @@ def test_ray_makes_in_a_bucket_what_one_process_makes_in_a_folder(tiny_spec, s3,
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
     spec, there, folder = str(tiny_spec()), locate(s3), tmp_path / "work"
     make(Path(spec))
-    with console.capture() as said:
-        assert run.main([spec, "--set", f"workdir={there}"]) == 0
-    assert "runs on Ray" in said.get()
+    capsys.readouterr()
+    assert run.main([spec, "--set", f"workdir={there}"]) == 0
+    assert "runs on Ray" in capsys.readouterr().err
     assert published(there) == published(folder)
     left = [name for name in files.below(there) if "/scratch/" in name or ".writable" in name]
     assert left == []

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 import rayhier
-import rayhier.progress  # its console writes where standard error is when it is imported
 from rayhier.__main__ import main
 from rayhier.index import upgrade as upgrading
 from rayhier.index.upgrade import STEPS, upgrade

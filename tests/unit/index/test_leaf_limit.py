@@ -59,7 +59,7 @@ def test_a_row_that_moves_takes_its_next_best_leaf_with_room(assign):
     table = crowded(assign, 60)
     most = 20
     rows, after = capped(assign, table, most)
-    likelihood = assign.router.cells.centroid_LM.numpy()
+    likelihood = assign.router.cells.centroid_LM
     room = np.maximum(most - sizes(table), 0)
     now = {(row["doc_id"], row["rank"]): row for row in after.to_pylist()}
     lies = {row["doc_id"]: set(row["leaves"]) for row in table.to_pylist()}
