@@ -37,7 +37,7 @@ class RequestLimits(_Args):
     """Seconds that a query may wait for earlier queries, computed from their number and the rate of answers. Where
     queries have waited for a twentieth of a second or more, a query that would wait for longer than this is answered
     503."""
-    max_requests: Count = 64
+    max_requests: Count = 256
     """Most requests at a time whose bodies have arrived, and that an ingress works on or answers. Further requests are
     answered 503. The same number of requests may wait for `min_log`."""
     peer_share: Annotated[float, Field(gt=0, le=1)] = 0.75

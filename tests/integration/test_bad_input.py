@@ -104,7 +104,7 @@ ELSEWHERE = {
         "encoder.model=nobody/nothing",
         "encoder.model: got 'nobody/nothing': no such folder, not complete in the hub's local cache",
     ),
-    "no faiss": ("sys.modules['faiss'] = None", "cluster.address=local", "rayhier[cpu]"),
+    "no faiss": ("sys.modules['faiss'] = None", "cluster.address=local", "rayhier[train,cpu]"),
 }
 
 
