@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rayhier.embed.onnx import FOLDER, INPUTS, MODEL, OUTPUT, SIZES, TOKENIZER, Transformer
+from rayhier.embed.int8 import quantise
+from rayhier.embed.onnx import FOLDER, INPUTS, MODELS, OUTPUT, SIZES, TOKENIZER, Transformer
 from rayhier.model.encoder import load_tokenizer, load_transformer, positions
 from rayhier.progress import say
 from rayhier.storage import cache, files
@@ -23,7 +24,7 @@ MOST = 1e-4
 """Largest difference of a number of a token's vector, between ONNX Runtime and torch."""
 TRACED, TRIED = (3, 12), ((1, 9), (4, 24), (2, 3))
 """Texts and tokens of the batch that is exported, and of batches that are compared."""
-VERSION = f"1, torch {torch.__version__}"
+VERSION = f"2, torch {torch.__version__}"
 OPSET, KEPT_BYTES = 17, 2e9
 """Version of ONNX's operators, and most bytes of exports that are kept on this machine."""
 
@@ -58,8 +59,9 @@ def export(folder: Path) -> None:
         say(f"warning: searches encode by torch: the encoder cannot be exported ({str(error).splitlines()[0][:200]})")
         return
     (folder / FOLDER).mkdir(exist_ok=True)  # a killed run may have begun it
-    for name in (MODEL, SIZES):
-        shutil.copyfile(kept.folder / name, folder / FOLDER / name)
+    for name in (*MODELS.values(), SIZES):
+        if (kept.folder / name).is_file():  # int8 may be missing
+            shutil.copyfile(kept.folder / name, folder / FOLDER / name)
     tokenizer.save(str(folder / FOLDER / TOKENIZER))
 
 
@@ -71,14 +73,14 @@ def _export(folder: Path, made: Path) -> None:
         torch.onnx.export(
             _Tokens(traced).eval(),
             _texts(*TRACED, size),
-            str(made / MODEL),
+            str(made / MODELS["float32"]),
             input_names=INPUTS,
             output_names=[OUTPUT],
             dynamic_axes={name: {0: "n", 1: "t"} for name in names},
             opset_version=OPSET,
             dynamo=False,
         )
-    computed = Transformer(made / MODEL, threads=1)
+    computed = Transformer(made / MODELS["float32"], threads=1)
     for shape in TRIED:
         ids_NT, mask_NT = _texts(*shape, size)
         with torch.inference_mode():
@@ -88,6 +90,17 @@ def _export(folder: Path, made: Path) -> None:
         if not difference <= MOST:
             raise ValueError(f"vectors of tokens differ by {difference:.1e}; allowed: {MOST:.0e}")
     files.write_json(made / SIZES, {"longest": positions(expected), "padding": config.pad_token_id or 0})
+    _quantise(made, *_texts(*TRACED, size))
+
+
+def _quantise(made: Path, ids_NT: Tensor, mask_NT: Tensor) -> None:
+    """Write the transformer in int8 too, if ONNX Runtime can compute it."""
+    try:
+        quantise(made / MODELS["float32"], made / MODELS["int8"])
+        Transformer(made / MODELS["int8"], threads=1)(ids_NT.numpy(), mask_NT.numpy())
+    except Exception as error:  # noqa: BLE001  as in `export`
+        say(f"warning: queries are encoded in float32: int8 cannot compute them ({str(error).splitlines()[0][:200]})")
+        (made / MODELS["int8"]).unlink(missing_ok=True)
 
 
 def _texts(n: int, t: int, size: int) -> tuple[Tensor, Tensor]:

@@ -1,10 +1,11 @@
 """Encode texts for searches by ONNX Runtime: embed/export.py wrote the transformer, numpy computes the other layers.
 
-Vectors are float32, and equal those of torch to 1e-5.
+Vectors are float32. If the transformer computes in float32, they equal those of torch to 1e-5.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnxruntime
@@ -19,9 +20,12 @@ from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import files
 from rayhier.storage.model_layout import LETTERS, DenseStep, NormalizeStep, read_layout
 
-FOLDER, MODEL, SIZES, TOKENIZER = "onnx", "model.onnx", "sizes.json", "tokenizer.json"
+Computed = Literal["float32", "int8"]
+FOLDER, SIZES, TOKENIZER = "onnx", "sizes.json", "tokenizer.json"
 """Folder of the exported transformer in an encoder's folder. Names in it:
-the transformer, the most tokens of a text with the id of padding, and the tokenizer with all that changes it."""
+the most tokens of a text with the id of padding, and the tokenizer with all that changes it."""
+MODELS: dict[Computed, str] = {"float32": "model.onnx", "int8": "int8.onnx"}
+"""Number format in which the transformer computes -> its file in the folder."""
 INPUTS, OUTPUT = ["input_ids", "attention_mask"], "last_hidden_state"
 
 
@@ -47,13 +51,11 @@ class Transformer:
 class OnnxEncoder:
     """A text encoder from a folder with an exported transformer."""
 
-    precision = "float32"
-
-    def __init__(self, folder: Path, spec: EncoderSpec, threads: int) -> None:
+    def __init__(self, folder: Path, spec: EncoderSpec, threads: int, precision: Computed = "float32") -> None:
         layout = read_layout(folder)
-        self.dimension = layout.dimension
+        self.dimension, self.precision = layout.dimension, precision
         self._transformer, sizes = (
-            Transformer(folder / FOLDER / MODEL, threads),
+            Transformer(folder / FOLDER / MODELS[precision], threads),
             files.read_json(folder / FOLDER / SIZES),
         )
         self.max_length, self._padding = min(spec.max_length, sizes["longest"]), sizes["padding"]

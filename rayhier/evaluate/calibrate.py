@@ -1,12 +1,13 @@
 """The calibrate stage: what queries that training never saw tell of a built index.
 
 How far they, or documents as queries, go in it to find what an exact search finds. How much BM25 should count in
-hybrid searches. How much the search's score should count in re-ranking.
+hybrid searches. How much the search's score should count in re-ranking. Whether int8 is precise enough for queries.
 
 Shapes: Q queries, K documents, W weights.
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from rayhier.dataset.documents import document_texts, result_numbers
 from rayhier.dataset.holdout import held_queries
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, load_queries
-from rayhier.dataset.ranking import ID, Ranking, compact, merge, take
+from rayhier.dataset.ranking import ID, Ranking, compact, merge, split, take
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
 from rayhier.model.opened_router import FLOATS_AT_ONCE
@@ -25,7 +26,8 @@ from rayhier.progress import Bar
 from rayhier.scores.scorer import open_scorer
 from rayhier.search.rerank import RerankWeight
 from rayhier.search.routing.chosen_beam import Calibration
-from rayhier.search.routing.routes import Model
+from rayhier.search.routing.query_precision import QueryPrecision
+from rayhier.search.routing.routes import Model, is_exported, search_encoder
 from rayhier.search.segment.exact import exact_rows
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.segment import VECTOR
@@ -51,8 +53,9 @@ from rayhier.storage.paths import Location
 from rayhier.storage.shard import Shard
 
 MEASURE, RESULTS = "nDCG@10", 10
-MOST_FUSED, MOST_RERANKED = 1_000, 200
-"""Most dev queries that choose a weight of BM25, or of the search's score: those first by a hash of the id."""
+MOST_FUSED, MOST_RERANKED, MOST_ENCODED = 1_000, 200, 300
+"""Most dev queries that choose a weight of BM25, one of the search's score, or the number format of queries.
+They are those first by a hash of the id."""
 BESIDES = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
 """Weights of the search's score in re-ranking to choose from."""
 
@@ -86,6 +89,10 @@ def calibrate(
         if made.position_QK.size:
             made.write(root, ids)
             counts |= {"queries": len(ids), "k": made.position_QK.shape[1]}
+    if spec.chooses_precision:
+        precision = choose_precision(dev, opened, model.local("encoder"), leaf_map)
+        if precision is not None:
+            precision.write(root)
     if spec.chooses_weight:
         chosen = choose_weight(spec, dev, opened, leaf_map, Adoption.open(model))
         chosen.write(root)
@@ -172,6 +179,24 @@ def positions(model: Model, encoded: Encoded, leaf_QKR: Ints) -> Ints:
         found_QX = np.take_along_axis(position_QL, leaf_QX, axis=1)
         parts.append(found_QX.reshape(len(some), *leaf_QKR.shape[1:]).min(axis=2))
     return np.concatenate(parts)
+
+
+def choose_precision(dev: Queries, model: Model, folder: Path, leaf_map: LeafMap) -> QueryPrecision | None:
+    """Measure exact search by dev queries that are encoded in float32 and in int8. The encoder lies in `folder`.
+
+    None if there are few dev queries, or queries cannot be encoded in int8. Routers that read tokens need float32.
+    """
+    if len(dev) < FEWEST_QUERIES or model.router.reader is not None or not is_exported(folder, "int8"):
+        return None
+    dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_ENCODED)))
+    vectors = [
+        model.encode_stored(dev.vector_QM, lambda: dev.texts).numpy,
+        search_encoder(folder, model.spec.encoder, "int8").encode(dev.texts),
+    ]
+    found = split(exact_best(leaf_map, np.concatenate(vectors), RESULTS), [len(dev), len(dev)])
+    judge = Judge(dev, [MEASURE])
+    by_float32, by_int8 = (round(judge.mean(ranking)[MEASURE], 6) for ranking in found)
+    return QueryPrecision(queries=len(dev), measure=MEASURE, measured={"float32": by_float32, "int8": by_int8})
 
 
 def choose_weight(

@@ -28,7 +28,8 @@ from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
 from rayhier.progress import say
 from rayhier.search.rerank import RerankWeight
-from rayhier.search.routing.chosen_beam import Calibration, ChosenBeam
+from rayhier.search.routing.chosen_beam import ChosenBeam
+from rayhier.search.routing.query_precision import QueryPrecision
 from rayhier.search.routing.routes import Model
 from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import InputError, JobSpec
@@ -65,6 +66,8 @@ class SeedResult:
     weight: FusionWeight | None = None
     beside: RerankWeight | None = None
     """Weight of the search's score in re-ranking that dev queries chose."""
+    precision: QueryPrecision | None = None
+    """The number format of queries that dev queries chose."""
     adoption: Adoption | None = None
     """The decision whether the trained encoder is kept. None if nothing trained, or it is always kept."""
     best: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -193,8 +196,7 @@ class _Work:
     ) -> Iterator[dict[str, str]]:
         """Measure one seed: the router first, because a baseline is reported where it visits as much as the router."""
         spec, calibration, router = self.spec, read.get("calibration"), str(self.spec.router.type)
-        calibrated = Calibration.open(calibration) if spec.chooses_beam and calibration is not None else None
-        model = Model.open(artifact, spec, calibration=calibrated)
+        model = Model.open(artifact, spec, calibration=calibration)
         sizes = np.array(LeafMap.open(index.root, BUILT).manifest.counts)
         result = SeedResult(
             seed,
@@ -208,8 +210,10 @@ class _Work:
         reranks = spec.search.reranking is not None
         if calibration is not None and (spec.measures_words or reranks):
             result.weight, result.beside = FusionWeight.open(calibration), RerankWeight.open(calibration)
+        result.precision = QueryPrecision.open(calibration) if calibration is not None else None
         encoded = self._encoded(model, self.queries)
-        searches = self._searches(result, artifact, index, read, encoded)
+        asked = model.encode_queries(self.queries.texts) if model.in_int8 else encoded
+        searches = self._searches(result, artifact, index, read, asked)
         size = self.matching, encoded.source.shape[1]
         if (similarity := model.flat_similarity) is not None:
             self.level = level = similarity.level

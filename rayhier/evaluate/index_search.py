@@ -12,7 +12,6 @@ from rayhier.evaluate.alone import seconds_of, timed_rows
 from rayhier.evaluate.curve import System, beams
 from rayhier.model.encoded import Encoded
 from rayhier.search.retrieve import Scan
-from rayhier.search.routing.chosen_beam import Calibration
 from rayhier.search.routing.routes import Model, find_routes
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import JobSpec
@@ -42,8 +41,7 @@ class IndexSearch:
         encoded: Encoded,
         k: int,
     ) -> Self:
-        chosen = Calibration.open(read["calibration"]) if spec.chooses_beam and "calibration" in read else None
-        opened = Model.open(model, spec, calibration=chosen)
+        opened = Model.open(model, spec, calibration=read.get("calibration"))
         return cls(Snapshot(spec, LeafMap.open(index.root, BUILT), opened, read), texts, encoded, k)
 
     def scan(self, beam: int) -> Ranking:

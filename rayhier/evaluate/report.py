@@ -14,6 +14,7 @@ from rayhier.evaluate.significance import Difference, QueryGroup, differences, g
 from rayhier.model.adoption import Adoption
 from rayhier.search.rerank import RerankWeight
 from rayhier.search.routing.chosen_beam import ChosenBeam
+from rayhier.search.routing.query_precision import QueryPrecision
 from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import as_json
@@ -151,6 +152,8 @@ class Report(BaseModel):
     """Weight of BM25 that dev queries chose for each seed's model; empty where none was chosen."""
     besides: list[RerankWeight] = []
     """Weight of the search's score in re-ranking that dev queries chose for each seed's model."""
+    precisions: list[QueryPrecision] = []
+    """The choice between float32 and int8 for each seed's queries. Exact search and baselines have float32."""
     adoptions: list[Adoption] = []
     """For each seed that decided, whether the trained encoder is kept."""
     began_best: bool = False
@@ -186,6 +189,7 @@ class Report(BaseModel):
             beams=[result.chosen for result in seeds if result.chosen is not None],
             weights=[result.weight for result in seeds if result.weight is not None],
             besides=[result.beside for result in seeds if result.beside is not None],
+            precisions=[result.precision for result in seeds if result.precision is not None],
             adoptions=[result.adoption for result in seeds if result.adoption is not None],
             began_best=all(
                 {result.best[phase]["epoch"] for phase in TRAINED & result.best.keys()} == {0} for result in seeds

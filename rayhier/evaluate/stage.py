@@ -19,6 +19,7 @@ from rayhier.evaluate.samples import samples
 from rayhier.executor import Executor, Pool, Row
 from rayhier.progress import Bar, here, log, say
 from rayhier.search.native import form
+from rayhier.search.routing.query_precision import QueryPrecision
 from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
 from rayhier.spec.encoder import EncoderSpec
@@ -135,7 +136,6 @@ def build_calibration(
 ) -> Output:
     """Calibrate a built index. `cross_encoder` is given if the spec re-ranks."""
     workers = spec.cluster.evaluate
-    spec = as_embedded(spec, vectors, workers.gpus)
     read = corpus, vectors, model, index, attempt.root, cross_encoder
     counts, scan = executor.call(_calibrate, workers, spec, *read)
     say(f"  calibrate: scanned by {scan}")
@@ -145,6 +145,12 @@ def build_calibration(
         weight = FusionWeight.read(attempt.root)
         by = weight is not None and weight.queries and f"chosen by {weight.chosen_by}"
         log(f"  calibrate: BM25's weight {counts['weight']:g}, {by or 'as usual without dev queries'}")
+    if (precision := QueryPrecision.read(attempt.root)) is not None:
+        by_float32, by_int8 = precision.measured["float32"], precision.measured["int8"]
+        log(
+            f"  calibrate: queries are encoded in {precision.chosen}: by {precision.queries:,} dev queries "
+            f"{precision.measure} is {by_float32:.4f} in float32 and {by_int8:.4f} in int8"
+        )
     if "beside" in counts:
         pays = "" if counts["read"] > counts["searched"] else "; re-ranking does not pay"
         log(

@@ -140,7 +140,7 @@ class Inspection:
 
     def query(self, text: str) -> list[PathStep]:
         """Return the path of a query to its most probable leaf, with probabilities."""
-        probability_L = self.routed(self.model.encode([text]))[0]
+        probability_L = self.routed(self.model.encode_queries([text]))[0]
         return self._path(int(probability_L.argmax()), probability_L)
 
     def routed(self, encoded: Encoded) -> Floats:

@@ -116,7 +116,8 @@ class Plan:
         lacking = {} if self.pairs is not None else {"generate": "train.generated"}
         if not self.spec.calibrates:
             lacking["calibrate"] = (
-                "search.hybrid.weight auto, cross_encoder.beside auto, or search.beam auto or a recall"
+                "search.hybrid.weight auto, cross_encoder.beside auto, encoder.precision auto, or search.beam auto or "
+                "a recall"
             )
         return lacking
 
@@ -301,6 +302,8 @@ class _Steps:
             beam = {"beam": "auto"} if self.spec.chooses_beam else {}
             parts |= {"searched": _fields(search, "rerank") | beam}
             parts["read"] = [] if rerank is None else [min(CHOSEN_DEPTH, rerank.budget), rerank.pool == "all"]
+        if self.spec.chooses_precision:
+            parts["precision"] = "auto"
         return self._step("calibrate", inputs, size, seed, **parts)
 
     def _evaluation(self, measured: dict[str, str]) -> Step:

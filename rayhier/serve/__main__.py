@@ -50,11 +50,11 @@ def _embed(parsed: argparse.Namespace) -> None:
 
 
 def _deploy(parsed: argparse.Namespace) -> None:
-    needs("a Serve config", "ray")
     os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
     if parsed.workdir is None:
         raise InputError("--workdir: got none with a Serve config; allowed: where a run built an index")
     config = look(Path(parsed.target), parsed.workdir, parsed.token_file, parsed.port)
+    needs("a Serve config", "ray")
     print(f"starting {config.spec.name} from {config.args.workdir}", flush=True)
     say("  loading libraries")  # takes seconds: the cheap checks were made before
     from rayhier.serve.app import checked, deploy

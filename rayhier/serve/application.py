@@ -128,7 +128,7 @@ class Application:
             groups=[group.name for group in view.groups],
             dimension=manifest.dimension,
             similarity=spec.encoder.similarity,
-            precision=model.text_encoder.precision,
+            precision=model.query_encoder.precision,
             fields=dict(spec.corpus.field_types),
             k=spec.search.k,
             rerank=spec.search.rerank.type,

@@ -40,7 +40,8 @@ class EncoderSpec(Section):
     them."""
     precision: Precision = "auto"
     """Number format of the encoder's computation; `auto`: bfloat16 or float32, the one that is measured to be faster on
-    the device."""
+    the device. With `auto`, queries of searches on a CPU are encoded in int8 if dev queries lose at most 0.001 of
+    nDCG@10 by it. Else they are encoded in float32."""
 
     @model_validator(mode="after")
     def _float16_does_not_train(self) -> Self:

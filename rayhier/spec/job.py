@@ -243,9 +243,14 @@ class JobSpec(Section):
         return self.search.recall is not None
 
     @property
+    def chooses_precision(self) -> bool:
+        """Return True if dev queries choose whether queries are encoded in int8."""
+        return self.corpus.names_judgements and self.encoder.precision == "auto"
+
+    @property
     def calibrates(self) -> bool:
-        """Return True if queries that training never saw tell something of a built index: a beam, or a weight."""
-        return self.chooses_beam or self.chooses_weight or self.chooses_beside
+        """Return True if queries that training never saw choose something for a built index."""
+        return self.chooses_beam or self.chooses_weight or self.chooses_beside or self.chooses_precision
 
     def settled(self, weight: float | None) -> Self:
         """Return the spec with an automatic mode and weight of searches settled.

@@ -30,9 +30,11 @@ def dev_corpus(tiny_corpus):
 
 
 @pytest.mark.usefixtures("dev_corpus")
-def test_a_beam_is_chosen_told_and_served(tiny_spec, tmp_path, here, capsys):
+def test_a_beam_is_chosen_told_and_served(tiny_spec, tiny_model, tmp_path, here, capsys):
+    """And so is the number format of queries."""
     here()
-    work, spec = tmp_path / "work", str(tiny_spec(search=SEARCH))
+    encoder = f"{{model: {tiny_model}, max_length: 32}}"
+    work, spec = tmp_path / "work", str(tiny_spec(search=SEARCH, encoder=encoder))
     assert run.main([spec]) == 0
     said = capsys.readouterr().out
     stages = [step["stage"] for step in json.loads(said.splitlines()[-1])["steps"]]
@@ -43,6 +45,7 @@ def test_a_beam_is_chosen_told_and_served(tiny_spec, tmp_path, here, capsys):
     assert 0.9 <= chosen["recall"] <= 1
     assert report["systems"]["learned_ivf"]["beam"] == chosen["beam"]
     assert f"with the spec's beam ({chosen['beam']} leaves)" in said
+    assert [precision["queries"] for precision in report["precisions"]] == [40]
 
     now, searcher = current.read(work), Snapshot.open(work)
     calibration = Calibration.open(current.artifact(work, now, "calibration"))
@@ -60,6 +63,9 @@ def test_a_beam_is_chosen_told_and_served(tiny_spec, tmp_path, here, capsys):
         assert body["visited"]["leaves"] == expected.leaves
     index = client.get("/v1/index").json()
     assert (index["beam"], index["recall"]) == (chosen["beam"], pytest.approx(chosen["recall"], abs=1e-6))
+    assert index["precision"] == searcher.model.query_encoder.precision == "int8"
+    assert "text_encoder" not in vars(searcher.model), "loaded, though only documents need it"
+    assert searcher.model.text_encoder.precision == "float32"
     served.close()
 
     # Another recall is read from the same calibration, another k is not.
@@ -78,10 +84,12 @@ def test_a_beam_is_chosen_told_and_served(tiny_spec, tmp_path, here, capsys):
 
 def test_a_spec_that_calibrates_nothing_has_no_such_stage(built, here, capsys):
     here()
-    fixed = ["--set", "search.hybrid.weight=0.1", "--set", "search.beam=3"]
+    fixed = [f"--set={value}" for value in ("search.hybrid.weight=0.1", "search.beam=3", "encoder.precision=float32")]
     assert run.main([str(built / "spec.yaml"), "--stage", "calibrate", *fixed]) == 2
     said = capsys.readouterr().err
-    needed = "search.hybrid.weight auto, cross_encoder.beside auto, or search.beam auto or a recall"
+    needed = (
+        "search.hybrid.weight auto, cross_encoder.beside auto, encoder.precision auto, or search.beam auto or a recall"
+    )
     assert f"--stage: got calibrate without {needed}" in said
 
 

@@ -6,7 +6,7 @@ Shapes: Q queries, M embedding size, B leaves visited.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Union
@@ -16,14 +16,15 @@ import numpy as np
 from rayhier.arrays import Floats, Ints
 from rayhier.embed import onnx
 from rayhier.embed.batches import Tokens
-from rayhier.embed.onnx import OnnxEncoder
+from rayhier.embed.onnx import Computed, OnnxEncoder
 from rayhier.extras import needs
 from rayhier.model.encoded import Encoded
 from rayhier.model.layers import load_head
 from rayhier.model.opened_router import LearnedIvf, OpenedRouter, Tree, open_router
 from rayhier.search.request.request import Queries
-from rayhier.search.routing.chosen_beam import Calibration, ChosenBeam, calibration_of
+from rayhier.search.routing.chosen_beam import Calibration, ChosenBeam
 from rayhier.search.routing.coded_router import first_pass_before
+from rayhier.search.routing.query_precision import QueryPrecision
 from rayhier.search.segment.level_similarity import FlatQuery, LevelSimilarity
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.encoder import EncoderSpec
@@ -42,20 +43,30 @@ GPU = Path("/dev/nvidiactl")
 SearchEncoder = Union[OnnxEncoder, "TextEncoder"]
 
 
-def search_encoder(folder: Path, spec: EncoderSpec) -> SearchEncoder:
-    """Open an encoder for texts, in float32: by ONNX Runtime, or by torch if there is a GPU or no export.
+def is_exported(folder: Path, precision: Computed = "float32") -> bool:
+    """Return True if searches encode in this precision by ONNX Runtime: there is an export, and no GPU."""
+    return (folder / onnx.FOLDER / onnx.MODELS[precision]).is_file() and not has_gpu()
+
+
+@cache
+def has_gpu() -> bool:
+    if not (GPU.exists() and find_spec("torch")):
+        return False
+    from rayhier.model.precision import best_device
+
+    return best_device().type != "cpu"
+
+
+def search_encoder(folder: Path, spec: EncoderSpec, precision: Computed = "float32") -> SearchEncoder:
+    """Open an encoder for texts: by ONNX Runtime, or by torch in float32 if there is a GPU or no export.
 
     InputError if torch is needed and missing.
     """
-    is_exported = (folder / onnx.FOLDER / onnx.MODEL).is_file()
-    if is_exported and not (GPU.exists() and find_spec("torch")):
-        return OnnxEncoder(folder, spec, get_threads())
+    if is_exported(folder, precision):
+        return OnnxEncoder(folder, spec, get_threads(), precision)
     needs("encoder: it has no ONNX export, so encoding texts", "torch", "transformers")
     from rayhier.embed.encode import TextEncoder
-    from rayhier.model.precision import best_device
 
-    if is_exported and best_device().type == "cpu":
-        return OnnxEncoder(folder, spec, get_threads())
     return TextEncoder(folder, spec.model_copy(update={"precision": "float32"}))
 
 
@@ -69,34 +80,38 @@ class Model:
         spec: JobSpec,
         head: Callable[[Floats], Floats] | None = None,
         calibration: Calibration | None = None,
+        query_encoder: Callable[[], SearchEncoder] | None = None,
     ) -> None:
         """Take a router, a function that opens the encoder, and a head where it alone maps stored base vectors.
 
         The head is None if the transformer trained too, so that texts must be encoded. `calibration` is that of the
-        index, if dev queries choose the beam.
+        index, if dev queries choose the beam. `query_encoder` opens the encoder of queries in int8, if they chose it.
         """
         self.router, self.spec, self._open, self._head = first_pass_before(router), spec, text_encoder, head
-        self.calibration = calibration
+        self.calibration, self._open_for_queries = calibration, query_encoder
 
     @classmethod
     def open(
         cls,
         model: Artifact,
         spec: JobSpec,
-        calibration: Calibration | None = None,
+        calibration: Artifact | None = None,
         leaf_map: LeafMap | None = None,
         encoder: Callable[[Path, EncoderSpec], SearchEncoder] = search_encoder,
     ) -> Self:
         """Open a published model with its router. The encoder's transformer is loaded when first used.
 
-        `calibration` is that of the index to search, if dev queries choose the beam. If the version `leaf_map` has
-        its own router, that one routes.
+        `calibration` is that of the index to search. If the version `leaf_map` has its own router, that one routes.
         """
         folder = model.local("encoder")
         head = load_head(folder) if spec.encoder.transformer_part is None else None
         revised = None if leaf_map is None else leaf_map.router()
         router = open_router(revised or model.local("router"))
-        return cls(router, lambda: encoder(folder, spec.encoder), spec, head, calibration)
+        chosen = Calibration.open(calibration) if calibration is not None and spec.chooses_beam else None
+        precision = None if calibration is None else QueryPrecision.open(calibration)
+        in_int8 = precision is not None and precision.chosen == "int8" and is_exported(folder, "int8")
+        for_queries = cache(partial(search_encoder, folder, spec.encoder, "int8")) if in_int8 else None
+        return cls(router, cache(partial(encoder, folder, spec.encoder)), spec, head, chosen, for_queries)
 
     @classmethod
     def of_workdir(cls, workdir: Location, now: Current, leaf_map: LeafMap | None = None) -> Self:
@@ -106,25 +121,36 @@ class Model:
         """
         artifact = current.artifact(workdir, now, "model")
         artifact.verify()
-        return cls.open(artifact, now.spec, calibration=calibration_of(workdir, now), leaf_map=leaf_map)
+        calibrated = now.spec.chooses_beam or "calibration" in now.artifacts
+        calibration = current.artifact(workdir, now, "calibration") if calibrated else None
+        return cls.open(artifact, now.spec, calibration=calibration, leaf_map=leaf_map)
 
     def with_router(self, folder: Path) -> Self:
-        """Return this model, its encoder shared, with the router that lies in a folder."""
-        encoder = self.text_encoder
-        return type(self)(open_router(folder), lambda: encoder, self.spec, self._head, self.calibration)
+        """Return this model, its encoders shared, with the router that lies in a folder."""
+        router = open_router(folder)
+        return type(self)(router, self._open, self.spec, self._head, self.calibration, self._open_for_queries)
 
     def load(self) -> Self:
-        """Load the encoder's transformer, and start the tokenizer's threads, now instead of at the first text.
+        """Load the transformer for queries, and start the tokenizer's threads, now instead of at the first query.
 
         Returns this model.
         """
-        self.text_encoder.tokenise(["", ""])
+        self.query_encoder.tokenise(["", ""])
         return self
 
     @cached_property
     def text_encoder(self) -> SearchEncoder:
         """The trained encoder with its transformer, loaded at first use."""
         return self._open()
+
+    @property
+    def in_int8(self) -> bool:
+        """Return True if queries are encoded in int8. Documents never are."""
+        return self._open_for_queries is not None
+
+    @cached_property
+    def query_encoder(self) -> SearchEncoder:
+        return self.text_encoder if self._open_for_queries is None else self._open_for_queries()
 
     @property
     def open_encoder(self) -> SearchEncoder | None:
@@ -163,8 +189,12 @@ class Model:
         return self.router
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode texts as the router reads them; unit vectors where similarity is cosine."""
+        """Encode texts in float32 as the router reads them; unit vectors where similarity is cosine."""
         return self.text_encoder.encode_for(self.router.reader, texts)
+
+    def encode_queries(self, texts: Sequence[str]) -> Encoded:
+        """Encode queries as `encode` does, but in the number format that dev queries chose."""
+        return self.query_encoder.encode_for(self.router.reader, texts)
 
     def encode_stored(
         self, base_NM: Floats, texts: Callable[[], Sequence[str]], tokens: Tokens | None = None
@@ -256,4 +286,4 @@ def find_routes(model: Model, queries: Queries | Encoded, beam: int, *, encodes:
 
 
 def _encoded(model: Model, queries: Queries) -> Encoded:
-    return Encoded(queries) if isinstance(queries, np.ndarray) else model.encode(queries)
+    return Encoded(queries) if isinstance(queries, np.ndarray) else model.encode_queries(queries)

@@ -6,7 +6,7 @@ import pytest
 from rayhier.embed import export as exporting
 from rayhier.embed.encode import TextEncoder
 from rayhier.embed.export import export
-from rayhier.embed.onnx import FOLDER, MODEL, OnnxEncoder
+from rayhier.embed.onnx import FOLDER, MODELS, OnnxEncoder
 from rayhier.model.encoder import ResidualHead, save_encoder
 from rayhier.search.routing.routes import search_encoder
 from rayhier.spec import InputError
@@ -37,11 +37,11 @@ def test_texts_of_any_length_in_any_order(folder):
 
 def test_an_export_is_kept_until_weights_change(folder, tmp_path, tiny_model, monkeypatch):
     export(folder)
-    made = (folder / FOLDER / MODEL).read_bytes()
+    made = {name: (folder / FOLDER / name).read_bytes() for name in MODELS.values()}
     monkeypatch.setattr(exporting, "_export", None)
     save_encoder(tiny_model, ResidualHead(32), 32, tmp_path / "another")
     export(tmp_path / "another")
-    assert (tmp_path / "another" / FOLDER / MODEL).read_bytes() == made
+    assert {name: (tmp_path / "another" / FOLDER / name).read_bytes() for name in made} == made
 
 
 @pytest.mark.parametrize("name", ["bert", "mpnet", "roberta", "distilbert", "albert", "modernbert"])
@@ -53,6 +53,10 @@ def test_architectures(name, architecture, tmp_path):
     assert isinstance(by_onnx, OnnxEncoder) == (name not in BY_TORCH)
     tokens = [np.arange(5, 5 + count) for count in (9, 1, 25, 3)]
     np.testing.assert_allclose(by_onnx.read(tokens).numpy, by_torch.read(tokens).numpy, atol=1e-5)
+    in_int8 = OnnxEncoder(tmp_path / name, SPEC, 1, "int8")
+    together, alone = in_int8.read(tokens).numpy, [in_int8.read([ids]).numpy[0] for ids in tokens]
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+    assert 1e-6 < np.abs(together - by_torch.read(tokens).numpy).max() < 1e-2
 
 
 def test_an_export_that_differs_is_not_used(folder, monkeypatch):
@@ -68,6 +72,6 @@ def test_an_export_that_differs_is_not_used(folder, monkeypatch):
 
 def test_a_file_that_the_runtime_cannot_read(folder):
     export(folder)
-    (folder / FOLDER / MODEL).write_bytes(b"\x08\x63" * 9)
+    (folder / FOLDER / MODELS["float32"]).write_bytes(b"\x08\x63" * 9)
     with pytest.raises(InputError, match=r"model\.onnx: onnxruntime [\d.]+ cannot read it .*; allowed: "):
         search_encoder(folder, SPEC)

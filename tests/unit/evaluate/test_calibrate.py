@@ -1,19 +1,25 @@
 """Calibration of an index: the exact best documents over shards, and how far a query goes until it finds them."""
 
+import shutil
+
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
 
-from rayhier.evaluate.calibrate import documents_as_queries, exact_best, leaves_of, positions
+from rayhier.dataset.queries import Queries
+from rayhier.embed.export import export
+from rayhier.embed.onnx import FOLDER, MODELS
+from rayhier.evaluate.calibrate import choose_precision, documents_as_queries, exact_best, leaves_of, positions
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import opened
-from rayhier.search.routing.routes import Model
+from rayhier.search.routing.routes import Model, search_encoder
 from rayhier.storage import columns, schemas
 from rayhier.storage.leaf_map import LeafMap
 
-from ...toys import job
+from ...toys import job, tiny_bert
+from ..search.maps import leaf_rows
 
 N, M, L, Q, K = 90, 8, 7, 12, 6
 
@@ -71,3 +77,22 @@ def test_documents_are_queries_that_do_not_find_themselves(leaf_map, model, vect
     similarity = vectors @ vectors.T - 9 * np.eye(N)
     for row, found_K in zip(row_of, best.ids[best.row_QK].tolist(), strict=True):
         assert found_K == [f"d{other:02d}" for other in np.argsort(-similarity[row])[:K]]
+
+
+@pytest.mark.parametrize(("weights", "chosen"), [(0, "int8"), (1, "float32")])
+def test_queries_are_in_int8_unless_dev_queries_lose(weights, chosen, tmp_path, write_map):
+    """Queries are the documents' texts. The file in int8 is that of the encoder, or has other weights."""
+    words = [f"{first}{second}" for first in "abcdef" for second in "ghijkl"]
+    names, folder = [f"d{word}" for word in words], tiny_bert(tmp_path / "encoder", words)
+    for encoder in (folder, tiny_bert(tmp_path / "other", words, weights)):
+        export(encoder)
+    shutil.copyfile(tmp_path / "other" / FOLDER / MODELS["int8"], folder / FOLDER / MODELS["int8"])
+    spec = job()
+    vector_NM = search_encoder(folder, spec.encoder).encode(words)
+    write_map(tmp_path / "map", leaf_rows([[0]] * len(words), vector_NM, doc_id=names, text=words), L, 2)
+    dev = Queries(words, vector_NM, {word: {name: 1} for word, name in zip(words, names, strict=True)}, words)
+    model = Model(opened(LearnedIvfRouter(32, L, 0)), None, spec)
+    found = choose_precision(dev, model, folder, LeafMap.open(tmp_path / "map"))
+    assert (found.chosen, found.queries, found.measured["float32"]) == (chosen, 36, 1.0)
+    assert (found.measured["int8"] < 0.9) == (chosen == "float32")
+    assert choose_precision(dev.some(np.arange(36) < 19), model, folder, LeafMap.open(tmp_path / "map")) is None

@@ -9,8 +9,8 @@ from rayhier.search.routing.routes import Model, find_routes
 from ...toys import job
 
 
-def model(router):
-    return Model(opened(router), None, job(router={"type": "learned_ivf"}))
+def model(router, text_encoder=None):
+    return Model(opened(router), text_encoder, job(router={"type": "learned_ivf"}))
 
 
 def test_queries_that_are_not_encoded_have_no_leaves_and_no_log_probabilities():
@@ -22,8 +22,8 @@ def test_queries_that_are_not_encoded_have_no_leaves_and_no_log_probabilities():
 def test_a_model_with_another_router_does_not_keep_those_before(tmp_path):
     router = LearnedIvfRouter(4, 6, 0)
     save_router(router, tmp_path)
-    first = model(router)
-    first.text_encoder = encoder = object()
+    encoder = object()
+    first = model(router, lambda: encoder)
     gone, second = weakref.ref(first), first.with_router(tmp_path).with_router(tmp_path)
     del first
     assert gone() is None

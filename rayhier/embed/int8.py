@@ -1,0 +1,50 @@
+"""Quantise an exported transformer: ONNX Runtime then multiplies by its matrices in int8.
+
+Numbers share a scale in blocks of 32: those of matrices, and those that are multiplied by them. So a text's vector does
+not depend on other texts of its batch. Sums of integers are exact, so processors agree but for rounding.
+
+Shapes: I inputs, O outputs, B blocks, N numbers of a block.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+BLOCK, LARGEST, IN_INT8 = 32, 127, 4
+"""Numbers of a block, the largest integer, and the `accuracy_level` by which activations are quantised too."""
+DOMAIN = "com.microsoft"
+
+
+def quantise(source: Path, target: Path) -> None:
+    """Write a copy of an ONNX file in which products with constant matrices are computed in int8."""
+    model = onnx.load(source)
+    graph = model.graph
+    matrices = {tensor.name: tensor for tensor in graph.initializer if len(tensor.dims) == 2}
+    made = dict[str, list[TensorProto]]()
+    for node in graph.node:
+        if node.op_type == "MatMul" and (name := node.input[1]) in matrices:
+            made[name] = made.get(name) or _blocks(matrices[name])
+            inputs = [node.input[0], *(tensor.name for tensor in made[name])]
+            sizes: dict[str, Any] = dict(zip("KN", matrices[name].dims, strict=True))
+            sizes |= {"bits": 8, "block_size": BLOCK, "accuracy_level": IN_INT8}
+            node.CopyFrom(helper.make_node("MatMulNBits", inputs, list(node.output), domain=DOMAIN, **sizes))
+    read = {name for node in graph.node for name in node.input}
+    kept = [tensor for tensor in graph.initializer if tensor.name in read]
+    del graph.initializer[:]
+    graph.initializer.extend([*kept, *(tensor for pair in made.values() for tensor in pair)])
+    model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    onnx.save(model, target)
+
+
+def _blocks(matrix: TensorProto) -> list[TensorProto]:
+    """Quantise a matrix [i, o]: integers [o, b, n], to which 128 is added, and the scales [o b] of the blocks."""
+    matrix_IO = numpy_helper.to_array(matrix).astype(np.float32)
+    padded_OI = np.pad(matrix_IO.T, ((0, 0), (0, -len(matrix_IO) % BLOCK)))
+    block_OBN = padded_OI.reshape(len(padded_OI), -1, BLOCK)
+    scale_OB1 = np.maximum(np.abs(block_OBN).max(axis=2, keepdims=True) / LARGEST, np.finfo(np.float32).tiny)
+    integer_OBN = (np.rint(block_OBN / scale_OB1) + 128).astype(np.uint8)
+    parts = {"int8": integer_OBN, "scales": scale_OB1.reshape(-1)}
+    return [numpy_helper.from_array(part, f"{matrix.name}.{name}") for name, part in parts.items()]

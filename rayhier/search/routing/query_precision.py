@@ -1,0 +1,28 @@
+"""The number format in which queries are encoded: float32, or int8 if dev queries lose little by it."""
+
+from rayhier.embed.onnx import Computed
+from rayhier.storage.decision import Decision
+
+MOST_LOST = 0.001
+"""Most that dev queries may lose by int8, of the mean of a measure."""
+
+
+class QueryPrecision(Decision):
+    """Whether queries are encoded in int8, and what the dev queries that decided found with each number format."""
+
+    file = "query_precision.json"
+    queries: int
+    """Number of dev queries."""
+    measure: str
+    """Measure of exact search, such as nDCG@10."""
+    measured: dict[Computed, float]
+    """Number format of the encoder -> mean of the measure."""
+
+    @property
+    def chosen(self) -> Computed:
+        """Return int8 if it loses at most 0.001.
+
+        >>> QueryPrecision(queries=70, measure="nDCG@10", measured={"float32": 0.8, "int8": 0.7991}).chosen
+        'int8'
+        """
+        return "int8" if self.measured["float32"] - self.measured["int8"] <= MOST_LOST else "float32"
