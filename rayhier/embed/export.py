@@ -24,7 +24,7 @@ MOST = 1e-4
 """Largest difference of a number of a token's vector, between ONNX Runtime and torch."""
 TRACED, TRIED = (3, 12), ((1, 9), (4, 24), (2, 3))
 """Texts and tokens of the batch that is exported, and of batches that are compared."""
-VERSION = f"2, torch {torch.__version__}"
+VERSION = f"3, torch {torch.__version__}"
 OPSET, KEPT_BYTES = 17, 2e9
 """Version of ONNX's operators, and most bytes of exports that are kept on this machine."""
 

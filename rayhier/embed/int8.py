@@ -1,9 +1,10 @@
-"""Quantise an exported transformer: ONNX Runtime then multiplies by its matrices in int8.
+"""Quantise an exported transformer: ONNX Runtime then multiplies by its matrices in int8, and looks up int8 vectors.
 
 Numbers share a scale in blocks of 32: those of matrices, and those that are multiplied by them. So a text's vector does
-not depend on other texts of its batch. Sums of integers are exact, so processors agree but for rounding.
+not depend on other texts of its batch. Sums of integers are exact, so processors agree but for rounding. A row of a
+table of vectors has one scale.
 
-Shapes: I inputs, O outputs, B blocks, N numbers of a block.
+Shapes: I inputs, O outputs, B blocks, N numbers of a block, R rows of a table, M size of a vector.
 """
 
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 BLOCK, LARGEST, IN_INT8 = 32, 127, 4
 """Numbers of a block, the largest integer, and the `accuracy_level` by which activations are quantised too."""
@@ -23,14 +24,21 @@ def quantise(source: Path, target: Path) -> None:
     model = onnx.load(source)
     graph = model.graph
     matrices = {tensor.name: tensor for tensor in graph.initializer if len(tensor.dims) == 2}
-    made = dict[str, list[TensorProto]]()
+    made, nodes = dict[str, list[TensorProto]](), list[NodeProto]()
     for node in graph.node:
         if node.op_type == "MatMul" and (name := node.input[1]) in matrices:
             made[name] = made.get(name) or _blocks(matrices[name])
             inputs = [node.input[0], *(tensor.name for tensor in made[name])]
             sizes: dict[str, Any] = dict(zip("KN", matrices[name].dims, strict=True))
             sizes |= {"bits": 8, "block_size": BLOCK, "accuracy_level": IN_INT8}
-            node.CopyFrom(helper.make_node("MatMulNBits", inputs, list(node.output), domain=DOMAIN, **sizes))
+            nodes.append(helper.make_node("MatMulNBits", inputs, list(node.output), domain=DOMAIN, **sizes))
+        elif node.op_type == "Gather" and (name := node.input[0]) in matrices:
+            made[name] = made.get(name) or _rows(matrices[name])
+            nodes += _looked_up(node, *(tensor.name for tensor in made[name]))
+        else:
+            nodes.append(node)
+    del graph.node[:]
+    graph.node.extend(nodes)
     read = {name for node in graph.node for name in node.input}
     kept = [tensor for tensor in graph.initializer if tensor.name in read]
     del graph.initializer[:]
@@ -48,3 +56,22 @@ def _blocks(matrix: TensorProto) -> list[TensorProto]:
     integer_OBN = (np.rint(block_OBN / scale_OB1) + 128).astype(np.uint8)
     parts = {"int8": integer_OBN, "scales": scale_OB1.reshape(-1)}
     return [numpy_helper.from_array(part, f"{matrix.name}.{name}") for name, part in parts.items()]
+
+
+def _rows(table: TensorProto) -> list[TensorProto]:
+    """Quantise a table of vectors [r, m]: integers [r, m], and the scales [r, 1] of the rows."""
+    table_RM = numpy_helper.to_array(table).astype(np.float32)
+    scale_R1 = np.maximum(np.abs(table_RM).max(axis=1, keepdims=True) / LARGEST, np.finfo(np.float32).tiny)
+    parts = {"int8": np.rint(table_RM / scale_R1).astype(np.int8), "scales": scale_R1}
+    return [numpy_helper.from_array(part, f"{table.name}.{name}") for name, part in parts.items()]
+
+
+def _looked_up(gather: NodeProto, integers: str, scales: str) -> list[NodeProto]:
+    """Look up integers and scales of rows, and multiply them."""
+    (name,), rows = gather.output, gather.input[1]
+    return [
+        helper.make_node("Gather", [integers, rows], [f"{name}.int8"]),
+        helper.make_node("Cast", [f"{name}.int8"], [f"{name}.float"], to=TensorProto.FLOAT),
+        helper.make_node("Gather", [scales, rows], [f"{name}.scales"]),
+        helper.make_node("Mul", [f"{name}.float", f"{name}.scales"], [name]),
+    ]
