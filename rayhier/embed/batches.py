@@ -7,8 +7,9 @@ import numpy.typing as npt
 
 from rayhier.arrays import Ints
 
-CPU_BATCH, GPU_BATCH = (64, 4_096), (256, 65_536)
-"""Most texts, and most tokens with padding, of a forward pass. Larger batches outgrow the caches of a CPU."""
+CPU_BATCH, GPU_BATCH, ONNX_BATCH = (64, 2_048), (256, 65_536), (8, 512)
+"""Most texts, and most tokens with padding, of a forward pass: of torch on a CPU or a GPU, and of ONNX Runtime on a
+CPU. Larger batches outgrow the caches of a CPU."""
 Ids = Sequence[int] | npt.NDArray[np.int32]
 Tokens = Sequence[Ids]
 

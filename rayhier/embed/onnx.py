@@ -12,7 +12,7 @@ import onnxruntime
 from tokenizers import Tokenizer
 
 from rayhier.arrays import Floats, Ints
-from rayhier.embed.batches import CPU_BATCH, Tokens, batches, padded
+from rayhier.embed.batches import ONNX_BATCH, Tokens, batches, padded
 from rayhier.model.encoded import Encoded, Reader
 from rayhier.model.layers import Dense, first, mean, normalized
 from rayhier.spec import InputError
@@ -82,7 +82,7 @@ class OnnxEncoder:
     def read(self, tokens: Tokens, reader: Reader | None = None) -> Encoded:
         """Encode texts from their token ids. Texts of like length are computed together."""
         vector_NM, scores = np.zeros((len(tokens), self.dimension), np.float32), []
-        order = list(batches(tokens, CPU_BATCH))
+        order = list(batches(tokens, ONNX_BATCH))
         for rows in order:
             ids_NT, mask_NT = padded([tokens[row] for row in rows], self._padding)
             hidden_NTM = self._transformer(ids_NT, mask_NT)
