@@ -27,11 +27,11 @@ Vectors = npt.NDArray[np.float32]
 Encode = Callable[[list[str]], Any]
 
 
-def rayhier_onnx(folder: str, length: int, threads: int) -> Encode:
+def rayhier_onnx(precision: Any, folder: str, length: int, threads: int) -> Encode:
     from rayhier.embed.onnx import OnnxEncoder
     from rayhier.spec.encoder import EncoderSpec
 
-    return OnnxEncoder(Path(folder), EncoderSpec(model=folder, max_length=length), threads).encode
+    return OnnxEncoder(Path(folder), EncoderSpec(model=folder, max_length=length), threads, precision).encode
 
 
 def rayhier_torch(precision: Any, folder: str, length: int, threads: int) -> Encode:
@@ -91,7 +91,8 @@ def by_fastembed(folder: str, length: int, threads: int) -> Encode:
 
 
 ENCODERS: dict[str, tuple[tuple[str, ...], Callable[[str, int, int], Encode]]] = {
-    "rayhier, ONNX Runtime, float32": (("rayhier", "onnxruntime"), rayhier_onnx),
+    "rayhier, ONNX Runtime, float32": (("rayhier", "onnxruntime"), partial(rayhier_onnx, "float32")),
+    "rayhier, ONNX Runtime, int8": (("rayhier", "onnxruntime"), partial(rayhier_onnx, "int8")),
     "rayhier, torch, float32": (("rayhier", "torch"), partial(rayhier_torch, "float32")),
     "rayhier, torch, bfloat16": (("rayhier", "torch"), partial(rayhier_torch, "bfloat16")),
     "rayhier, torch, auto": (("rayhier", "torch"), partial(rayhier_torch, "auto")),

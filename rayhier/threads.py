@@ -1,8 +1,10 @@
 """How many threads the work of a thread may use: of encoders, scans, torch and faiss. OpenMP counts by thread too."""
 
+import contextlib
 import os
 import sys
 import threading
+from collections.abc import Iterator
 
 _local = threading.local()
 
@@ -25,3 +27,14 @@ def set_threads(count: int) -> None:
         torch.set_num_threads(count)
     if (faiss := sys.modules.get("faiss")) is not None:
         faiss.omp_set_num_threads(count)
+
+
+@contextlib.contextmanager
+def threads(count: int | None = None) -> Iterator[None]:
+    """Limit the work of the block to so many threads (None: as before), and set the limit of before at its end."""
+    before = get_threads()
+    set_threads(before if count is None else count)
+    try:
+        yield
+    finally:
+        set_threads(before)

@@ -1,14 +1,14 @@
 """Times single queries: what one query takes on one core."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from rayhier.arrays import Ints, Values
-from rayhier.threads import get_threads, set_threads
+from rayhier.threads import threads
 
 TIMED = 20
 """Most queries that are timed one by one at each point of a curve."""
@@ -22,19 +22,9 @@ def timed_rows(queries: int) -> Ints:
 def seconds_of(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Values:
     """Measure the seconds [n] that each of n calls of a function takes on one core."""
     taken = np.zeros(len(calls))
-    with one_core():
+    with threads(1), threadpool_limits(1, "blas"):
         for number, arguments in enumerate(calls):
             began = time.perf_counter()
             function(*arguments)
             taken[number] = time.perf_counter() - began
     return taken
-
-
-@contextmanager
-def one_core() -> Iterator[None]:
-    before = get_threads()
-    set_threads(1)
-    try:
-        yield
-    finally:
-        set_threads(before)

@@ -19,6 +19,7 @@ from rayhier.dataset.holdout import held_queries
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, load_queries
 from rayhier.dataset.ranking import ID, Ranking, compact, merge, split, take
+from rayhier.embed.onnx import OnnxEncoder
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
 from rayhier.model.opened_router import FLOATS_AT_ONCE
@@ -27,7 +28,7 @@ from rayhier.scores.scorer import open_scorer
 from rayhier.search.rerank import RerankWeight
 from rayhier.search.routing.chosen_beam import Calibration
 from rayhier.search.routing.query_precision import QueryPrecision
-from rayhier.search.routing.routes import Model, is_exported, search_encoder
+from rayhier.search.routing.routes import Model, is_exported
 from rayhier.search.segment.exact import exact_rows
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.segment import VECTOR
@@ -51,6 +52,7 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap, key_of
 from rayhier.storage.paths import Location
 from rayhier.storage.shard import Shard
+from rayhier.threads import get_threads
 
 MEASURE, RESULTS = "nDCG@10", 10
 MOST_FUSED, MOST_RERANKED, MOST_ENCODED = 1_000, 200, 300
@@ -191,7 +193,7 @@ def choose_precision(dev: Queries, model: Model, folder: Path, leaf_map: LeafMap
     dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_ENCODED)))
     vectors = [
         model.encode_stored(dev.vector_QM, lambda: dev.texts).numpy,
-        search_encoder(folder, model.spec.encoder, "int8").encode(dev.texts),
+        OnnxEncoder(folder, model.spec.encoder, get_threads(), "int8").encode(dev.texts),
     ]
     found = split(exact_best(leaf_map, np.concatenate(vectors), RESULTS), [len(dev), len(dev)])
     judge = Judge(dev, [MEASURE])

@@ -328,7 +328,7 @@ def _published(newest: LeafMap, region: Region, spec: JobSpec) -> LeafMap:
 def _written(root: Location, folder: str, router: LearnedIvf) -> list[File]:
     written = []
     with tempfile.TemporaryDirectory() as temporary:
-        write_router(router.shape, router.weights, Path(temporary))
+        write_router(router.config, router.weights, Path(temporary))
         for path in sorted(Path(temporary).iterdir()):
             files.write(root / folder / path.name, partial(shutil.copyfile, path))
             written.append(File(name=f"{folder}/{path.name}", bytes=path.stat().st_size, sha256=files.digest(path)))

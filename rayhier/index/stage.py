@@ -62,7 +62,7 @@ class RoutePart:
         if spec.encodes_again:
             spec = spec.model_copy(update={"encoder": agreed(spec.encoder, self.ledger)})
         self.model = Model.open(model, spec, encoder=TextEncoder)
-        encoder = self.model.open_encoder
+        encoder = None if self.model.reads_stored else self.model.text_encoder
         self.encoder = encoder if isinstance(encoder, TextEncoder) and self.model.router.reader is None else None
         self.assign = Assigner(self.model.router, spec, model.record.fingerprint)
         self.clock = Clock(self.encoder)

@@ -25,7 +25,7 @@ from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.change_log import ChangeLog
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.writer_lease import refuse_while_written
-from rayhier.threads import get_threads, set_threads
+from rayhier.threads import threads
 
 
 def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> dict[str, Any]:
@@ -150,12 +150,8 @@ def _alone(executor: Executor) -> Iterator[None]:
 
     from rayhier.model.precision import on_cpu
 
-    threads = get_threads()
-    try:
-        with on_cpu(), torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        set_threads(threads)
+    with threads(), on_cpu(), torch.random.fork_rng(devices=[]):
+        yield
 
 
 def _note_rate(plan: Plan, step: Step, seconds: float, *, on_ray: bool) -> None:

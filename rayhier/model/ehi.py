@@ -40,14 +40,6 @@ class EhiRouter(nn.Module):
     def n_leaves(self) -> int:
         return int(self.branching**self.height)
 
-    @property
-    def levels(self) -> int:
-        return self.height
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.parameters()).device
-
     def config(self) -> dict[str, Any]:
         shape = {"dimension": self.dimension, "branching": self.branching, "height": self.height}
         return {"type": "ehi", **shape, "residual": self.residual}

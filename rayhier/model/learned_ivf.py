@@ -30,7 +30,6 @@ class LearnedIvfRouter(nn.Module):
     """
 
     log_size_L: Tensor
-    levels = 1
 
     def __init__(self, dimension: int, leaves: int, rank: int, groups: int = 0) -> None:
         super().__init__()

@@ -39,7 +39,7 @@ class OpenedRouter(ABC):
     levels: int
 
     def __init__(self, config: dict[str, Any], weights: Weights) -> None:
-        self.config = config
+        self.config, self.weights = config, weights
         self.dimension = int(config["dimension"])
         self.cells = Cells(weights)
 
@@ -94,12 +94,6 @@ class Cells:
         self.border = float(weights["cells.border"])
         self.group_GM: Floats = weights["cells.group_GM"]
         self.group_L: Ints = weights["cells.group_L"]
-
-    @property
-    def weights(self) -> dict[str, npt.NDArray[Any]]:
-        names = ("centroid_LM", "price_L", "group_GM", "group_L")
-        arrays = {f"cells.{name}": getattr(self, name) for name in names}
-        return {**arrays, "cells.border": np.array(self.border, np.float32)}
 
     @cached_property
     def compared(self) -> int:
@@ -158,17 +152,6 @@ class LearnedIvf(OpenedRouter):
         super().__init__(config, weights)
         self.W, self.b, self.V, self.U, self.log_size_L = (weights[name] for name in ("W", "b", "V", "U", "log_size_L"))
         self.n_leaves = len(self.b)
-
-    @property
-    def weights(self) -> dict[str, npt.NDArray[Any]]:
-        names = ("W", "b", "V", "U", "log_size_L")
-        return {**{name: getattr(self, name) for name in names}, **self.cells.weights}
-
-    @property
-    def shape(self) -> dict[str, Any]:
-        """What config.json says of the router."""
-        shape = {"dimension": self.dimension, "leaves": self.n_leaves, "rank": len(self.V)}
-        return {"type": "learned_ivf", **shape, "groups": len(self.cells.group_GM)}
 
     @property
     def in_use(self) -> Bools:
@@ -323,9 +306,10 @@ def _renamed(config: dict[str, Any], weights: Weights) -> tuple[dict[str, Any], 
     """Give a learned IVF of rayhier 0.2.0 the names of today. ValueError if it has several levels."""
     if "branching" not in config:
         return config, weights
-    if config["height"] > 1:
+    if config.pop("height") > 1:
         raise ValueError("router.height: got a tree of several levels; allowed: 1; build the index again")
-    return config, {name.removesuffix(".0"): array for name, array in weights.items()}
+    config["leaves"] = config.pop("branching")
+    return config, {name.removesuffix(".0"): array for name, array in weights.items() if name != "reach_T"}
 
 
 def write_router(config: dict[str, Any], weights: Weights, folder: Path) -> None:

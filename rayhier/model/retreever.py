@@ -364,15 +364,7 @@ class RetreeverRouter(nn.Module):
 
     @property
     def n_leaves(self) -> int:
-        return int(2**self.levels)
-
-    @property
-    def levels(self) -> int:
-        return self.splits.depth
-
-    @property
-    def device(self) -> torch.device:
-        return self.splits.planes.weight.device
+        return int(2**self.splits.depth)
 
 
 def token_reader(config: dict[str, Any], weights: Mapping[str, npt.NDArray[Any]]) -> Reader:

@@ -23,7 +23,7 @@ def resized(router: LearnedIvf, leaves: int | None = None) -> LearnedIvf:
         if name in rows or name in unused or (name == "cells.group_L" and len(array)):
             padding = [(0, further), *[(0, 0)] * (array.ndim - 1)]
             weights[name] = np.pad(array, padding, constant_values=unused.get(name, 0))
-    return LearnedIvf(router.config, weights)
+    return LearnedIvf({**router.config, "leaves": len(weights["b"])}, weights)
 
 
 def split(router: LearnedIvf, leaf_S: Sequence[int], centroid_S2M: Floats) -> tuple[LearnedIvf, list[int]]:

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from rayhier.serve.config import ServeConfig
+from rayhier.threads import threads
 
 from ..conftest import make_corpus, write_spec
 from .conformance import TOKEN, WRITE_TOKEN
-from .in_process import in_this_process, make, threads_as_before
+from .in_process import in_this_process, make
 
 SHIPPED = Path(__file__).parents[2] / "jobs" / "serve.yaml"
 
@@ -64,5 +65,5 @@ def configured(work, tmp_path, cluster, port):
 @pytest.fixture
 def here(monkeypatch):
     """`here()`: runs are in this process from here on."""
-    with threads_as_before():
+    with threads():
         yield functools.partial(in_this_process, monkeypatch)

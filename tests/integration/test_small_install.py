@@ -1,6 +1,5 @@
 """Without torch, Ray, transformers and faiss: an index is searched, evaluated, served and changed, and no more."""
 
-import json
 import os
 import signal
 import subprocess

@@ -108,7 +108,7 @@ def test_a_trained_last_layer_is_what_indexes_and_searches(
     np.testing.assert_allclose(found[0], row["vector"], atol=1e-5)
     assert current.read(work).spec.encoder.train == "last_layer"
     evaluated = "rayhier.evaluate.stage"
-    assert followed == [evaluated, "rayhier.train.stage", "rayhier.index.stage", evaluated, evaluated]
+    assert followed == [evaluated, "rayhier.train.stage", "rayhier.index.stage", evaluated]
     assert model(work).record.counts["precision"] == "float32"
 
 

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from rayhier.evaluate.alone import one_core
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage.model_folder import open_model
+from rayhier.threads import threads
 
 from ..draws import to_unit
 
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
-    with one_core():
+    with threads(1):
         yield
 
 

@@ -24,8 +24,9 @@ from rayhier import __main__ as door
 from rayhier.corpus import python_docs
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.embedded import Embedded
+from rayhier.threads import threads
 
-from ..integration.in_process import in_this_process, threads_as_before
+from ..integration.in_process import in_this_process
 from .code_blocks import ADDRESS, BLOCKS, PRINTED, ROOT, commands
 
 SHOWN = {"runs/quickstart", "runs/my-folder"}
@@ -74,7 +75,7 @@ def built(tmp_path_factory):
     for row in map(garden, range(60)):
         (folder / "notes" / f"{row['title']}.txt").write_text(row["text"])
     named = ("documents=garden.jsonl", "queries=null", "judgements=null", "fields={year: int, lang: string}")
-    with pytest.MonkeyPatch.context() as patch, threads_as_before(), contextlib.redirect_stdout(io.StringIO()):
+    with pytest.MonkeyPatch.context() as patch, threads(), contextlib.redirect_stdout(io.StringIO()):
         in_this_process(patch)
         patch.chdir(folder)
         patch.setattr(python_docs.sysconfig, "get_paths", lambda: {"stdlib": str(library)})
@@ -194,7 +195,7 @@ def test_commands_print_what_the_page_says(page, guides, capsys):
             Path(words[1]).write_text("".join(f"{line}\n" for line in printed))
         if not on_a_small_index(words):
             continue
-        with pytest.MonkeyPatch.context() as patch, threads_as_before():
+        with pytest.MonkeyPatch.context() as patch, threads():
             in_this_process(patch)
             code = door.main(words[1:])
         given = capsys.readouterr()

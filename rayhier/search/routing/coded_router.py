@@ -34,7 +34,6 @@ class CodedRouter(LearnedIvf):
         one, size = np.zeros(1, np.int64), np.array([len(leaves_L)])
         file = CodedFile(weight_LM.astype(np.float16), *codes_of(weight_LM), bias_L, one, size, None)
         self._rows = scanned_rows(self.dimension, 1, [file])
-        self._pays = dict[int, bool]()
 
     def choose(self, encoded: Encoded, beam: int) -> Ints:
         """Choose leaves [n, k] for queries as `route` does, without log-probabilities."""
@@ -59,11 +58,7 @@ class CodedRouter(LearnedIvf):
         return self._coded(beam) if self._codes_pay(beam) else super().multiply_adds(beam)
 
     def _codes_pay(self, beam: int) -> bool:
-        pays = self._pays.get(beam)
-        if pays is None:
-            pays = _listed(beam) <= self.n_leaves and self._coded(beam) < super().multiply_adds(beam)
-            self._pays[beam] = pays
-        return pays
+        return _listed(beam) <= self.n_leaves and self._coded(beam) < super().multiply_adds(beam)
 
     def _coded(self, beam: int) -> int:
         return (2 * len(self.V) + _listed(beam)) * self.dimension + self.n_leaves * self.dimension // CODED

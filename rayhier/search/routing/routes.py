@@ -21,6 +21,7 @@ from rayhier.extras import needs
 from rayhier.model.encoded import Encoded
 from rayhier.model.layers import load_head
 from rayhier.model.opened_router import LearnedIvf, OpenedRouter, Tree, open_router
+from rayhier.progress import say
 from rayhier.search.request.request import Queries
 from rayhier.search.routing.chosen_beam import Calibration, ChosenBeam
 from rayhier.search.routing.coded_router import first_pass_before
@@ -38,32 +39,25 @@ from rayhier.threads import get_threads
 if TYPE_CHECKING:
     from rayhier.embed.encode import TextEncoder
 
-GPU = Path("/dev/nvidiactl")
-"""File that is there if the machine has a GPU: to ask torch takes seconds."""
 SearchEncoder = Union[OnnxEncoder, "TextEncoder"]
 
 
 def is_exported(folder: Path, precision: Computed = "float32") -> bool:
-    """Return True if searches encode in this precision by ONNX Runtime: there is an export, and no GPU."""
-    return (folder / onnx.FOLDER / onnx.MODELS[precision]).is_file() and not has_gpu()
-
-
-@cache
-def has_gpu() -> bool:
-    if not (GPU.exists() and find_spec("torch")):
-        return False
-    from rayhier.model.precision import best_device
-
-    return best_device().type != "cpu"
+    return (folder / onnx.FOLDER / onnx.MODELS[precision]).is_file()
 
 
 def search_encoder(folder: Path, spec: EncoderSpec, precision: Computed = "float32") -> SearchEncoder:
-    """Open an encoder for texts: by ONNX Runtime, or by torch in float32 if there is a GPU or no export.
+    """Open an encoder for texts: by ONNX Runtime, or by torch in float32 if this runtime has no file that it can read.
 
     InputError if torch is needed and missing.
     """
     if is_exported(folder, precision):
-        return OnnxEncoder(folder, spec, get_threads(), precision)
+        try:
+            return OnnxEncoder(folder, spec, get_threads(), precision)
+        except InputError as error:
+            if find_spec("torch") is None:
+                raise
+            say(f"warning: {error}; torch encodes texts")
     needs("encoder: it has no ONNX export, so encoding texts", "torch", "transformers")
     from rayhier.embed.encode import TextEncoder
 
@@ -151,11 +145,6 @@ class Model:
     @cached_property
     def query_encoder(self) -> SearchEncoder:
         return self.text_encoder if self._open_for_queries is None else self._open_for_queries()
-
-    @property
-    def open_encoder(self) -> SearchEncoder | None:
-        """The trained encoder with its transformer. None if stored base vectors and the head are enough."""
-        return None if self.reads_stored else self.text_encoder
 
     @property
     def reads_stored(self) -> bool:

@@ -8,6 +8,7 @@ from rayhier.embed.encode import TextEncoder
 from rayhier.embed.export import export
 from rayhier.embed.onnx import FOLDER, MODELS, OnnxEncoder
 from rayhier.model.encoder import ResidualHead, save_encoder
+from rayhier.search.routing import routes
 from rayhier.search.routing.routes import search_encoder
 from rayhier.spec import InputError
 from rayhier.spec.encoder import EncoderSpec
@@ -70,8 +71,11 @@ def test_an_export_that_differs_is_not_used(folder, monkeypatch):
     assert isinstance(search_encoder(folder, SPEC), TextEncoder)
 
 
-def test_a_file_that_the_runtime_cannot_read(folder):
+def test_a_file_that_the_runtime_cannot_read(folder, monkeypatch, capsys):
     export(folder)
     (folder / FOLDER / MODELS["float32"]).write_bytes(b"\x08\x63" * 9)
+    assert isinstance(search_encoder(folder, SPEC), TextEncoder)
+    assert "; torch encodes texts" in capsys.readouterr().err
+    monkeypatch.setattr(routes, "find_spec", lambda _: None)
     with pytest.raises(InputError, match=r"model\.onnx: onnxruntime [\d.]+ cannot read it .*; allowed: "):
         search_encoder(folder, SPEC)

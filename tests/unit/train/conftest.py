@@ -8,7 +8,7 @@ import pytest
 
 from rayhier.dataset.documents import Documents
 from rayhier.dataset.queries import Queries
-from rayhier.evaluate.alone import one_core
+from rayhier.threads import threads
 from rayhier.train.dev_measures import DevMeasured, ExactMeasure
 from rayhier.train.ehi import DevMeasure
 from rayhier.train.examples import Examples
@@ -18,7 +18,7 @@ N, M, SIGNAL = 240, 16, 8
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
-    with one_core():
+    with threads(1):
         yield
 
 
