@@ -1,7 +1,7 @@
-"""Encode texts by one of several libraries, each in a separate process: `PYTHON -m benchmarks.encoders`.
+"""Encode texts by one library in its own process: `PYTHON -m benchmarks.encoders TITLE FOLDER LENGTH THREADS`.
 
-The interpreter needs numpy and the library. Each line of standard input is a JSON list of texts. The answer to it has
-their vectors and the seconds of encoding.
+The interpreter needs numpy and the library. The first line of output has the packages' versions. Each line of input is
+a JSON list of texts. Its line of output has the vectors and the seconds.
 """
 
 import base64

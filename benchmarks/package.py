@@ -3,7 +3,7 @@
 `python -m benchmarks.package`: builds sdist and wheel, installs the wheel in an environment without extras and with
 each of them, versions as in constraints.txt, and imports what the extra is for. Seconds are those of your index. An
 index that the whole package builds is then searched, served and evaluated by the small one. `--peers` installs other
-packages too. It ends with an error if wheel or small install are too large, or something does not work.
+packages too. It ends with an error if the wheel or the small install is too large, or if a check fails.
 """
 
 import json
@@ -30,7 +30,7 @@ MOST_MEGABYTES = 400
 """Most megabytes that the install for search and serving adds to an empty environment."""
 DOCUMENTS = 1_000
 WHOLE = "train,cpu"
-"""Extras of the whole package, which the other extras are added to."""
+"""Extras of the whole package. Other extras are installed on top."""
 TORCH, PORT = "torch==2.13.0", 8134
 IMPORTS = {
     WHOLE: "import faiss, rayhier.job.run",

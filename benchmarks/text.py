@@ -1,4 +1,4 @@
-"""Measure what texts cost: a query and documents by several libraries, commands, and a server.
+"""Measure how long several libraries take to encode texts. Also measure commands and a server.
 
     make bench NAME=text ARGS="WORKDIR --peers PYTHON PYTHON"
 
@@ -57,7 +57,7 @@ GOALS: dict[str, float] = {
     "vector, 16 clients: answers a second": 1_500,
     "serve: memory, MB": 300,
 }
-"""Least answers a second, and the most of each other figure. Other rows have no goal."""
+"""Goals. Answers a second must be at least the number. Every other figure must be at most the number."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Show the progress of long work on standard error: a bar on a terminal, else a plain line now and then."""
+"""Show the progress of long work on standard error: a bar, or plain lines if no bar can be shown."""
 
 import logging
 import os
@@ -24,7 +24,7 @@ def say(text: str) -> None:
 
 
 def shows_bars() -> bool:
-    """Return True if standard error is a terminal. The small install has no bars."""
+    """Return True if standard error is a terminal and `rich` is installed."""
     return sys.stderr.isatty() and find_spec("rich") is not None
 
 
@@ -84,7 +84,7 @@ class Stage:
 class Bar:
     """A count of a total, shown on the bar of its stage. Use it as a context manager.
 
-    Where standard error is no terminal, a plain line says the count: after some seconds, then every half minute.
+    If there is no bar, a plain line shows the count after some seconds, then every half minute.
     """
 
     def __init__(self, label: str, total: int, unit: str) -> None:

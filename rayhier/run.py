@@ -14,7 +14,7 @@ from rayhier.job.stages import STAGES
 from rayhier.spec import InputError, JobSpec, load
 
 LIBRARIES = ("torch", "transformers", "faiss", "scipy", "matplotlib", "onnx")
-"""Packages that stages import. Ray is not among them: a run on one machine does without."""
+"""Packages that stages import. Ray is not listed, because a run on one machine does not need Ray."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""How many threads the work of a thread may use: of encoders, scans, torch and faiss. OpenMP counts by thread too."""
+"""Limit the threads of encoders, scans, torch and faiss. Each thread has its own limit, as in OpenMP."""
 
 import contextlib
 import os
@@ -14,14 +14,14 @@ def cores() -> int:
 
 
 def get_threads() -> int:
-    """Return the limit that `set_threads` set in this thread: else OMP_NUM_THREADS, or the number of cores."""
+    """Return the limit of this thread. If `set_threads` set none, return OMP_NUM_THREADS, else the number of cores."""
     chosen: int | None = getattr(_local, "threads", None)
     given = os.environ.get("OMP_NUM_THREADS", "")
     return chosen or (int(given) if given.isdecimal() and int(given) else cores())
 
 
 def set_threads(count: int) -> None:
-    """Limit the work of this thread to so many threads, at most one for each core."""
+    """Limit the work of this thread to `count` threads, at most one for each core. Import torch and faiss before."""
     _local.threads = count = max(1, min(count, cores()))
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(count)
@@ -31,7 +31,7 @@ def set_threads(count: int) -> None:
 
 @contextlib.contextmanager
 def threads(count: int | None = None) -> Iterator[None]:
-    """Limit the work of the block to so many threads (None: as before), and set the limit of before at its end."""
+    """Limit the work of the block to `count` threads (None: no new limit). Restore the earlier limit afterwards."""
     before = get_threads()
     set_threads(before if count is None else count)
     try:

@@ -2,7 +2,7 @@
 
 from rayhier.extras import needs
 
-needs("clustering", "faiss")
+needs("this command", "faiss")
 import faiss  # noqa: E402
 from faiss.contrib import ivf_tools  # noqa: E402
 

@@ -99,7 +99,7 @@ def _quantise(made: Path, ids_NT: Tensor, mask_NT: Tensor) -> None:
         quantise(made / MODELS["float32"], made / MODELS["int8"])
         Transformer(made / MODELS["int8"], threads=1)(ids_NT.numpy(), mask_NT.numpy())
     except Exception as error:  # noqa: BLE001  as in `export`
-        say(f"warning: queries are encoded in float32: int8 cannot compute them ({str(error).splitlines()[0][:200]})")
+        say(f"warning: queries are encoded in float32, not in int8 ({str(error).splitlines()[0][:200]})")
         (made / MODELS["int8"]).unlink(missing_ok=True)
 
 

@@ -1,8 +1,8 @@
-"""Quantise an exported transformer: ONNX Runtime then multiplies by its matrices in int8, and looks up int8 vectors.
+"""Quantise an exported transformer. ONNX Runtime then multiplies matrices in int8, and reads embeddings in int8.
 
-Numbers share a scale in blocks of 32: those of matrices, and those that are multiplied by them. So a text's vector does
-not depend on other texts of its batch. Sums of integers are exact, so processors agree but for rounding. A row of a
-table of vectors has one scale.
+Matrices and their inputs are quantised in blocks of 32 numbers. Each block has one scale. So other texts in a batch do
+not change a text's vector. Sums of integers are exact, so processors differ by rounding only. Each row of an embedding
+table has one scale.
 
 Shapes: I inputs, O outputs, B blocks, N numbers of a block, R rows of a table, M size of a vector.
 """
@@ -48,7 +48,7 @@ def quantise(source: Path, target: Path) -> None:
 
 
 def _blocks(matrix: TensorProto) -> list[TensorProto]:
-    """Quantise a matrix [i, o]: integers [o, b, n], to which 128 is added, and the scales [o b] of the blocks."""
+    """Quantise a matrix [i, o]. Returns integers plus 128 [o, b, n], and the scales [o·b] of the blocks."""
     matrix_IO = numpy_helper.to_array(matrix).astype(np.float32)
     padded_OI = np.pad(matrix_IO.T, ((0, 0), (0, -len(matrix_IO) % BLOCK)))
     block_OBN = padded_OI.reshape(len(padded_OI), -1, BLOCK)

@@ -22,8 +22,8 @@ from rayhier.storage.model_layout import LETTERS, DenseStep, NormalizeStep, read
 
 Computed = Literal["float32", "int8"]
 FOLDER, SIZES, TOKENIZER = "onnx", "sizes.json", "tokenizer.json"
-"""Folder of the exported transformer in an encoder's folder. Names in it:
-the most tokens of a text with the id of padding, and the tokenizer with all that changes it."""
+"""Folder of the exported transformer in an encoder's folder. `SIZES` has the most tokens of a text and the id of
+padding. `TOKENIZER` has the tokenizer with its settings."""
 MODELS: dict[Computed, str] = {"float32": "model.onnx", "int8": "int8.onnx"}
 """Number format in which the transformer computes -> its file in the folder."""
 INPUTS, OUTPUT = ["input_ids", "attention_mask"], "last_hidden_state"
@@ -39,7 +39,7 @@ class Transformer:
         except Exception as error:  # noqa: BLE001  the runtime's errors share no base
             raise InputError(
                 f"{file}: onnxruntime {onnxruntime.__version__} cannot read it ({str(error).splitlines()[0][:200]}); "
-                "allowed: the onnxruntime that rayhier is installed with, or a newer one"
+                "allowed: the onnxruntime of constraints.txt, or a newer one"
             ) from None
 
     def __call__(self, ids_NT: Ints, mask_NT: Ints) -> Floats:

@@ -56,8 +56,8 @@ from rayhier.threads import get_threads
 
 MEASURE, RESULTS = "nDCG@10", 10
 MOST_FUSED, MOST_RERANKED, MOST_ENCODED = 1_000, 200, 300
-"""Most dev queries that choose a weight of BM25, one of the search's score, or the number format of queries.
-They are those first by a hash of the id."""
+"""Most dev queries that choose BM25's weight, the weight of the search's score, or the number format. A hash of the id
+picks the queries."""
 BESIDES = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
 """Weights of the search's score in re-ranking to choose from."""
 

@@ -116,8 +116,8 @@ class Plan:
         lacking = {} if self.pairs is not None else {"generate": "train.generated"}
         if not self.spec.calibrates:
             lacking["calibrate"] = (
-                "search.hybrid.weight auto, cross_encoder.beside auto, encoder.precision auto, or search.beam auto or "
-                "a recall"
+                "search.hybrid.weight auto, cross_encoder.beside auto, encoder.precision auto, search.beam auto, or a "
+                "recall"
             )
         return lacking
 

@@ -10,7 +10,7 @@ import numpy as np
 from rayhier.arrays import Floats, Ints
 
 Reader = Callable[[Any, Any], Any]
-"""A router's function of torch: from tokens' vectors [n, t, m] and a mask [n, t], 1 on tokens, to scores [n, w]."""
+"""Function of a router, in torch. It maps tokens' vectors [n, t, m] and a mask [n, t] to scores [n, w]."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Trained routers in numpy, as searches and additions of documents use them. They compute what the torch forms compute.
+"""Route queries and place documents by trained routers, in numpy. The formulas are those of training in torch.
 
 Shapes: N texts, M embedding size, L leaves, K beam, B branching, C leaves of a document, G groups of leaves, P groups
-compared, D depth, S = 2^D - 1 splits, H hidden units.
+compared, A documents compared with a group, D depth of a tree or width of EHI's input, S splits, H hidden units.
 """
 
 import json
@@ -25,7 +25,7 @@ FLOATS_AT_ONCE = 1 << 23
 """Most scores of leaves in memory at a time."""
 ROWS_AT_ONCE, STORED_AT_ONCE = 8192, 1024
 PROBES = 16
-"""Number of nearest groups of leaves with whose leaves a document is compared."""
+"""A document is compared with the leaves of this many nearest groups."""
 SCALE = 20.0
 """Factor of cosines before the softmax that makes them probabilities of leaves: p = softmax(20 cos)."""
 UNREAD = "the router reads tokens, and only vectors are known; give it the texts"
@@ -338,7 +338,7 @@ def at_level(stored_NL: npt.NDArray[Any], level: int) -> Floats:
 
 
 def products(score_NS: Floats) -> Floats:
-    """Compute log-probabilities [n, leaves]: products along the paths of sigmoid(score), or sigmoid(-score) right.
+    """Compute log-probabilities [n, leaves]. Paths multiply sigmoid(score) to the left, sigmoid(-score) right.
 
     >>> np.exp(products(np.array([[0.0, np.inf, -np.inf]], np.float32)))
     array([[0.5, 0. , 0. , 0.5]], dtype=float32)

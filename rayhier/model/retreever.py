@@ -368,7 +368,7 @@ class RetreeverRouter(nn.Module):
 
 
 def token_reader(config: dict[str, Any], weights: Mapping[str, npt.NDArray[Any]]) -> Reader:
-    """Make the function that computes splits' scores of texts from their tokens, by saved weights of a `NodeTree`."""
+    """Make the function that computes splits' scores from tokens, with the saved weights of a `NodeTree`."""
     splits = AttentionSplits(int(config["dimension"]), int(config["depth"]), config["aggregation"])
     own = {name: torch.from_numpy(array.copy()) for name, array in weights.items() if name.startswith("splits.")}
     splits.load_state_dict({name.removeprefix("splits."): tensor for name, tensor in own.items()})

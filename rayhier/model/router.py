@@ -1,4 +1,4 @@
-"""Routers of all methods as training leaves them, in torch: to be saved, or used at once."""
+"""Save the trained routers of all methods, or open them for routing in numpy."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def save_router(router: TrainedRouter, folder: Path) -> None:
 
 
 def opened(router: TrainedRouter) -> OpenedRouter:
-    """Return a router, with its weights of now, as searches use it."""
+    """Open a router in training for routing in numpy. On the CPU both share their weights."""
     return router_of(router.config(), _weights(router))
 
 

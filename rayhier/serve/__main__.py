@@ -43,7 +43,7 @@ def _embed(parsed: argparse.Namespace) -> None:
     Tokens(args.token_file, args.write_token_file)
     check_free(host, port)
     say(f"loading index {current.read(locate(args.workdir)).spec.name} from {parsed.target}")
-    from rayhier.serve.embedded import serve  # imports much, which takes a while
+    from rayhier.serve.embedded import serve  # slow to import
 
     token_file = args.token_file or args.write_token_file
     serve(args, host, port, lambda: print(hint(url_of(host, port), token_file), flush=True))

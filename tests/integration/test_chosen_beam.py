@@ -31,7 +31,7 @@ def dev_corpus(tiny_corpus):
 
 @pytest.mark.usefixtures("dev_corpus")
 def test_a_beam_is_chosen_told_and_served(tiny_spec, tiny_model, tmp_path, here, capsys):
-    """And so is the number format of queries."""
+    """The number format of queries is chosen and served too."""
     here()
     encoder = f"{{model: {tiny_model}, max_length: 32}}"
     work, spec = tmp_path / "work", str(tiny_spec(search=SEARCH, encoder=encoder))

@@ -43,7 +43,7 @@ def start(spec: Path) -> subprocess.Popen[bytes]:
 
 
 def kill_once(spec: Path, seen: Callable[[], bool]) -> None:
-    """Start a run and SIGKILL it as soon as `seen`; it must still be running then."""
+    """Start a run, and SIGKILL it as soon as `seen`. The run must still be running then."""
     process, pause = start(spec), threading.Event()
     for _ in range(int(PATIENCE_SECONDS / POLL_SECONDS)):
         if seen():

@@ -4,11 +4,11 @@ from rayhier.embed.onnx import Computed
 from rayhier.storage.decision import Decision
 
 MOST_LOST = 0.001
-"""Most that dev queries may lose by int8, of the mean of a measure."""
+"""Largest loss of the mean measure at which dev queries choose int8."""
 
 
 class QueryPrecision(Decision):
-    """Whether queries are encoded in int8, and what the dev queries that decided found with each number format."""
+    """The choice of float32 or int8 for queries, with the measures of the dev queries that chose."""
 
     file = "query_precision.json"
     queries: int

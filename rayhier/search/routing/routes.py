@@ -46,14 +46,13 @@ def is_exported(folder: Path, precision: Computed = "float32") -> bool:
     return (folder / onnx.FOLDER / onnx.MODELS[precision]).is_file()
 
 
-def search_encoder(folder: Path, spec: EncoderSpec, precision: Computed = "float32") -> SearchEncoder:
-    """Open an encoder for texts: by ONNX Runtime, or by torch in float32 if this runtime has no file that it can read.
-
-    InputError if torch is needed and missing.
-    """
+def search_encoder(
+    folder: Path, spec: EncoderSpec, precision: Computed = "float32", threads: int | None = None
+) -> SearchEncoder:
+    """Open an encoder for texts. If ONNX Runtime has no readable file, torch encodes in float32, or InputError."""
     if is_exported(folder, precision):
         try:
-            return OnnxEncoder(folder, spec, get_threads(), precision)
+            return OnnxEncoder(folder, spec, threads or get_threads(), precision)
         except InputError as error:
             if find_spec("torch") is None:
                 raise
@@ -79,7 +78,7 @@ class Model:
         """Take a router, a function that opens the encoder, and a head where it alone maps stored base vectors.
 
         The head is None if the transformer trained too, so that texts must be encoded. `calibration` is that of the
-        index, if dev queries choose the beam. `query_encoder` opens the encoder of queries in int8, if they chose it.
+        index, if dev queries choose the beam. `query_encoder` opens the encoder in int8, if dev queries chose int8.
         """
         self.router, self.spec, self._open, self._head = first_pass_before(router), spec, text_encoder, head
         self.calibration, self._open_for_queries = calibration, query_encoder
@@ -91,11 +90,11 @@ class Model:
         spec: JobSpec,
         calibration: Artifact | None = None,
         leaf_map: LeafMap | None = None,
-        encoder: Callable[[Path, EncoderSpec], SearchEncoder] = search_encoder,
+        encoder: Callable[[Path, EncoderSpec], SearchEncoder] | None = None,
     ) -> Self:
         """Open a published model with its router. The encoder's transformer is loaded when first used.
 
-        `calibration` is that of the index to search. If the version `leaf_map` has its own router, that one routes.
+        `calibration` is that of the index to search. If the version `leaf_map` has its own router, that router is used.
         """
         folder = model.local("encoder")
         head = load_head(folder) if spec.encoder.transformer_part is None else None
@@ -104,8 +103,10 @@ class Model:
         chosen = Calibration.open(calibration) if calibration is not None and spec.chooses_beam else None
         precision = None if calibration is None else QueryPrecision.open(calibration)
         in_int8 = precision is not None and precision.chosen == "int8" and is_exported(folder, "int8")
-        for_queries = cache(partial(search_encoder, folder, spec.encoder, "int8")) if in_int8 else None
-        return cls(router, cache(partial(encoder, folder, spec.encoder)), spec, head, chosen, for_queries)
+        search = partial(search_encoder, folder, spec.encoder, threads=get_threads())
+        opens = search if encoder is None else partial(encoder, folder, spec.encoder)
+        for_queries = cache(partial(search, "int8")) if in_int8 else None
+        return cls(router, cache(opens), spec, head, chosen, for_queries)
 
     @classmethod
     def of_workdir(cls, workdir: Location, now: Current, leaf_map: LeafMap | None = None) -> Self:
@@ -139,7 +140,7 @@ class Model:
 
     @property
     def in_int8(self) -> bool:
-        """Return True if queries are encoded in int8. Documents never are."""
+        """Return True if dev queries chose int8 for queries. Documents are never encoded in int8."""
         return self._open_for_queries is not None
 
     @cached_property
@@ -178,7 +179,7 @@ class Model:
         return self.router
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode texts in float32 as the router reads them; unit vectors where similarity is cosine."""
+        """Encode texts as the router reads them. If the similarity is cosine, vectors have unit length."""
         return self.text_encoder.encode_for(self.router.reader, texts)
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:

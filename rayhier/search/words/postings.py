@@ -1,4 +1,4 @@
-"""BM25 over the postings of an index's shards, mapped into memory: the exact best documents of a query.
+"""BM25 over postings: the exact best documents of a query. Postings are a shard's mapped files, or arrays in memory.
 
 A shard's postings are published with it and made into mapped arrays once on a machine, without removed rows, as its
 lists are. Rarity and mean length are those of all shards' documents, whichever of them are searched, so that a

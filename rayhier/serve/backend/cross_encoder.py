@@ -100,7 +100,6 @@ class CrossEncoderReplica:
 
     def __init__(self, version: Version, threads: int) -> None:
         """Open a version's cross-encoder. InputError if there is none, or a file is not as published."""
-        set_threads(threads)
         spec = version.now.spec
         if spec.cross_encoder is None:
             raise InputError("cross_encoder: got none; allowed: an index whose spec has one")
@@ -109,6 +108,7 @@ class CrossEncoderReplica:
         needs("search.rerank: re-ranking", "torch", "transformers")
         from rayhier.scores.scorer import open_scorer
 
+        set_threads(threads)
         self._scorer = open_scorer(published, spec.cross_encoder)
         # One thread: torch's own threads do the work. The replica's loop stays free for health checks.
         self._thread = ThreadPoolExecutor(1, "score")

@@ -81,7 +81,7 @@ def test_documents_are_queries_that_do_not_find_themselves(leaf_map, model, vect
 
 @pytest.mark.parametrize(("weights", "chosen"), [(0, "int8"), (1, "float32")])
 def test_queries_are_in_int8_unless_dev_queries_lose(weights, chosen, tmp_path, write_map):
-    """Queries are the documents' texts. The file in int8 is that of the encoder, or has other weights."""
+    """Queries are the documents' texts. The int8 file is the encoder's own, or has other weights."""
     words = [f"{first}{second}" for first in "abcdef" for second in "ghijkl"]
     names, folder = [f"d{word}" for word in words], tiny_bert(tmp_path / "encoder", words)
     for encoder in (folder, tiny_bert(tmp_path / "other", words, weights)):

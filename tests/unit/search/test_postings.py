@@ -1,4 +1,4 @@
-"""BM25 by postings of a leaf map, against one index of all documents; and the words of texts in any script."""
+"""BM25 by postings of a leaf map, compared with one index of all documents. Words of texts in any script."""
 
 import re
 import unicodedata
