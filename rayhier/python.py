@@ -80,8 +80,10 @@ class Results(Sequence[Hit]):
 
     def to_pandas(self) -> "pd.DataFrame":
         """Make a data frame with a row for each result: id, score, leaf, title, text, and the declared fields."""
-        import pandas as pd
-
+        try:
+            import pandas as pd
+        except ModuleNotFoundError:
+            raise InputError("to_pandas needs pandas; run pip install pandas") from None
         rows = []
         for hit in self.answer.hits:
             row = hit._asdict()

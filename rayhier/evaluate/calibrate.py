@@ -19,7 +19,7 @@ from rayhier.dataset.holdout import held_queries
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, load_queries
 from rayhier.dataset.ranking import ID, Ranking, compact, merge, split, take
-from rayhier.embed.onnx import OnnxEncoder
+from rayhier.embed.onnx import FOLDER, MODELS, OnnxEncoder
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
 from rayhier.model.opened_router import FLOATS_AT_ONCE
@@ -28,7 +28,7 @@ from rayhier.scores.scorer import open_scorer
 from rayhier.search.rerank import RerankWeight
 from rayhier.search.routing.chosen_beam import Calibration
 from rayhier.search.routing.query_precision import QueryPrecision
-from rayhier.search.routing.routes import Model, is_exported
+from rayhier.search.routing.routes import Model
 from rayhier.search.segment.exact import exact_rows
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.segment.segment import VECTOR
@@ -188,7 +188,7 @@ def choose_precision(dev: Queries, model: Model, folder: Path, leaf_map: LeafMap
 
     None if there are few dev queries, or queries cannot be encoded in int8. Routers that read tokens need float32.
     """
-    if len(dev) < FEWEST_QUERIES or model.router.reader is not None or not is_exported(folder, "int8"):
+    if len(dev) < FEWEST_QUERIES or model.router.reader is not None or not (folder / FOLDER / MODELS["int8"]).is_file():
         return None
     dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_ENCODED)))
     vectors = [

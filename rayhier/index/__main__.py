@@ -124,9 +124,11 @@ def _run(options: argparse.Namespace) -> list[str]:
             return [f"whole: versions {', '.join(map(str, read))} ({time.monotonic() - began:.1f} s)"]
         case _:
             from rayhier.index.export import ROWS, export
+            from rayhier.search.request.request import rules_of
+            from rayhier.search.routing.chosen_beam import calibration_of
 
             manifest = opened.manifest
-            probes = now.spec.search.leaves_visited(manifest.leaves, manifest.rows)
+            probes = rules_of(now.spec, manifest, calibration_of(workdir, now)).beam_for(now.spec.search.k)
             with reading_leaf_map(workdir, now, manifest.version) as pinned:
                 exported = export(pinned, options.file, probes)
             recall = exported.recall

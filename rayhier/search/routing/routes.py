@@ -42,15 +42,11 @@ if TYPE_CHECKING:
 SearchEncoder = Union[OnnxEncoder, "TextEncoder"]
 
 
-def is_exported(folder: Path, precision: Computed = "float32") -> bool:
-    return (folder / onnx.FOLDER / onnx.MODELS[precision]).is_file()
-
-
 def search_encoder(
     folder: Path, spec: EncoderSpec, precision: Computed = "float32", threads: int | None = None
 ) -> SearchEncoder:
     """Open an encoder for texts. If ONNX Runtime has no readable file, torch encodes in float32, or InputError."""
-    if is_exported(folder, precision):
+    if (folder / onnx.FOLDER / onnx.MODELS[precision]).is_file():
         try:
             return OnnxEncoder(folder, spec, threads or get_threads(), precision)
         except InputError as error:
@@ -102,7 +98,7 @@ class Model:
         router = open_router(revised or model.local("router"))
         chosen = Calibration.open(calibration) if calibration is not None and spec.chooses_beam else None
         precision = None if calibration is None else QueryPrecision.open(calibration)
-        in_int8 = precision is not None and precision.chosen == "int8" and is_exported(folder, "int8")
+        in_int8 = precision is not None and precision.chosen == "int8"
         search = partial(search_encoder, folder, spec.encoder, threads=get_threads())
         opens = search if encoder is None else partial(encoder, folder, spec.encoder)
         for_queries = cache(partial(search, "int8")) if in_int8 else None
