@@ -28,14 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.verbose:
         log_to_stderr()
-    of_server = options.command == "index" and options.arguments[1:2] and _is_address(options.arguments[1])
+    named = "".join(options.arguments[1:2])
+    of_server = options.command == "index" and named.startswith(("http://", "https://"))
     command = importlib.import_module("rayhier.serve.shell" if of_server else COMMANDS[options.command][0])
     code: int = command.main(options.arguments)
     return code
-
-
-def _is_address(text: str) -> bool:
-    return text.startswith(("http://", "https://"))
 
 
 def _parser() -> Parser:

@@ -32,14 +32,8 @@ def _bar() -> "Progress":
     from rich import progress as rich
     from rich.console import Console
 
-    columns = (
-        rich.SpinnerColumn(),
-        rich.TextColumn("{task.description}"),
-        rich.BarColumn(),
-        rich.MofNCompleteColumn(),
-        rich.TimeRemainingColumn(),
-        rich.TextColumn("{task.fields[note]}"),
-    )
+    counts = rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn()
+    columns = rich.SpinnerColumn(), "{task.description}", *counts, "{task.fields[note]}"
     console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
     return rich.Progress(*columns, console=console, transient=True)
 

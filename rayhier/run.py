@@ -13,7 +13,7 @@ from rayhier.extras import needs
 from rayhier.job.stages import STAGES
 from rayhier.spec import InputError, JobSpec, load
 
-LIBRARIES = ("torch", "transformers", "faiss", "scipy", "matplotlib", "onnx")
+LIBRARIES = ("torch", "transformers", "faiss", "scipy", "matplotlib", "onnx", "threadpoolctl")
 """Packages that stages import. Ray is not listed, because a run on one machine does not need Ray."""
 
 

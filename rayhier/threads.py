@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 _local = threading.local()
 
@@ -20,21 +20,37 @@ def get_threads() -> int:
     return chosen or (int(given) if given.isdecimal() and int(given) else cores())
 
 
-def set_threads(count: int) -> None:
-    """Limit the work of this thread to `count` threads, at most one for each core. Import torch and faiss before."""
+def set_threads(count: int, *, libraries: bool = True) -> None:
+    """Limit the encoders and scans of this thread to `count` threads, at most one for each core.
+
+    With `libraries`, torch and faiss too, if they are imported. The limit of torch is also that of new threads.
+    """
     _local.threads = count = max(1, min(count, cores()))
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.set_num_threads(count)
-    if (faiss := sys.modules.get("faiss")) is not None:
-        faiss.omp_set_num_threads(count)
+    for _, limit in _imported() if libraries else ():
+        limit(count)
 
 
 @contextlib.contextmanager
 def threads(count: int | None = None) -> Iterator[None]:
-    """Limit the work of the block to `count` threads (None: no new limit). Restore the earlier limit afterwards."""
-    before = get_threads()
-    set_threads(before if count is None else count)
+    """Limit the block, and numpy's matrix products in all threads, to `count` threads. Restore limits at its end."""
+    before, limits = getattr(_local, "threads", None), [(limit, get()) for get, limit in _imported()]
+    products: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+    if count is not None:
+        from threadpoolctl import threadpool_limits  # not in the small install
+
+        set_threads(count)
+        products = threadpool_limits(min(count, cores()), "blas")
     try:
-        yield
+        with products:
+            yield
     finally:
-        set_threads(before)
+        _local.threads = before
+        for limit, of_before in limits:
+            limit(of_before)
+
+
+def _imported() -> list[tuple[Callable[[], int], Callable[[int], None]]]:
+    """Return functions that get and set the threads of torch and faiss, if they are imported."""
+    torch, faiss = (sys.modules.get(name) for name in ("torch", "faiss"))
+    named = (torch, "get_num_threads", "set_num_threads"), (faiss, "omp_get_max_threads", "omp_set_num_threads")
+    return [(getattr(library, get), getattr(library, limit)) for library, get, limit in named if library is not None]

@@ -23,18 +23,19 @@ def quantise(source: Path, target: Path) -> None:
     """Write a copy of an ONNX file in which products with constant matrices are computed in int8."""
     model = onnx.load(source)
     graph = model.graph
-    matrices = {tensor.name: tensor for tensor in graph.initializer if len(tensor.dims) == 2}
-    made, nodes = dict[str, list[TensorProto]](), list[NodeProto]()
+    floats = (tensor for tensor in graph.initializer if tensor.data_type == TensorProto.FLOAT)
+    matrices = {tensor.name: tensor for tensor in floats if len(tensor.dims) == 2}
+    made, nodes = dict[tuple[str, str], list[TensorProto]](), list[NodeProto]()
     for node in graph.node:
         if node.op_type == "MatMul" and (name := node.input[1]) in matrices:
-            made[name] = made.get(name) or _blocks(matrices[name])
-            inputs = [node.input[0], *(tensor.name for tensor in made[name])]
+            made[name, "MatMul"] = parts = made.get((name, "MatMul")) or _blocks(matrices[name])
+            inputs = [node.input[0], *(tensor.name for tensor in parts)]
             sizes: dict[str, Any] = dict(zip("KN", matrices[name].dims, strict=True))
             sizes |= {"bits": 8, "block_size": BLOCK, "accuracy_level": IN_INT8}
             nodes.append(helper.make_node("MatMulNBits", inputs, list(node.output), domain=DOMAIN, **sizes))
-        elif node.op_type == "Gather" and (name := node.input[0]) in matrices:
-            made[name] = made.get(name) or _rows(matrices[name])
-            nodes += _looked_up(node, *(tensor.name for tensor in made[name]))
+        elif node.op_type == "Gather" and (name := node.input[0]) in matrices and not any(a.i for a in node.attribute):
+            made[name, "Gather"] = parts = made.get((name, "Gather")) or _rows(matrices[name])
+            nodes += _looked_up(node, *(tensor.name for tensor in parts))
         else:
             nodes.append(node)
     del graph.node[:]
@@ -63,7 +64,7 @@ def _rows(table: TensorProto) -> list[TensorProto]:
     table_RM = numpy_helper.to_array(table).astype(np.float32)
     scale_R1 = np.maximum(np.abs(table_RM).max(axis=1, keepdims=True) / LARGEST, np.finfo(np.float32).tiny)
     parts = {"int8": np.rint(table_RM / scale_R1).astype(np.int8), "scales": scale_R1}
-    return [numpy_helper.from_array(part, f"{table.name}.{name}") for name, part in parts.items()]
+    return [numpy_helper.from_array(part, f"{table.name}.rows.{name}") for name, part in parts.items()]
 
 
 def _looked_up(gather: NodeProto, integers: str, scales: str) -> list[NodeProto]:

@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _measure(options: argparse.Namespace) -> list[str]:
-    from rayhier.evaluate.files import judged, read_judgements, read_queries, trec
+    from rayhier.evaluate.files import aligned, cell, judged, read_judgements, read_queries, trec
 
     workdir = locate(options.workdir)
     if options.trec is not None and (options.trec.is_dir() or not options.trec.parent.is_dir()):
@@ -59,7 +59,6 @@ def _measure(options: argparse.Namespace) -> list[str]:
     say(f"loading index and encoder from {options.workdir}")
     from rayhier.dataset.measures import Judge
     from rayhier.dataset.queries import relevant
-    from rayhier.evaluate.text_table import aligned, cell
     from rayhier.search.snapshot import Snapshot
 
     searcher = Snapshot.open(workdir)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from rayhier.arrays import Ints, Values
 from rayhier.threads import threads
@@ -22,7 +21,7 @@ def timed_rows(queries: int) -> Ints:
 def seconds_of(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Values:
     """Measure the seconds [n] that each of n calls of a function takes on one core."""
     taken = np.zeros(len(calls))
-    with threads(1), threadpool_limits(1, "blas"):
+    with threads(1):
         for number, arguments in enumerate(calls):
             began = time.perf_counter()
             function(*arguments)

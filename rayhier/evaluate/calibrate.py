@@ -192,7 +192,7 @@ def choose_precision(dev: Queries, model: Model, folder: Path, leaf_map: LeafMap
         return None
     dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_ENCODED)))
     vectors = [
-        model.encode_stored(dev.vector_QM, lambda: dev.texts).numpy,
+        model.encode(dev.texts).numpy,
         OnnxEncoder(folder, model.spec.encoder, get_threads(), "int8").encode(dev.texts),
     ]
     found = split(exact_best(leaf_map, np.concatenate(vectors), RESULTS), [len(dev), len(dev)])

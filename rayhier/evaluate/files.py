@@ -1,4 +1,4 @@
-"""Read queries and judgements from a user's files, and format runs. An error names the line of a wrong row."""
+"""Read queries and judgements from a user's files, and format runs and tables. An error names a wrong row's line."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ from rayhier.spec.corpus import Columns, Limits
 IDS = ("_id", "id", "query_id")
 TEXT = "text"
 BEIR = Columns(id="_id")
-TREC_COLUMNS = 4
+TREC_COLUMNS, DIGITS = 4, 3
 T = TypeVar("T")
 
 
@@ -122,3 +122,19 @@ def trec(system: str, run: dict[str, dict[str, float]]) -> str:
             last = min(np.float32(score), np.nextafter(last, np.float32(-np.inf)))
             lines.append(f"{unspaced(query)} Q0 {unspaced(document)} {rank} {last:.9g} {system}")
     return "\n".join(lines) + "\n"
+
+
+def cell(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.{DIGITS}f}"
+
+
+def aligned(header: list[str], rows: list[list[str]]) -> list[str]:
+    """Format a table as lines of aligned columns: the first to the left, the others to the right."""
+    widths = [max(len(row[place]) for row in (header, *rows)) for place in range(len(header))]
+    return [
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in (header, *rows)
+    ]

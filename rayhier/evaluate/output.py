@@ -14,11 +14,10 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from rayhier.dataset.families import told_cut
 from rayhier.evaluate.evaluation import Evaluation
-from rayhier.evaluate.files import trec
+from rayhier.evaluate.files import cell, trec
 from rayhier.evaluate.report import ENCODERS, NAME, Report, rounded
 from rayhier.evaluate.significance import FEWEST
 from rayhier.evaluate.tables import encoders, reached, served_path, table
-from rayhier.evaluate.text_table import cell
 from rayhier.evaluate.verdict import untrained_because, verdict
 from rayhier.spec import JobSpec
 from rayhier.spec.evaluate import VISITED

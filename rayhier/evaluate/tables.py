@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from rayhier.evaluate.curve import Point, reach, read
+from rayhier.evaluate.files import cell
 from rayhier.evaluate.report import ENCODERS, Report
 from rayhier.evaluate.significance import Difference
-from rayhier.evaluate.text_table import cell
 
 REACHED = (0.9, 0.95, 0.98)
 EXACT = {"faiss_ivf": "exact"}

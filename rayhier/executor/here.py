@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from rayhier.executor import Actor, Pool, Row
 from rayhier.spec import InputError, JobSpec, no_room
 from rayhier.spec.cluster import TrainWorkers, Workers
-from rayhier.threads import cores, set_threads
+from rayhier.threads import cores, set_threads, threads
 
 T = TypeVar("T")
 
@@ -42,8 +42,9 @@ class Here:
             finally:
                 free.put(actors)
 
-        with ThreadPoolExecutor(max(1, count), "stage", set_threads, (pool.workers.cpus,)) as threads:
-            futures, left = [threads.submit(work, item) for item in items], len(items)
+        pool_of_threads = ThreadPoolExecutor(max(1, count), "stage", set_threads, (pool.workers.cpus,))
+        with threads(pool.workers.cpus), pool_of_threads as stage:
+            futures, left = [stage.submit(work, item) for item in items], len(items)
             try:
                 while left:
                     row = done.get()
@@ -61,14 +62,14 @@ class Here:
                     future.cancel()
 
     def call(self, function: Callable[..., T], workers: Workers | TrainWorkers, *arguments: Any) -> T:
-        set_threads(workers.cpus)
-        return function(*arguments)
+        with threads(workers.cpus):
+            return function(*arguments)
 
     def train(
         self, worker: Callable[[Row], None], config: Row, workers: TrainWorkers, report: Callable[[Row], None]
     ) -> None:  # one worker: a group in one process would share its cores
-        set_threads(workers.cpus)
-        worker({**config, "report": report})
+        with threads(workers.cpus):
+            worker({**config, "report": report})
 
 
 def within_cores(spec: JobSpec) -> JobSpec:

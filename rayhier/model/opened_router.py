@@ -255,7 +255,7 @@ class Tree(OpenedRouter):
         )
         leaf_L1, up_D = np.arange(self.n_leaves)[:, None], np.arange(self.levels, 0, -1)
         path_LD, sign_LD = 2 ** (self.levels - up_D) - 1 + (leaf_L1 >> up_D), 1 - 2 * ((leaf_L1 >> (up_D - 1)) & 1)
-        probability_LND = np.exp(log_sigmoid(scores[:, path_LD] * sign_LD.astype(np.float32))).transpose(1, 0, 2)
+        probability_LND = np.exp(log_sigmoids(scores[:, path_LD] * sign_LD.astype(np.float32))[0]).transpose(1, 0, 2)
         hidden_LNH = np.maximum(probability_LND @ weight_LDH + bias_LH[:, None], 0)
         score_NL = log_p_NL + (hidden_LNH @ output_LH[:, :, None])[:, :, 0].T
         return np.asarray(score_NL - logsumexp(score_NL))
@@ -346,13 +346,15 @@ def products(score_NS: Floats) -> Floats:
     above_NK = np.zeros((len(score_NS), 1), np.float32)
     while (begin := above_NK.shape[1] - 1) < score_NS.shape[1]:
         score_NK = score_NS[:, begin : 2 * begin + 1]
-        both_NK2 = np.stack([log_sigmoid(score_NK), log_sigmoid(-score_NK)], axis=2)
+        both_NK2 = np.stack(log_sigmoids(score_NK), axis=2)
         above_NK = (above_NK[:, :, None] + both_NK2).reshape(len(score_NS), 2 * above_NK.shape[1])
     return above_NK
 
 
-def log_sigmoid(x: Floats) -> Floats:
-    return -np.logaddexp(np.float32(0), -x)
+def log_sigmoids(x: Floats) -> tuple[Floats, Floats]:
+    """Compute log sigmoid(x) and log sigmoid(-x)."""
+    rest = np.log(1 + np.exp(-np.abs(x)))
+    return np.minimum(x, 0) - rest, np.minimum(-x, 0) - rest
 
 
 def logsumexp(x_NL: Floats) -> Floats:

@@ -75,9 +75,9 @@ def _search(parsed: argparse.Namespace) -> None:
 
     searcher = Snapshot.open(parsed.workdir)
     for queries in _queries(parsed.query):
-        request = searcher.rules.request(
-            queries, parsed.k, parsed.beam, _filter(parsed, searcher), parsed.mode, budget=parsed.budget, name=NAME
-        )
+        where = None if parsed.filter is None else _parse(parsed.filter, searcher.rules.fields)
+        given = {"budget": parsed.budget, "name": NAME}
+        request = searcher.rules.request(queries, parsed.k, parsed.beam, where, parsed.mode, **given)
         try:
             answers = searcher.answer(request)
         except ScorerError as error:
@@ -156,10 +156,6 @@ def published_rules(place: str) -> "Rules":
     now = current.read(workdir)
     manifest = LeafMap.open(current.artifact(workdir, now, "index").root).manifest
     return rules_of(now.spec, manifest, calibration_of(workdir, now))
-
-
-def _filter(parsed: argparse.Namespace, searcher: "Snapshot") -> Any:
-    return None if parsed.filter is None else _parse(parsed.filter, searcher.rules.fields)
 
 
 def _parse(text: str, fields: Mapping[str, Any]) -> Any:

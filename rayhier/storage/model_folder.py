@@ -147,7 +147,7 @@ def find(model: str, key: str = KEY) -> Path:
     """Return the folder that `package:NAME`, a path, or else a Hugging Face hub id names. `key` is for errors."""
     if model.startswith(PACKAGE):
         return _in_package(model.removeprefix(PACKAGE), key)
-    if is_hub_id(model) and not paths.is_there(model):
+    if HUB_ID.fullmatch(model) and not paths.is_there(model):
         return fetch(model, _is_whole_encoder if key == KEY else _is_whole_model, key)
     path = paths.resolve(key, model)
     if not path.is_dir():
@@ -155,10 +155,6 @@ def find(model: str, key: str = KEY) -> Path:
     if not any((path / name).is_file() for name in ("config.json", "modules.json")):
         raise InputError(f"{key}: {path} holds no config.json; allowed: {ALLOWED}, as transformers saves models")
     return path
-
-
-def is_hub_id(model: str) -> bool:
-    return HUB_ID.fullmatch(model) is not None
 
 
 def fetch(model: str, is_whole: Callable[[Path], bool], key: str) -> Path:

@@ -34,12 +34,13 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.current import Current
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import Location
-from rayhier.threads import get_threads
+from rayhier.threads import get_threads, set_threads
 
 if TYPE_CHECKING:
     from rayhier.embed.encode import TextEncoder
 
 SearchEncoder = Union[OnnxEncoder, "TextEncoder"]
+warn = cache(say)  # once in a process
 
 
 def search_encoder(
@@ -50,12 +51,16 @@ def search_encoder(
         try:
             return OnnxEncoder(folder, spec, threads or get_threads(), precision)
         except InputError as error:
+            if precision == "int8":
+                warn(f"warning: {error}; queries are encoded in float32")
+                return search_encoder(folder, spec, threads=threads)
             if find_spec("torch") is None:
                 raise
-            say(f"warning: {error}; torch encodes texts")
+            warn(f"warning: {error}; torch encodes texts")
     needs("encoder: it has no ONNX export, so encoding texts", "torch", "transformers")
     from rayhier.embed.encode import TextEncoder
 
+    set_threads(threads or get_threads())
     return TextEncoder(folder, spec.model_copy(update={"precision": "float32"}))
 
 
@@ -122,11 +127,9 @@ class Model:
         return type(self)(router, self._open, self.spec, self._head, self.calibration, self._open_for_queries)
 
     def load(self) -> Self:
-        """Load the transformer for queries, and start the tokenizer's threads, now instead of at the first query.
-
-        Returns this model.
-        """
-        self.query_encoder.tokenise(["", ""])
+        """Load what the first text query needs. Returns this model. InputError if the router needs an extra."""
+        _ = self.router.reader
+        self.query_encoder.tokenise(["", ""])  # starts the tokenizer's threads
         return self
 
     @cached_property

@@ -177,4 +177,7 @@ def _compared(row_NM: Floats, query_PM: Floats, comparison: Comparison) -> Float
         return np.asarray(np.vecdot(row_NM, query_PM)[:, None])
     if comparison == "cosine":
         return np.asarray(row_NM @ query_PM.T)
-    return np.stack([-0.5 * np.abs(row_NM - query_M).sum(axis=1) for query_M in query_PM], axis=1)
+    score_NP, apart_NM = np.empty((len(row_NM), len(query_PM)), np.float32), np.empty_like(row_NM)
+    for query, query_M in enumerate(query_PM):
+        np.abs(np.subtract(row_NM, query_M, out=apart_NM), out=apart_NM).sum(axis=1, out=score_NP[:, query])
+    return np.multiply(score_NP, np.float32(-0.5), out=score_NP)

@@ -154,7 +154,8 @@ def read_shards(leaf_map: LeafMap, work: Lookup | Listing) -> list[pa.Table]:
         for shard in shards:
             ids = leaf_map.read(shard, [leaf_map.key(shard)], verify=False)[leaf_map.key(shard)]
             later = pc.unique(ids.filter(pc.greater(ids, work.after)) if work.after else ids)
-            kept = sorted({*kept, *later.take(_least(later, work.count)).to_pylist()})[: work.count]
+            least = pc.select_k_unstable(pa.table({ID: later}), work.count, [(ID, "ascending")])
+            kept = sorted({*kept, *later.take(least).to_pylist()})[: work.count]
     wanted, tables = pa.array(kept, pa.string()), list[pa.Table]()
     for shard in shards:
         key = leaf_map.key(shard)
@@ -166,10 +167,6 @@ def read_shards(leaf_map: LeafMap, work: Lookup | Listing) -> list[pa.Table]:
         inner = {ID: rows[key], DOC_ID: rows[DOC_ID]}
         tables.append(pa.table({**inner, **{name: rows[name] for name in names}}))
     return tables
-
-
-def _least(ids: pa.Array, count: int) -> pa.Array:
-    return pc.select_k_unstable(pa.table({ID: ids}), count, [(ID, "ascending")])
 
 
 def documents(tables: Sequence[pa.Table], work: Lookup | Listing) -> list[Stored]:

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from rayhier.search.retrieve import Exact, Reading, Scan
@@ -42,17 +43,18 @@ class ShardGroup:
     """
 
     def __init__(self, version: Version, leaves: range, seconds: float = 30.0, *, follows: bool = False) -> None:
-        set_threads(1)
+        set_threads(1, libraries=False)
         self._range, self._failed, self._seconds, self._follows = leaves, 0, seconds, follows
         self._versions, self._named = dict[int, Snapshot](), dict[int, tuple[float, float]]()
         self._newer: asyncio.Task[None] | None = None
         self._version = Version.newest(version.workdir)[0] if follows else version
         self._newest = self._versions[self._version.number] = self._opened(self._version.number)
         # One thread, so that a replica takes one core. Its loop stays free for health checks.
-        self._thread = ThreadPoolExecutor(1, "scan", set_threads, (1,))
-        self._documents = ThreadPoolExecutor(1, "documents", set_threads, (1,))
-        self._exact = ThreadPoolExecutor(1, "exact", set_threads, (1,))
-        self._opening = ThreadPoolExecutor(1, "open", set_threads, (1,))
+        alone = partial(set_threads, 1, libraries=False)
+        self._thread = ThreadPoolExecutor(1, "scan", alone)
+        self._documents = ThreadPoolExecutor(1, "documents", alone)
+        self._exact = ThreadPoolExecutor(1, "exact", alone)
+        self._opening = ThreadPoolExecutor(1, "open", alone)
 
     def __del__(self) -> None:
         self.release()

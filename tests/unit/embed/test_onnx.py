@@ -16,7 +16,8 @@ from rayhier.spec.encoder import EncoderSpec
 from ..model.conftest import architecture
 
 __all__ = ["architecture"]  # fixture
-BY_TORCH = ()
+BY_TORCH = ("modernbert",)
+"""Its window is narrower than a text."""
 SPEC = EncoderSpec(model="unused", max_length=32, precision="float32")
 
 
@@ -54,6 +55,8 @@ def test_architectures(name, architecture, tmp_path):
     assert isinstance(by_onnx, OnnxEncoder) == (name not in BY_TORCH)
     tokens = [np.arange(5, 5 + count) for count in (9, 1, 25, 3)]
     np.testing.assert_allclose(by_onnx.read(tokens).numpy, by_torch.read(tokens).numpy, atol=1e-5)
+    if name in BY_TORCH:
+        return
     in_int8 = OnnxEncoder(tmp_path / name, SPEC, 1, "int8")
     together, alone = in_int8.read(tokens).numpy, [in_int8.read([ids]).numpy[0] for ids in tokens]
     np.testing.assert_allclose(together, alone, atol=1e-5)

@@ -91,7 +91,7 @@ def test_queries_are_in_int8_unless_dev_queries_lose(weights, chosen, tmp_path, 
     vector_NM = search_encoder(folder, spec.encoder).encode(words)
     write_map(tmp_path / "map", leaf_rows([[0]] * len(words), vector_NM, doc_id=names, text=words), L, 2)
     dev = Queries(words, vector_NM, {word: {name: 1} for word, name in zip(words, names, strict=True)}, words)
-    model = Model(opened(LearnedIvfRouter(32, L, 0)), None, spec)
+    model = Model(opened(LearnedIvfRouter(32, L, 0)), lambda: search_encoder(folder, spec.encoder), spec)
     found = choose_precision(dev, model, folder, LeafMap.open(tmp_path / "map"))
     assert (found.chosen, found.queries, found.measured["float32"]) == (chosen, 36, 1.0)
     assert (found.measured["int8"] < 0.9) == (chosen == "float32")

@@ -18,7 +18,7 @@ def architecture(tmp_path, tiny_model):
     own = {
         "distilbert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32},
         "albert": {**LIKE_BERT, "embedding_size": 8},
-        "modernbert": {**LIKE_BERT, "pad_token_id": 0},
+        "modernbert": {**LIKE_BERT, "pad_token_id": 0, "local_attention": 16},
     }
 
     def made(name, dtype=torch.float32):
