@@ -30,9 +30,10 @@ def dev_corpus(tiny_corpus):
 
 
 @pytest.mark.usefixtures("dev_corpus")
-def test_a_beam_is_chosen_told_and_served(tiny_spec, tiny_model, tmp_path, here, capsys):
-    """The number format of queries is chosen and served too."""
+def test_a_beam_is_chosen_told_and_served(tiny_spec, tiny_model, tmp_path, here, capsys, monkeypatch):
+    """The number format of queries is served too."""
     here()
+    monkeypatch.setattr("rayhier.search.routing.query_precision.MOST_LOST", 1.0)
     encoder = f"{{model: {tiny_model}, max_length: 32}}"
     work, spec = tmp_path / "work", str(tiny_spec(search=SEARCH, encoder=encoder))
     assert run.main([spec]) == 0
@@ -88,7 +89,7 @@ def test_a_spec_that_calibrates_nothing_has_no_such_stage(built, here, capsys):
     assert run.main([str(built / "spec.yaml"), "--stage", "calibrate", *fixed]) == 2
     said = capsys.readouterr().err
     needed = (
-        "search.hybrid.weight auto, cross_encoder.beside auto, encoder.precision auto, or search.beam auto or a recall"
+        "search.hybrid.weight auto, cross_encoder.beside auto, encoder.precision auto, search.beam auto, or a recall"
     )
     assert f"--stage: got calibrate without {needed}" in said
 
