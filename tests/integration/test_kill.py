@@ -35,8 +35,8 @@ pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600), pyte
 
 
 def start(spec: Path) -> subprocess.Popen[bytes]:
-    """A run without Ray in a process of its own."""
-    environment = {**os.environ, "RAY_ADDRESS": "", "OMP_NUM_THREADS": "1"}
+    """A run without Ray in another process. Another temporary folder hides a cluster that another test started."""
+    environment = {**os.environ, "RAY_ADDRESS": "", "OMP_NUM_THREADS": "1", "TMPDIR": str(spec.parent)}
     command = [sys.executable, "-m", "rayhier.run", str(spec)]
     with (spec.parent / "output").open("wb") as output:
         return subprocess.Popen(command, env=environment, stdout=output, stderr=output)
