@@ -20,7 +20,7 @@ DOMAIN = "com.microsoft"
 
 
 def quantise(source: Path, target: Path) -> None:
-    """Write a copy of an ONNX file in which products with constant matrices are computed in int8."""
+    """Write a copy of an ONNX file with constant matrices and tables in int8."""
     model = onnx.load(source)
     graph = model.graph
     floats = (tensor for tensor in graph.initializer if tensor.data_type == TensorProto.FLOAT)

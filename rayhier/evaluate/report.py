@@ -153,7 +153,7 @@ class Report(BaseModel):
     besides: list[RerankWeight] = []
     """Weight of the search's score in re-ranking that dev queries chose for each seed's model."""
     precisions: list[QueryPrecision] = []
-    """The choice between float32 and int8 for each seed's queries. Exact search and baselines have float32."""
+    """The choice between float32 and int8 for each seed's queries. Exact search and baselines use stored vectors."""
     adoptions: list[Adoption] = []
     """For each seed that decided, whether the trained encoder is kept."""
     began_best: bool = False

@@ -244,7 +244,7 @@ class JobSpec(Section):
 
     @property
     def chooses_precision(self) -> bool:
-        """Return True if dev queries choose whether queries are encoded in int8."""
+        """Return True if dev queries choose the number format in which queries are encoded."""
         return self.corpus.names_judgements and self.encoder.precision == "auto"
 
     @property

@@ -26,7 +26,7 @@ SIZES = ("hidden_size", "dim", "d_model", "n_embd")
 LETTERS = 100
 """Characters that are read for each token that a text may have. A longer text is cut before it is tokenized."""
 DENSE = "2_Dense"
-"""Subfolder of a trained head; the base encoder's own modules after pooling are in `base/`."""
+"""Subfolder of a trained head. The base encoder's modules after pooling are in `base/`."""
 PROMPTS = "config_sentence_transformers.json"
 SENTENCE = "sentence_embedding"
 

@@ -46,7 +46,7 @@ warn = cache(say)  # once in a process
 def search_encoder(
     folder: Path, spec: EncoderSpec, precision: Computed = "float32", threads: int | None = None
 ) -> SearchEncoder:
-    """Open an encoder for texts. If ONNX Runtime has no readable file, torch encodes in float32, or InputError."""
+    """Open an encoder. Without a readable file, int8 becomes float32, and torch encodes. InputError without torch."""
     if (folder / onnx.FOLDER / onnx.MODELS[precision]).is_file():
         try:
             return OnnxEncoder(folder, spec, threads or get_threads(), precision)
