@@ -1,5 +1,9 @@
 """Type names of the numpy arrays that modules pass on. Variable names end in their shape: `vector_NM` is [N, M]."""
 
+import math
+import tempfile
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,3 +14,18 @@ Values = npt.NDArray[np.float64]
 """Array of measures such as recall, and of statistics computed from measures."""
 Names = npt.NDArray[np.object_]
 """Array of ids of documents or queries, as Python strings."""
+
+IN_MEMORY = 1 << 30
+"""Most bytes of an array of vectors that a process holds in memory. Larger arrays lie in files."""
+
+
+def for_vectors(*shape: int) -> Floats:
+    """Make an array to be filled with vectors: float32 in memory, or float16 in a file if it is large.
+
+    The file has no name and lies in the folder for temporary files. It ends with the array.
+    """
+    if math.prod(shape) * 4 <= IN_MEMORY:
+        return np.empty(shape, np.float32)
+    with tempfile.TemporaryFile() as file:  # the mapping outlives the file's handle
+        mapped: Any = np.memmap(file, np.float16, "w+", shape=shape)
+    return np.asarray(mapped)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.cluster.kmeans import CAST_ROWS, SAMPLE_A_CLUSTER, divide, fit, members, nearest
+from rayhier.cluster.kmeans import CAST_ROWS, SAMPLE_A_CLUSTER, Each, divide, fit, members
+from rayhier.cluster.neighbours import Neighbours
 from rayhier.spec.train.hce import node_counts
 
 FLAT = 200_000_000
@@ -43,19 +44,19 @@ class DocumentTree:
         return above(self.parents, self.leaf_N)
 
 
-def grow(vectors_NM: Floats, branching: int, seed: int) -> DocumentTree:
+def grow(vectors_NM: Floats, branching: int, seed: int, each: Each = map) -> DocumentTree:
     """Grow the tree of n unit vectors [n, m], float32 or float16. The same seed grows the same tree.
 
     ValueError if `branching` is below 2 or there are no vectors. `rayhier.cluster.document_tree.cluster` assigns
     documents to nodes, and nodes to their parents. Nodes are empty only where there are fewer distinct vectors than
-    nodes.
+    nodes. `each` clusters the parts of a large level.
     """
     counts = node_counts(len(vectors_NM), branching)
     centroids: list[Floats] = []
     owns: list[Ints] = []
     below_NM = vectors_NM
     for count in reversed(counts):
-        below_NM, own_N = cluster(below_NM, count, seed)
+        below_NM, own_N = cluster(below_NM, count, seed, each)
         centroids.insert(0, below_NM)
         owns.insert(0, own_N)
     *parents, leaf_N = [np.zeros(counts[0] if counts else len(vectors_NM), dtype=np.int64), *owns]
@@ -72,7 +73,7 @@ def above(parents: Sequence[Ints], leaf_N: Ints) -> Ints:
     return path_NT
 
 
-def cluster(vectors_NM: Floats, k: int, seed: int) -> tuple[Floats, Ints]:
+def cluster(vectors_NM: Floats, k: int, seed: int, each: Each = map) -> tuple[Floats, Ints]:
     """Cluster n unit vectors [n, m], in float32 or float16. Returns unit centroids [k, m] and each vector's own [n].
 
     A vector belongs to the nearest centroid; where k-means takes two steps, to the nearest in the cells near it. Where
@@ -81,13 +82,14 @@ def cluster(vectors_NM: Floats, k: int, seed: int) -> tuple[Floats, Ints]:
     """
     centroid_KM = np.empty((k, vectors_NM.shape[1]), dtype=np.float32)
     own_N = np.empty(len(vectors_NM), dtype=np.int64)
-    cells = list(_cells(vectors_NM, np.arange(len(vectors_NM)), k, seed))
+    (cells,) = each(lambda _: list(_cells(vectors_NM, np.arange(len(vectors_NM)), k, seed)), [None])
     ends = np.cumsum([share for _, share in cells]).tolist()
-    for (row_R, share), end in zip(cells, ends, strict=True):
-        centroid_KM[end - share : end], cluster_R = fit(vectors_NM, row_R, share, seed)
+    fits = each(lambda cell: fit(vectors_NM, cell[0], cell[1], seed), cells)
+    for (row_R, share), end, (share_SM, cluster_R) in zip(cells, ends, fits, strict=True):
+        centroid_KM[end - share : end] = share_SM
         own_N[row_R] = end - share + cluster_R
     if len(cells) > 1:
-        own_N = _settle(vectors_NM, centroid_KM, own_N, [row_R for row_R, _ in cells], ends)
+        own_N = _settle(vectors_NM, centroid_KM, own_N, [row_R for row_R, _ in cells], ends, each)
     rows = members(own_N, k)
     _fill_empty(vectors_NM, centroid_KM, rows, seed)
     for number, row_R in enumerate(rows):
@@ -119,31 +121,44 @@ def _cells(vectors_NM: Floats, row_N: Ints, k: int, seed: int) -> Iterator[tuple
         yield from _cells(vectors_NM, cell, share, seed)
 
 
-def _settle(vectors_NM: Floats, centroid_KM: Floats, own_N: Ints, cells: list[Ints], ends: list[int]) -> Ints:
+def _settle(
+    vectors_NM: Floats, centroid_KM: Floats, own_N: Ints, cells: list[Ints], ends: list[int], each: Each
+) -> Ints:
     """Let vectors change to clusters of near cells, and move centroids, in place. Returns the clusters [n]."""
-    probing = _probing(vectors_NM, cells)
+    probing = list(zip(_probing(vectors_NM, cells, each), [0, *ends], ends, strict=False))
+
+    def best(cell: tuple[Ints, int, int]) -> tuple[Ints, Floats]:
+        row_R, first, last = cell
+        return _nearest(vectors_NM, row_R, centroid_KM[first:last], 1)
+
     for _ in range(ROUNDS):
         for number, row_R in enumerate(members(own_N, len(centroid_KM))):
             if len(row_R):
                 mean_M = vectors_NM[row_R].mean(axis=0, dtype=np.float32)
                 centroid_KM[number] = mean_M / max(float(np.linalg.norm(mean_M)), NO_LENGTH)
         best_N = np.full(len(vectors_NM), -np.inf, dtype=np.float32)
-        for row_R, first, last in zip(probing, [0, *ends], ends, strict=False):
-            for part_R in np.array_split(row_R, -(-len(row_R) // CAST_ROWS)) if len(row_R) else []:
-                centroid, score = nearest(vectors_NM[part_R].astype(np.float32), centroid_KM[first:last], 1)
-                better = score[:, 0] > best_N[part_R]
-                best_N[part_R[better]] = score[better, 0]
-                own_N[part_R[better]] = first + centroid[better, 0]
+        for (row_R, first, _), (near_R1, score_R1) in zip(probing, each(best, probing), strict=True):
+            better_R = score_R1[:, 0] > best_N[row_R]
+            best_N[row_R[better_R]] = score_R1[better_R, 0]
+            own_N[row_R[better_R]] = first + near_R1[better_R, 0]
     return own_N
 
 
-def _probing(vectors_NM: Floats, cells: list[Ints]) -> list[Ints]:
+def _probing(vectors_NM: Floats, cells: list[Ints], each: Each) -> list[Ints]:
     mean_CM = np.stack([vectors_NM[row_R].mean(axis=0, dtype=np.float32) for row_R in cells])
     mean_CM /= np.maximum(np.linalg.norm(mean_CM, axis=1, keepdims=True), NO_LENGTH)
-    parts = np.array_split(vectors_NM, -(-len(vectors_NM) // CAST_ROWS))
+    parts = np.array_split(np.arange(len(vectors_NM)), -(-len(vectors_NM) // CAST_ROWS))
     count = min(PROBES, len(cells))
-    cell_NP = np.concatenate([nearest(part.astype(np.float32), mean_CM, count)[0] for part in parts])
+    cell_NP = np.concatenate([*each(lambda row_R: _nearest(vectors_NM, row_R, mean_CM, count)[0], parts)])
     return [entry // count for entry in members(cell_NP.reshape(-1), len(cells))]
+
+
+def _nearest(vectors_NM: Floats, row_R: Ints, centroid_KM: Floats, count: int) -> tuple[Ints, Floats]:
+    near = Neighbours(centroid_KM)
+    parts_R = np.array_split(row_R, -(-len(row_R) // CAST_ROWS) or 1)
+    parts = [near.search(vectors_NM[part_R], count) for part_R in parts_R]
+    number_RC, score_RC = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return number_RC, score_RC
 
 
 def _fill_empty(vectors_NM: Floats, centroid_KM: Floats, rows: list[Ints], seed: int) -> None:

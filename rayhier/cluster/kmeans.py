@@ -1,5 +1,9 @@
-"""Spherical k-means with faiss, flat or down a tree. An empty cluster takes half of the largest one."""
+"""Spherical k-means, flat or down a tree: by faiss on a CPU or a GPU, or by torch on a GPU.
 
+An empty cluster takes half of the largest one.
+"""
+
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -7,34 +11,47 @@ import numpy.typing as npt
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
+from rayhier.cluster.neighbours import Neighbours, faiss_on_gpu, nearest
+from rayhier.model.device import gpu
 
 ITERATIONS = 25
 """Number of iterations of k-means."""
-FLAT = 2_000_000_000
-"""Largest product of the number of vectors and that of clusters for which k-means takes one step. Larger problems take
-two. Such a k-means takes ten minutes on two cores at 384 dimensions."""
+FLAT, GPU_FLAT = 2_000_000_000, 100_000_000_000
+"""Largest product of the number of vectors and that of clusters for which k-means takes one step, on a CPU and on a
+GPU. Larger problems take two. FLAT takes ten minutes on two cores at 384 dimensions."""
 SAMPLE_A_CLUSTER = 256
 """Most vectors for each cluster from which k-means learns centroids: with k clusters, of more than 256 k vectors only a
 random sample. faiss has the same limit."""
 CAST_ROWS = 65_536
 """Number of vectors that are converted to float32 at a time."""
+ASSIGNED = 1 << 28
+"""Most inner products in a GPU's memory at a time."""
+Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+"""Function that computes a function of each item: `map`, or `WorkerGroup.each` on several workers."""
 
 
 def spherical_kmeans(
-    vectors_NM: Floats, k: int, seed: int, iterations: int = ITERATIONS, rows: Ints | None = None
+    vectors_NM: Floats,
+    k: int,
+    seed: int,
+    iterations: int = ITERATIONS,
+    rows: Ints | None = None,
+    each: Each = map,
 ) -> Floats:
     """Cluster unit vectors [n, m] in float32 or float16, or only its `rows`. Returns unit centroids [k, m].
 
     ValueError if k exceeds n.
 
     Large problems (FLAT) are solved in two steps: about √k clusters first, then each of these is cut into a number of
-    clusters in proportion to its vectors, so that the work grows with n √k.
+    clusters in proportion to its vectors, so that the work grows with n √k. `each` clusters the parts.
     """
     n = len(vectors_NM) if rows is None else len(rows)
     if k > n:
         raise ValueError(f"k: got {k} clusters of {n} vectors; allowed: at most one cluster a vector")
-    if min(n, SAMPLE_A_CLUSTER * k) * k > FLAT:
-        return _in_two_steps(vectors_NM, np.arange(n) if rows is None else rows, k, seed, iterations)
+    if min(n, SAMPLE_A_CLUSTER * k) * k > (FLAT if gpu() is None else GPU_FLAT):
+        return _in_two_steps(vectors_NM, np.arange(n) if rows is None else rows, k, seed, iterations, each)
+    if n > SAMPLE_A_CLUSTER * k and vectors_NM.dtype != np.float32:  # faiss would draw a sample of a float32 copy
+        rows = _sample(np.arange(n) if rows is None else rows, k, seed)
     return _flat(vectors_NM if rows is None else vectors_NM[rows], k, seed, iterations)
 
 
@@ -64,22 +81,6 @@ def refined(vectors_NM: Floats, centroid_KM: Floats, rounds: int) -> Floats:
     return _flat(vectors_NM, len(centroid_KM), 0, rounds, centroid_KM) if rounds else centroid_KM
 
 
-def nearest(vectors_NM: Floats, centroids_KM: Floats, count: int) -> tuple[np.ndarray, Floats]:
-    """Find the `count` centroids of greatest inner product with each of n vectors, greatest first.
-
-    Returns their numbers [n, count] and the inner products [n, count].
-    """
-    scores, numbers = quantizer(centroids_KM).search(vectors_NM, count)
-    return numbers, scores
-
-
-def quantizer(centroids_KM: Floats) -> Any:
-    """Make faiss's index of centroids, for callers that search the index often."""
-    index = faiss.IndexFlatIP(centroids_KM.shape[1])
-    index.add(centroids_KM)
-    return index
-
-
 def leaf_means(vectors_NM: Floats, leaf_N: Ints, leaves: int) -> Floats:
     """Compute the mean, made a unit vector, of the vectors in each leaf: [leaves, m]; zeros for an empty leaf."""
     sum_LM = np.zeros((leaves, vectors_NM.shape[1]), dtype=np.float64)
@@ -89,23 +90,60 @@ def leaf_means(vectors_NM: Floats, leaf_N: Ints, leaves: int) -> Floats:
 
 
 def _flat(vectors_NM: Floats, k: int, seed: int, iterations: int, start_KM: Floats | None = None) -> Floats:
+    vectors_NM = np.ascontiguousarray(vectors_NM, dtype=np.float32)
+    if (device := gpu()) is not None and not faiss_on_gpu():
+        return lloyd(vectors_NM, k, seed, iterations, device, start_KM)
     kmeans = faiss.Kmeans(
-        vectors_NM.shape[1], k, niter=iterations, spherical=True, seed=seed, min_points_per_centroid=1
+        vectors_NM.shape[1],
+        k,
+        niter=iterations,
+        spherical=True,
+        seed=seed,
+        min_points_per_centroid=1,
+        gpu=faiss_on_gpu(),
     )
-    kmeans.train(np.ascontiguousarray(vectors_NM, dtype=np.float32), init_centroids=start_KM)
+    kmeans.train(vectors_NM, init_centroids=start_KM)
     return np.asarray(kmeans.centroids, dtype=np.float32)
 
 
-def _in_two_steps(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations: int) -> Floats:
-    _, cell_N = fit(vectors_NM, row_N, coarse := round(k**0.5), seed, iterations)
+def lloyd(
+    vectors_NM: Floats, k: int, seed: int, iterations: int, device: str, start_KM: Floats | None = None
+) -> Floats:
+    """Cluster unit vectors [n, m] by spherical k-means in torch on a device. Returns unit centroids [k, m]."""
+    import torch
+    from torch.nn.functional import normalize
+
+    x_NM, draw = torch.from_numpy(vectors_NM).to(device), np.random.default_rng(seed)
+    if start_KM is None:
+        start_KM = vectors_NM[draw.choice(len(vectors_NM), k, replace=False)]
+    centroid_KM = torch.from_numpy(start_KM).to(device)
+    for _ in range(iterations):
+        parts = torch.split(x_NM, max(1, ASSIGNED // k))
+        own_N = torch.cat([(part_NM @ centroid_KM.T).argmax(dim=1) for part_NM in parts])
+        size_K = torch.bincount(own_N, minlength=k)
+        centroid_KM = normalize(torch.zeros_like(centroid_KM).index_add_(0, own_N, x_NM))
+        empty_E = (size_K == 0).nonzero()[:, 0]
+        if len(empty_E):  # the largest clusters give half of their vectors
+            whole_E = size_K.argsort(descending=True, stable=True)[: len(empty_E)]
+            shift_EM = torch.from_numpy(draw.normal(0, 1e-3, (len(whole_E), x_NM.shape[1])).astype(np.float32))
+            centroid_KM[empty_E[: len(whole_E)]] = normalize(centroid_KM[whole_E] + shift_EM.to(device))
+    return np.asarray(centroid_KM.cpu().numpy())
+
+
+def _in_two_steps(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations: int, each: Each) -> Floats:
+    coarse = round(k**0.5)
+    (cell_N,) = each(lambda _: fit(vectors_NM, row_N, coarse, seed, iterations)[1], [None])
     rows = [row_N[positions] for positions in members(cell_N, coarse)]
-    shares = divide(np.array([len(cell_rows) for cell_rows in rows]), k)
-    fine = [
-        _flat(vectors_NM[cell_rows], share, seed, iterations)
-        for cell_rows, share in zip(rows, shares.tolist(), strict=True)
-        if share
-    ]
-    return np.concatenate(fine)
+    shares = divide(np.array([len(cell_rows) for cell_rows in rows]), k).tolist()
+
+    def cut(cell: int) -> Floats:
+        return _flat(vectors_NM[rows[cell]], shares[cell], seed, iterations)
+
+    return np.concatenate([*each(cut, [cell for cell, share in enumerate(shares) if share])])
+
+
+def _sample(row_N: Ints, k: int, seed: int) -> Ints:
+    return row_N[np.sort(np.random.default_rng([seed, 4]).permutation(len(row_N))[: SAMPLE_A_CLUSTER * k])]
 
 
 def fit(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations: int = ITERATIONS) -> tuple[Floats, Ints]:
@@ -114,11 +152,9 @@ def fit(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations: int = IT
     Centroids are learned from a sample of at most SAMPLE_A_CLUSTER rows for each cluster, copied to memory. The
     nearest centroids are then found for all rows, CAST_ROWS at a time.
     """
-    n = len(row_N)
-    sample = np.sort(np.random.default_rng([seed, 4]).permutation(n)[: SAMPLE_A_CLUSTER * k])
-    centroid_KM = _flat(vectors_NM[row_N[sample]], k, seed, iterations)
-    batches = (vectors_NM[part].astype(np.float32) for part in np.array_split(row_N, -(-n // CAST_ROWS)))
-    return centroid_KM, np.concatenate([nearest(batch, centroid_KM, 1)[0][:, 0] for batch in batches])
+    centroid_KM = _flat(vectors_NM[_sample(row_N, k, seed)], k, seed, iterations)
+    near, parts = Neighbours(centroid_KM), np.array_split(row_N, -(-len(row_N) // CAST_ROWS))
+    return centroid_KM, np.concatenate([near.search(vectors_NM[part], 1)[0][:, 0] for part in parts])
 
 
 def members(own_N: Ints, k: int) -> list[Ints]:

@@ -12,10 +12,11 @@ from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import texts_of
 from rayhier.dataset.queries import Queries, load_queries
 from rayhier.dataset.ranking import Ranking
+from rayhier.spec.search import MOST_QUERIES
 from rayhier.storage.artifact import Artifact
 
 SHARE = 0.1
-MOST = 1000
+MOST = 1_000
 NEIGHBOURS = 10
 
 
@@ -50,11 +51,17 @@ def load_dev(
     nearest: Callable[[Floats, int], Ranking],
 ) -> Queries:
     """Load the dev queries. If none has an answer, held-out documents become queries for `nearest` documents."""
-    queries = load_queries(corpus, vectors, "dev")
+    queries = load_judged(corpus, vectors)
     if queries.answered:
         return queries
     held_out = holdout()
     return replace(held_out.queries(nearest(held_out.vector_HM, NEIGHBOURS + 1)), texts=texts_of(corpus, held_out.ids))
+
+
+def load_judged(corpus: Artifact, vectors: Artifact) -> Queries:
+    """Load the judged dev queries, at most 1,000, those first by a hash of the id. All phases measure the same ones."""
+    queries = load_queries(corpus, vectors, "dev")
+    return queries.some(np.isin(queries.ids, held_queries(queries.ids, MOST_QUERIES)))
 
 
 def holdout_rows(ids: Sequence[str]) -> Ints:

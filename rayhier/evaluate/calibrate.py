@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.documents import document_texts, result_numbers
-from rayhier.dataset.holdout import held_queries
+from rayhier.dataset.holdout import held_queries, load_judged
 from rayhier.dataset.measures import Judge
-from rayhier.dataset.queries import Queries, load_queries
+from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import ID, Ranking, compact, merge, split, take
 from rayhier.embed.onnx import FOLDER, MODELS, OnnxEncoder
 from rayhier.model.adoption import Adoption
@@ -43,7 +43,6 @@ from rayhier.spec.search import (
     CHOOSING_DOCUMENTS,
     FEWEST_QUERIES,
     FUSED,
-    MOST_QUERIES,
     UNTAUGHT_WEIGHT,
     HybridSpec,
 )
@@ -55,9 +54,8 @@ from rayhier.storage.shard import Shard
 from rayhier.threads import get_threads
 
 MEASURE, RESULTS = "nDCG@10", 10
-MOST_FUSED, MOST_RERANKED, MOST_ENCODED = 1_000, 200, 300
-"""Most dev queries that choose BM25's weight, the weight of the search's score, or the number format. A hash of the id
-picks the queries."""
+MOST_RERANKED, MOST_ENCODED = 200, 300
+"""Most dev queries that choose the weight of the search's score, and the number format. A hash of the id picks them."""
 BESIDES = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
 """Weights of the search's score in re-ranking to choose from."""
 
@@ -73,16 +71,15 @@ def calibrate(
 ) -> dict[str, float]:
     """Write what the spec's searches choose below `root`, and return counts and weights.
 
-    A beam is chosen by at most 2,000 dev queries, or by documents if there are fewer than 20 dev queries. In an index
+    A beam is chosen by at most 1,000 dev queries, or by documents if there are fewer than 20 dev queries. In an index
     of more than 200,000 rows queries choose it only for a spec that names a recall.
     """
-    dev = load_queries(corpus, vectors, "dev")
+    dev = load_judged(corpus, vectors)
     opened, leaf_map = Model.open(model, spec), LeafMap.open(index.root, BUILT)
     counts: dict[str, float] = {}
     if spec.chooses_beam and (spec.search.beam != "auto" or leaf_map.manifest.rows <= MOST_SMALL):
         if len(dev) >= FEWEST_QUERIES:
-            some = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_QUERIES)))
-            ids, encoded = some.ids, opened.encode_stored(some.vector_QM, lambda: some.texts)
+            ids, encoded = dev.ids, opened.encode_stored(dev.vector_QM, lambda: dev.texts)
             best = exact_best(leaf_map, encoded.numpy, spec.search.k)
             made = Calibration(positions(opened, encoded, leaves_of(best)))
         else:
@@ -211,7 +208,6 @@ def choose_weight(
     """
     if not dev.answered:
         return FusionWeight(weight=UNTAUGHT_WEIGHT, queries=0, measure=MEASURE, measured={})
-    dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_FUSED)))
     leaves = LeafScan.mapped(leaf_map, cache_bytes=CACHE_BYTES)
     query_QM = model.encode_stored(dev.vector_QM, lambda: dev.texts).numpy
     dense = exact_best(leaf_map, query_QM, FUSED)

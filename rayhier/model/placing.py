@@ -1,5 +1,8 @@
 """Places documents in leaves: the one that a router chooses, and a second one if it is as near."""
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import numpy as np
 
 from rayhier.arrays import Floats, Ints
@@ -20,12 +23,14 @@ def parts(n: int) -> list[slice]:
     return [slice(begin, min(begin + PLACED, n)) for begin in range(0, max(1, n), PLACED)]
 
 
-def place(router: OpenedRouter, encoded: Encoded, leaves: int) -> tuple[Ints, Floats]:
+def place(
+    router: OpenedRouter, encoded: Encoded, leaves: int, each: Callable[..., Iterable[Any]] = map
+) -> tuple[Ints, Floats]:
     """Place documents in 1 or 2 leaves: leaves [n, leaves] with log-probabilities.
 
-    A document without a second leaf has its first leaf twice. Vectors may be float16.
+    A document without a second leaf has its first leaf twice. Vectors may be float16. `each` places the parts.
     """
-    batches = [_place(router, encoded[part], leaves) for part in parts(len(encoded))]
+    batches = each(lambda part: _place(router, encoded[part], leaves), parts(len(encoded)))
     leaf_NR, log_prob_NR = (np.concatenate(arrays) for arrays in zip(*batches, strict=True))
     return leaf_NR, log_prob_NR
 

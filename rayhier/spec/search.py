@@ -35,7 +35,7 @@ index that a search has open is never removed."""
 
 AUTO_RECALL = 0.99
 """Share of the exact best documents that queries are to find with the beam that they choose, where `beam` is auto."""
-FEWEST_QUERIES, MOST_QUERIES = 20, 2_000
+FEWEST_QUERIES, MOST_QUERIES = 20, 1_000
 """Fewest dev queries that choose a beam, and the most that do: those first by a hash of the id."""
 CHOOSING_DOCUMENTS = 1_000
 """Documents that choose a beam as queries, where there are fewer dev queries."""

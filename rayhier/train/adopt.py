@@ -39,6 +39,7 @@ from rayhier.spec.encoder import ENOUGH, FOLDS
 from rayhier.spec.search import HybridSpec
 from rayhier.train.contrast import EncoderPhase
 from rayhier.train.examples import Examples
+from rayhier.train.group import WorkerGroup
 from rayhier.train.tower import HeadTower, Side, Tower, divided
 
 RESULTS, DEPTH = 10, 100
@@ -77,7 +78,8 @@ class Searches:
     def values(self, queries: Queries, query_QM: Floats, document_NM: Floats) -> Values:
         """Compute nDCG@10 [w, q] of queries [q, m] for each of WEIGHTS, or with W = 1 by vectors alone."""
         parts = np.arange(len(queries)) // TOGETHER == np.arange(-(-len(queries) // TOGETHER))[:, None]
-        values = [self._values(queries.some(part_Q), query_QM[part_Q], document_NM) for part_Q in parts]
+        group = WorkerGroup()
+        values = group.each(lambda part_Q: self._values(queries.some(part_Q), query_QM[part_Q], document_NM), parts)
         return np.concatenate(values, axis=1) if values else np.zeros((1, 0))
 
     def _values(self, queries: Queries, query_QM: Floats, document_NM: Floats) -> Values:
@@ -214,8 +216,6 @@ def _values(
         return NOTHING_ASKED
     group, document_NM = phase.learner.group, phase.documents()
     query_QM = divided(lambda rows: phase.tower.infer(side, rows), row_Q, queries.vector_QM.shape[1], group)
-    if group.rank > 0:
-        return NOTHING_ASKED
     base_WQ = searches.values(queries, queries.vector_QM, searches.documents.vector_NM)
     return base_WQ, searches.values(queries, query_QM, document_NM), family_Q
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rayhier.arrays import Floats, Ints
-from rayhier.cluster.kmeans import nearest
+from rayhier.cluster.neighbours import Neighbours
 from rayhier.spec.train import ContrastTraining, InfoNce
 from rayhier.train.batch import Anchor, LossTerm, PairBatch, total_loss
 from rayhier.train.dev_measures import DevMeasured, error_to_best
@@ -49,7 +49,7 @@ class EncoderPhase(Phase, ABC):
         return self.pairs.steps(epoch, self.search)
 
     def documents(self) -> Floats:
-        """Encode all documents with the current weights: [n, m] on the first worker."""
+        """Encode all documents [n, m] with the current weights."""
         if self._documents is None or self._documents[0] != self.learner.version:
             self._documents = self.learner.version, self.pairs.side("document")
         return self._documents[1]
@@ -74,14 +74,12 @@ class EncoderPhase(Phase, ABC):
         return [Anchor(self.learner.group, row_N, base_NM, self.anchor)]
 
     def search(self) -> Search:
-        document_NM, query_QM = self.documents(), self.pairs.side("query")
+        documents, query_QM = Neighbours(self.documents()), self.pairs.side("query")
         query_P = self.examples.pair_P2[:, 0]
-        return lambda part, k: np.asarray(nearest(query_QM[query_P[part]], document_NM, k)[0])
+        return lambda part, k: documents.search(query_QM[query_P[part]], k)[0]
 
     def measure(self) -> dict[str, float]:
-        document_NM, dev_QM = self.documents(), self.pairs.side("dev")
-        group = self.learner.group
-        measured = group.agree(self._measure(document_NM, dev_QM) if group.rank == 0 else None)
+        measured = self._measure(self.documents(), self.pairs.side("dev"))
         error = error_to_best(measured, self.learner.kept)
         return {"dev": measured.dev, "error": error, **measured.values}
 

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.arrays import Floats, Ints
-from rayhier.cluster.kmeans import nearest
+from rayhier.cluster.neighbours import nearest
 from rayhier.dataset.documents import Choice, Documents
 from rayhier.dataset.generated import load_generated, split_generated
 from rayhier.dataset.holdout import hash_ids, holdout_rows

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -9,11 +10,12 @@ import torch
 from torch import Tensor
 
 from rayhier.arrays import Floats, Values
-from rayhier.dataset.documents import Documents
+from rayhier.dataset.documents import Documents, result_numbers
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, new_answers
-from rayhier.dataset.ranking import Ranking
-from rayhier.search.segment.exact import exact
+from rayhier.dataset.ranking import Ranking, whole_scan
+from rayhier.search.segment.exact import exact_rows
+from rayhier.train.group import WorkerGroup
 
 MEASURES = ("nDCG@10", "R@100")
 DEPTH = 100
@@ -62,8 +64,11 @@ def error_to_best(measured: DevMeasured, kept: dict[str, Tensor]) -> float:
 
 class ExactMeasure:
     def __init__(self, queries: Queries, documents: Documents, answers: Collection[str] = ()) -> None:
-        self.judge = DevJudge(queries, MEASURES, answers)
-        self.ids, self.results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
+        self.judge, self.group = DevJudge(queries, MEASURES, answers), WorkerGroup()
+        ids, self.results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
+        self.result_N = result_numbers(ids, self.results)
 
     def __call__(self, document_NM: Floats, dev_QM: Floats) -> DevMeasured:
-        return self.judge.measured(exact(dev_QM, document_NM, self.ids, self.results, DEPTH))
+        """Measure exact search. Each worker searches for a share of the queries."""
+        search = partial(exact_rows, vector_NM=document_NM, result_N=self.result_N, k=DEPTH)
+        return self.judge.measured(whole_scan(*self.group.spread(search, dev_QM), self.results, len(document_NM)))

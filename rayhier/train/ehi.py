@@ -4,8 +4,9 @@ Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Ret
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +15,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rayhier.arrays import Floats, Ints, Values
-from rayhier.cluster.kmeans import hierarchical_kmeans, leaf_means, nearest, spherical_kmeans
+from rayhier.cluster.kmeans import hierarchical_kmeans, leaf_means, spherical_kmeans
+from rayhier.cluster.neighbours import Neighbours
 from rayhier.dataset.balance import balance
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
 from rayhier.model.ehi import WARM_SCALE, Batch, EhiRouter, Losses, ehi_losses
 from rayhier.model.encoded import Encoded
+from rayhier.model.placing import parts
 from rayhier.model.router import opened
 from rayhier.search.segment.exact import best_results
 from rayhier.search.segment.scan import ListedRows, scan
@@ -28,6 +31,7 @@ from rayhier.spec.train import EhiTraining
 from rayhier.train.batch import encode
 from rayhier.train.dev_measures import DEPTH, DevJudge, DevMeasured, error_to_best
 from rayhier.train.examples import Examples
+from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Learner, Phase
 from rayhier.train.pairs import Pairs, Search, draw
 from rayhier.train.tower import Side, Tower
@@ -52,6 +56,14 @@ class TrainedIndex:
     """Leaf [n] of each document."""
     result_N: Ints | None = None
     """Number [n] of the result that each document belongs to. None if each is a result by itself."""
+    group: WorkerGroup = field(default_factory=WorkerGroup)
+
+    @classmethod
+    def of(cls, router: EhiRouter, document_NM: Floats, dev_QM: Floats, result_N: Ints | None = None) -> Self:
+        """Place documents in leaves, each worker a share."""
+        trained, group = opened(router), WorkerGroup()
+        parts_N1 = group.each(lambda part: trained.choose(Encoded(document_NM[part]), 1), parts(len(document_NM)))
+        return cls(router, document_NM, dev_QM, np.concatenate(parts_N1)[:, 0], result_N, group)
 
     def leaves(self, vector_QM: Floats, beam: int) -> Ints:
         return opened(self.router).choose(Encoded(vector_QM), beam)
@@ -74,7 +86,8 @@ class TrainedIndex:
     def _listed(self) -> tuple[ListedRows, Ints]:
         """Return the documents leaf after leaf, and the row [n] of each."""
         order_N = np.argsort(self.leaf_N, kind="stable")
-        return ListedRows.of(self.document_NM[order_N], self.sizes), order_N
+        cuts = np.split(order_N, np.cumsum(self.sizes)[:-1])
+        return ListedRows(self.sizes, lambda leaf: self.document_NM[cuts[leaf]]), order_N
 
 
 Measure = Callable[[TrainedIndex], DevMeasured]
@@ -109,25 +122,22 @@ class Joint(Phase):
         return {f"loss_{name}": value for name, value in zip(LOSSES, means, strict=True)}
 
     def measure(self) -> dict[str, float]:
-        now, group = self.snapshot(), self.learner.group
-        measured = group.agree(self._measure(now) if group.rank == 0 else None)
+        now = self.snapshot()
+        measured = self._measure(now)
         error = error_to_best(measured, self.learner.kept)
         return {"dev": measured.dev, "error": error, **measured.values, **balance(now.sizes)}
 
     def finish(self) -> None:
-        """Store each leaf's mean vector in the first worker's router. Second leaves are chosen by these."""
+        """Store each leaf's mean vector in the router. Second leaves are chosen by these."""
         now = self.snapshot()
-        if len(now.document_NM):
-            leaf_N = now.leaves(now.document_NM, 1)[:, 0]
-            means_LM = leaf_means(now.document_NM, leaf_N, self.router.n_leaves)
-            self.router.cells.centroid_LM.copy_(torch.from_numpy(means_LM))
+        means_LM = leaf_means(now.document_NM, now.leaf_N, self.router.n_leaves)
+        self.router.cells.centroid_LM.copy_(torch.from_numpy(means_LM))
 
     def snapshot(self) -> TrainedIndex:
-        """Build the current index: complete on the first worker, without rows on the others."""
+        """Build the index of the current encoder and router."""
         if self._snapshot is None or self._snapshot[0] != self.learner.version:
             document_NM, dev_QM = self.pairs.side("document"), self.pairs.side("dev")
-            leaves = opened(self.router).choose(Encoded(document_NM), 1)[:, 0]
-            index = TrainedIndex(self.router, document_NM, dev_QM, leaves, self.examples.result_N)
+            index = TrainedIndex.of(self.router, document_NM, dev_QM, self.examples.result_N)
             self._snapshot = self.learner.version, index
         return self._snapshot[1]
 
@@ -174,11 +184,12 @@ class Joint(Phase):
     def search(self) -> Search:
         now, query_QM = self.snapshot(), self.pairs.side("query")
         hard, (query_P, document_P) = self.spec.hard_negatives, self.examples.pair_P2.T
+        documents = Neighbours(now.document_NM) if hard.source == "exact" else None
 
-        def best(part: slice, k: int) -> Ints:
+        def best(part: Ints, k: int) -> Ints:
             vectors = query_QM[query_P[part]]
-            if hard.source == "exact":
-                return np.asarray(nearest(vectors, now.document_NM, k)[0])
+            if documents is not None:
+                return documents.search(vectors, k)[0]
             if hard.source == "query_leaves":
                 leaves = now.leaves(vectors, MINING_BEAM)
             else:
@@ -201,7 +212,8 @@ class DevMeasure:
         for beam in doublings(now.router.n_leaves):
             leaves_QB = now.leaves(now.dev_QM, beam)
             visited_Q = now.sizes[leaves_QB].sum(axis=1)
-            ranking = whole_scan(*now.scan(now.dev_QM, leaves_QB, DEPTH), self.result_ids, visited_Q)
+            best = now.group.spread(lambda query_QM, list_QB: now.scan(query_QM, list_QB, DEPTH), now.dev_QM, leaves_QB)
+            ranking = whole_scan(*best, self.result_ids, visited_Q)
             visited.append(float(visited_Q.mean()) / len(now.document_NM))
             curve.append(self.judge.measured(ranking))
             if visited[-1] >= max(VISITED):

@@ -1,17 +1,28 @@
-"""The workers of a training run: how they divide a batch and exchange tensors (torch.distributed).
+"""The workers of a training run: how they divide work and exchange tensors (torch.distributed).
 
 Gradients on shares of a batch sum to the batch's gradient, because gathering passes gradients back.
+
+torch ends a collective call that waits longer than its timeout. Steps of training use the usual timeout. Calls after
+work of unequal length, such as mining, wait as long as the others live: Ray ends the group if a worker dies.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from rayhier.arrays import Ints
+
+T = TypeVar("T")
+A = TypeVar("A", bound=tuple[npt.NDArray[Any], ...])
+PATIENCE = timedelta(days=7)
+_patient: dict[Any, Any] = {}
+"""The patient group of each group of all workers. Every worker makes it at its first WorkerGroup."""
 
 
 class WorkerGroup:
@@ -19,9 +30,31 @@ class WorkerGroup:
         started = dist.is_available() and dist.is_initialized()
         self.rank = dist.get_rank() if started else 0
         self.size = dist.get_world_size() if started else 1
+        if self.size > 1 and dist.group.WORLD not in _patient:
+            _patient[dist.group.WORLD] = dist.new_group(backend="gloo", timeout=PATIENCE)
 
     def shares(self, rows: Ints) -> list[Ints]:
         return [np.asarray(part) for part in np.array_split(rows, self.size)]
+
+    def each(self, function: Callable[[T], Any], items: Iterable[T]) -> list[Any]:
+        """Compute `function` of each item, every worker a share of the items. All results, on every worker."""
+        listed = list(items)
+        own = [function(item) for item in listed[self.rank :: self.size]]
+        if self.size == 1:
+            return own
+        shares = self._exchange(own)
+        return [shares[place % self.size][place // self.size] for place in range(len(listed))]
+
+    def spread(self, function: Callable[..., A], *arrays: npt.NDArray[Any]) -> A:
+        """Compute arrays from the rows of `arrays`, every worker from a share of the rows. All rows, on every worker.
+
+        The function returns a tuple of arrays, whose rows belong to the rows it got.
+        """
+        if self.size == 1:
+            return function(*arrays)
+        share = self.shares(np.arange(len(arrays[0])))[self.rank]
+        shares = self._exchange(function(*(array[share] for array in arrays)))
+        return cast("A", tuple(np.concatenate(parts) for parts in zip(*shares, strict=True)))
 
     def gather(self, x_ND: Tensor, sizes: Sequence[int]) -> Tensor:
         """Gather every worker's rows [sum of sizes, d]. Gradients flow back to each worker."""
@@ -54,16 +87,28 @@ class WorkerGroup:
         if self.size == 1:
             return value
         values = [value]
-        dist.broadcast_object_list(values, src=0, device=_device())
+        dist.broadcast_object_list(values, src=0, group=self._waiting())
         return values[0]
 
     def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
         if self.size > 1:
+            dist.barrier(self._waiting())
             for tensor in tensors:
                 dist.broadcast(tensor.data, src=0)
 
     def join(self, part_ND: Tensor, sizes: Sequence[int]) -> Tensor:
-        return part_ND if self.size == 1 else _collect(part_ND, sizes)
+        if self.size == 1:
+            return part_ND
+        dist.barrier(self._waiting())
+        return _collect(part_ND, sizes)
+
+    def _exchange(self, value: Any) -> list[Any]:
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value, group=self._waiting())
+        return values
+
+    def _waiting(self) -> Any:
+        return _patient[dist.group.WORLD]
 
 
 class _Gather(torch.autograd.Function):

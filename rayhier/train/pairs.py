@@ -15,15 +15,14 @@ from rayhier.train.tower import Side, Tower, encode_side
 CHUNK_QUERIES = 4096
 
 
-Search = Callable[[slice, int], Ints]
-"""Function from a slice of the pairs and k to the k best document rows [p, k] for their queries; -1 means no row."""
+Search = Callable[[Ints, int], Ints]
+"""Function from numbers [p] of pairs and k to the k best document rows [p, k] for their queries; -1 means no row."""
 
 
 def mine(search: Search, query_P: Ints, known: KnownPositives, top: int) -> Ints:
     """Mine for each pair the `top` best documents that are no known answers, of equal vectors one: rows [p, top]."""
     mined_PX = np.full((len(query_P), top), -1, dtype=np.int64)
-    for start in range(0, len(query_P), CHUNK_QUERIES):
-        part = slice(start, start + CHUNK_QUERIES)
+    for part in np.split(np.arange(len(query_P)), range(CHUNK_QUERIES, len(query_P), CHUNK_QUERIES)):
         fetch = top + known.most()
         for k in (fetch, 2 * fetch, 4 * fetch, 8 * fetch):  # copies may crowd others out
             row_PK = search(part, min(k, known.documents))
@@ -61,7 +60,7 @@ class Pairs:
         return encode_side(self.tower, side, self.examples.document_NM.shape[1], self.learner.group)
 
     def steps(self, epoch: int, search: Callable[[], Search]) -> Iterator[tuple[float, Ints, np.random.Generator]]:
-        """Yield each step's share done, pairs by number, and generator. Only the first worker calls the search."""
+        """Yield each step's share done, pairs by number, and generator. Each worker searches for a share of them."""
         hard = self.hard
         if hard.source != "none" and epoch % hard.refresh == 0:
             self.mine(search())
@@ -77,11 +76,10 @@ class Pairs:
         return np.asarray(mined_X[mined_X >= 0])
 
     def mine(self, search: Search) -> None:
-        group = self.learner.group
-        mined = self.learner.kept["mined"]
-        if group.rank == 0:
-            query_P = self.examples.pair_P2[:, 0]
-            mined = torch.from_numpy(mine(search, query_P, self.known, MINED))
-        copied = mined.to(self.tower.device)
-        group.copy_from_first([copied])
-        self.learner.kept["mined"] = copied.cpu()
+        query_P = self.examples.pair_P2[:, 0]
+
+        def own(pair_X: Ints) -> tuple[Ints]:
+            return (mine(lambda part, k: search(pair_X[part], k), query_P[pair_X], self.known, MINED),)
+
+        (mined,) = self.learner.group.spread(own, np.arange(len(query_P)))
+        self.learner.kept["mined"] = torch.from_numpy(mined)

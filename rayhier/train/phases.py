@@ -10,8 +10,8 @@ import pyarrow as pa
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import Documents, document_texts
 from rayhier.dataset.generated import load_generated, split_generated
-from rayhier.dataset.holdout import Holdout, holdout_size, load_dev
-from rayhier.dataset.queries import Queries, load_queries
+from rayhier.dataset.holdout import Holdout, holdout_size, load_dev, load_judged
+from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import Ranking
 from rayhier.dataset.spans import Spans, load_spans, span_queries
 from rayhier.model.adoption import Adoption, Source
@@ -128,7 +128,7 @@ def dev_and_spans(
 ) -> tuple[Queries, Spans | None]:
     """Load the dev queries, or what replaces them, and the pseudo-queries to train with."""
     spans = load_spans(vectors, documents.ids)
-    judged = load_queries(corpus, vectors, "dev")
+    judged = load_judged(corpus, vectors)
     if generated is not None and not judged.answered:
         return split_generated(load_generated(generated, vectors))[0], spans
     if spans is not None and len(spans) and not judged.answered:

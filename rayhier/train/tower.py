@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from rayhier.arrays import Floats, Ints
+from rayhier.arrays import Floats, Ints, for_vectors
 from rayhier.dataset.documents import Documents, load_texts
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.spans import Spans
@@ -26,7 +26,7 @@ from rayhier.train.group import WorkerGroup
 Side = Literal["query", "document", "dev", "pseudo"]
 TOWER_ROWS = 16_384
 ENCODED = 65_536
-"""Rows that the workers encode together before the first worker gathers them."""
+"""Rows that the workers encode together before each gathers them."""
 
 
 class HeadTower:
@@ -186,16 +186,15 @@ def text_tower(
 
 
 def encode_side(tower: Tower, side: Side, dimension: int, group: WorkerGroup) -> Floats:
-    """Encode all texts of a side on all workers: [n, m] on the first worker. Others get an empty array."""
+    """Encode all texts of a side, a share on each worker: [n, m] on every worker."""
     return divided(lambda rows: tower.infer(side, rows), np.arange(tower.size(side)), dimension, group)
 
 
 def divided(infer: Callable[[Ints], Tensor], row_N: Ints, width: int, group: WorkerGroup) -> Floats:
-    """Apply `infer` to rows, a share on each worker: [n, width] on the first worker. Others get an empty array."""
-    result_NW = np.empty((len(row_N) if group.rank == 0 else 0, width), dtype=np.float32)
+    """Apply `infer` to rows, a share on each worker: [n, width] on every worker."""
+    result_NW = for_vectors(len(row_N), width)
     for begin in range(0, len(row_N), ENCODED):
         shares = group.shares(row_N[begin : begin + ENCODED])
         joined_NM = group.join(infer(shares[group.rank]), [len(share) for share in shares])
-        if group.rank == 0:
-            result_NW[begin : begin + ENCODED] = joined_NM.float().cpu().numpy()
+        result_NW[begin : begin + ENCODED] = joined_NM.float().cpu().numpy()
     return result_NW

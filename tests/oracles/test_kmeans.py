@@ -27,6 +27,18 @@ def test_one_iteration_more_is_one_lloyd_step(clustered):
     np.testing.assert_allclose(after, to_unit(np.stack(wanted)), atol=1e-5)
 
 
+def test_torch_is_as_good_as_faiss(clustered):
+    lists = [kmeans.lloyd(clustered, 200, seed, ITERATIONS, "cpu") for seed in range(4)]
+    theirs = np.mean([objective(clustered, spherical_kmeans(clustered, 200, seed)) for seed in range(4)])
+    assert abs(np.mean([objective(clustered, found) for found in lists]) - theirs) < 0.001
+    crowded = kmeans.lloyd(np.repeat(clustered[:40], 5, axis=0), 80, 0, ITERATIONS, "cpu")
+    np.testing.assert_allclose(np.linalg.norm(crowded, axis=1), 1, atol=1e-5)
+    start = clustered[:K]
+    np.testing.assert_allclose(
+        kmeans.lloyd(clustered, K, 0, 5, "cpu", start), kmeans.refined(clustered, start, 5), atol=1e-4
+    )
+
+
 def test_two_steps_are_nearly_as_good_as_one(clustered, monkeypatch):
     flat = np.mean([objective(clustered, spherical_kmeans(clustered, 200, seed)) for seed in range(3)])
     monkeypatch.setattr(kmeans, "FLAT", 1)

@@ -2,7 +2,9 @@
 
 import multiprocessing
 import os
+import time
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -43,6 +45,8 @@ from ..toys import job, tiny_bert
 ROWS = 13
 LAST = np.array([*range(ROWS - 3), 40, 41, 42])
 """Pairs of a batch that ends with second answers of its first queries."""
+TIMEOUT = 5
+"""Seconds after which a collective call of training's steps is ended."""
 SHARED = {"epochs": 3, "batch_size": ROWS}
 MINES = ("joint", "contrast", "hce", "paper")
 """Trainings that mine hard negatives."""
@@ -135,6 +139,29 @@ def taught(micro_batch):
     return loop
 
 
+def late(micro_batch):
+    """Like `joint`, but the first worker's mining and its measurement of dev take longer than the timeout."""
+    examples, asked = problem(), spec(type="ehi", branching=3, height=2)
+    is_late = dist.is_initialized() and dist.get_rank() == 0
+
+    def measure(now):
+        time.sleep(2 * TIMEOUT * is_late)
+        return first_size(now)
+
+    made = Joint(tower(examples, micro_batch), examples, asked.router, asked.train, 0, measure)
+    search = made.search
+
+    def late_search():
+        best = search()
+        return lambda part, k: (time.sleep(1.6 * TIMEOUT * is_late), best(part, k))[1]
+
+    made.search = late_search
+    made.epochs = 1
+    loop = begin(made)
+    made.step(np.arange(ROWS), np.full(ROWS, -1))
+    return loop
+
+
 def levels(_, settings, learned):
     examples = problem()
     spec = RetreeverTraining.model_validate({"type": "retreever", **SHARED, "router_lr": 0.05, **settings})
@@ -183,6 +210,7 @@ KINDS = {
     "cosine": partial(levels, settings={"similarity": "cosine", "schedule": "stochastic"}, learned=False),
     "reading": reading,
     "router_phase": taught,
+    "late": late,
 }
 
 
@@ -193,7 +221,10 @@ def worker(kind, rank, size, folder, micro_batch):
     torch.manual_seed(rank)
     os.chdir(folder)
     if size > 1:
-        dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
+        seconds = timedelta(seconds=TIMEOUT if kind == "late" else 300)
+        dist.init_process_group(
+            "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size, timeout=seconds
+        )
     loop = KINDS[kind](micro_batch)
     kept = {f"gradient.{n}": p.grad.clone() for n, p in enumerate(loop.learner.parameters)}
     while not loop.ended:
@@ -204,9 +235,7 @@ def worker(kind, rank, size, folder, micro_batch):
     loop.phase.finish()
     kept |= {f"best.{name}": value.detach().clone() for name, value in loop.learner.learned().items()}
     if hasattr(loop.phase, "router"):
-        only_first = ("cells.centroid_LM",) if kind == "joint" else ()
-        buffers = loop.phase.router.named_buffers()
-        kept |= {f"buffer.{name}": value.clone() for name, value in buffers if name not in only_first}
+        kept |= {f"buffer.{name}": value.clone() for name, value in loop.phase.router.named_buffers()}
     if rank == 0:
         for name in ("dev", "loss_total"):
             kept[f"history.{name}"] = torch.tensor([row.get(name, 0.0) for row in loop.history])
@@ -228,7 +257,11 @@ def run(kind, folder, size, micro_batch=None):
     return [load_file(folder / f"{rank}.safetensors") for rank in range(size)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def test_long_work_of_one_worker_does_not_end_the_others(tmp_path):
+    assert len(run("late", tmp_path, 2)) == 2
+
+
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {"late"}))
 def test_three_workers_with_micro_batches_are_one_without(kind, tmp_path):
     (one,) = run(kind, tmp_path / "alone", 1)
     together = run(kind, tmp_path / "together", 3, micro_batch=2)

@@ -8,8 +8,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from rayhier.arrays import Floats, Ints
-from rayhier.cluster.kmeans import CAST_ROWS, SAMPLE_A_CLUSTER, nearest, quantizer, spherical_kmeans
+from rayhier.cluster.kmeans import CAST_ROWS, SAMPLE_A_CLUSTER, spherical_kmeans
 from rayhier.cluster.library import faiss, ivf_tools
+from rayhier.cluster.neighbours import flat_index, nearest
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import Ranking, whole_scan
@@ -33,7 +34,7 @@ class KmeansIvf:
     def __init__(self, documents: BaselineDocuments, lists: int, seed: int, leaves: int = 1) -> None:
         self.result_ids, vector_NM = documents.result_ids, documents.vector_NM
         centroids = spherical_kmeans(documents.sample(SAMPLE_A_CLUSTER * lists, seed), lists, seed)
-        self._near, n = quantizer(centroids), len(vector_NM)
+        self._near, n = flat_index(centroids), len(vector_NM)
         near_NC = nearest(vector_NM, centroids, min(CANDIDATES, lists) if leaves > 1 else 1)[0]
         leaf_AN = near_NC[None, :, 0]
         if leaves > 1 and lists > 1:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rayhier.arrays import Floats, Ints
-from rayhier.cluster.kmeans import nearest
+from rayhier.cluster.neighbours import nearest
 from rayhier.search.words.bm25 import Bm25Index
 from rayhier.spec.cross_encoder import OF_BASE, OF_BM25, WRONG
 from rayhier.train.examples import Examples
@@ -73,10 +73,10 @@ class TrainingGroups:
         rows: list[int] = drawn_X[free][:count].tolist()
         return rows
 
-    def _nearest(self, part: slice, k: int) -> Ints:
+    def _nearest(self, part: Ints, k: int) -> Ints:
         row_PK = nearest(self.examples.query_QM[self.query_P[part]], self.examples.document_NM, k)[0]
         return np.asarray(row_PK)
 
-    def _sharing(self, part: slice, k: int) -> Ints:
+    def _sharing(self, part: Ints, k: int) -> Ints:
         query_U, place = np.unique(self.query_P[part], return_inverse=True)
         return self.words.best([self.examples.query_texts[query] for query in query_U.tolist()], k)[1][place]

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rayhier.arrays import Floats, Ints
+from rayhier.arrays import Floats, Ints, for_vectors
 from rayhier.cluster.document_tree import DocumentTree, above, grow
-from rayhier.cluster.kmeans import refined
+from rayhier.cluster.kmeans import CAST_ROWS, refined
 from rayhier.model.encoded import Encoded
 from rayhier.model.hce import Hierarchy
+from rayhier.model.layers import normalized
 from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.model.placing import place
 from rayhier.model.router import opened
 from rayhier.spec.train import HceTraining
 from rayhier.train.batch import Ask, LossTerm, PairBatch
@@ -50,10 +52,9 @@ class TrainingTree:
         return int(self.learner.kept["version"])
 
     def plant(self, document_NM: Floats, branching: int, seed: int) -> None:
-        """Build the tree from directions of documents' vectors [n, m] on the first worker, for all workers."""
+        """Build the tree from directions of documents' vectors [n, m], together on all workers."""
         group, kept = self.learner.group, self.learner.kept
-        if group.rank == 0:
-            self._note(grow(directions(document_NM), branching, seed))
+        self._note(grow(directions(document_NM), branching, seed, group.each))
         kept["version"] += 1
         tensors = [kept["leaf"], *(kept[f"parent.{level}"] for level in range(len(self.counts)))]
         moved = [tensor.to(self.learner.parameters[0].device) for tensor in tensors]
@@ -96,10 +97,13 @@ def directions(vector_NM: Floats) -> Floats:
     >>> directions(np.array([[3.0, 4.0], [0.0, 1.0]], dtype=np.float32)).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 1.0]]
     """
-    length_N1 = np.linalg.norm(vector_NM, axis=1, keepdims=True)
-    if np.allclose(length_N1, 1, atol=1e-3):
+    parts = [slice(begin, begin + CAST_ROWS) for begin in range(0, len(vector_NM), CAST_ROWS)]
+    if all(np.allclose(np.linalg.norm(vector_NM[part].astype(np.float32), axis=1), 1, atol=1e-3) for part in parts):
         return vector_NM
-    return np.asarray(vector_NM / np.maximum(length_N1, np.finfo(np.float32).tiny))
+    unit_NM = for_vectors(*vector_NM.shape)
+    for part in parts:
+        unit_NM[part] = normalized(vector_NM[part].astype(np.float32))
+    return unit_NM
 
 
 class Below:
@@ -276,13 +280,12 @@ def node_router(trained: Hce) -> LearnedIvfRouter:
     A document's leaf is that of the nearest centroid, not its node in the tree.
     """
     centroid_LM = F.normalize(trained.hierarchy.centroids[-1].detach().cpu(), dim=1)
-    vector_NM = trained.documents()
-    if len(vector_NM):
-        centroid_LM = torch.from_numpy(refined(vector_NM, centroid_LM.numpy(), ROUNDS))
+    vector_NM, group = trained.documents(), trained.learner.group
+    (refined_LM,) = group.each(lambda _: refined(vector_NM, centroid_LM.numpy(), ROUNDS), [None])
+    centroid_LM = torch.from_numpy(refined_LM)
     leaves, dimension = centroid_LM.shape
     router = LearnedIvfRouter(dimension, leaves, 0)
     router.begin(centroid_LM)
-    if len(vector_NM):
-        leaf_N = opened(router).place(Encoded(vector_NM), 1)[0][:, 0]
-        router.log_size_L.copy_(torch.from_numpy(np.log(np.bincount(leaf_N, minlength=leaves) + 0.5)))
+    leaf_N1, _ = place(opened(router), Encoded(vector_NM), 1, group.each)
+    router.log_size_L.copy_(torch.from_numpy(np.log(np.bincount(leaf_N1[:, 0], minlength=leaves) + 0.5)))
     return router

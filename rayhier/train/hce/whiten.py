@@ -12,7 +12,7 @@ from rayhier.dataset.spans import Spans
 from rayhier.spec.train import HceTraining
 from rayhier.train.contrast import Measure
 from rayhier.train.group import WorkerGroup
-from rayhier.train.tower import HeadTower, Tower
+from rayhier.train.tower import HeadTower, Tower, encode_side
 
 SHRINKAGE = 0.1
 """Multiple of the identity that is added to the covariance, scaled to a mean variance of 1 (docs/LOG.md)."""
@@ -28,11 +28,9 @@ def start_whitened(tower: Tower, spec: HceTraining, drawn: Spans | None, measure
     group, before_MM = WorkerGroup(), tower.module.weight.detach().clone()
 
     def dev() -> Values | None:
-        if spec.start != "auto" or group.rank > 0:
+        if spec.start != "auto":
             return None
-        document_NM, dev_QM = (
-            tower.infer(side, np.arange(tower.size(side))).numpy(force=True) for side in ("document", "dev")
-        )
+        document_NM, dev_QM = (encode_side(tower, side, len(before_MM), group) for side in ("document", "dev"))
         return measure(document_NM, dev_QM).share_Q
 
     base_Q = dev()

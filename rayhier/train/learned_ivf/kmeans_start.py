@@ -11,7 +11,8 @@ import numpy.typing as npt
 import torch
 
 from rayhier.arrays import Floats, Ints
-from rayhier.cluster.kmeans import nearest, spherical_kmeans
+from rayhier.cluster.kmeans import Each, spherical_kmeans
+from rayhier.cluster.neighbours import nearest
 from rayhier.dataset.balance import balance
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
@@ -37,7 +38,9 @@ SAMPLE_A_LEAF = 256
 """Documents for each leaf in the sample from which prices are computed."""
 
 
-def make_router(spec: LearnedIvfRouting, document_NM: Floats, seed: int, *, sampled: bool = False) -> LearnedIvfRouter:
+def make_router(
+    spec: LearnedIvfRouting, document_NM: Floats, seed: int, each: Each = map, *, sampled: bool = False
+) -> LearnedIvfRouter:
     """Make a router that equals k-means IVF of documents' vectors [n, m], float32 or float16.
 
     In a sample of a corpus, k-means skips every twentieth document, which then stands for the rest of the corpus.
@@ -45,7 +48,7 @@ def make_router(spec: LearnedIvfRouting, document_NM: Floats, seed: int, *, samp
     n, m = document_NM.shape
     router = empty_router(spec, n, m, seed)
     rows = np.flatnonzero(np.arange(n) % UNSEEN) if sampled else None
-    centroid_LM = spherical_kmeans(document_NM, router.n_leaves, seed, rows=rows)
+    centroid_LM = spherical_kmeans(document_NM, router.n_leaves, seed, rows=rows, each=each)
     if router.cells.groups:
         group_GM = spherical_kmeans(centroid_LM, router.cells.groups, seed)
         router.cells.group_GM.copy_(torch.from_numpy(group_GM))
@@ -64,20 +67,23 @@ def empty_router(spec: LearnedIvfRouting, documents: int, dimension: int, seed: 
         return LearnedIvfRouter(dimension, leaves, min(RANK, dimension), groups)
 
 
-def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: int, *, sampled: bool = False) -> Ints:
+def settle(
+    router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: int, each: Each = map, *, sampled: bool = False
+) -> Ints:
     """Place documents in leaves [n, r], first leaf first, about evenly. The router keeps prices and leaf sizes.
 
     A price is subtracted from documents' cosines to a leaf's centroid. In each round full leaves get a higher price and
     empty leaves a lower one, as in an auction, and the most even round counts. Prices, and the border within which
     documents have a second leaf, come from a sample and stay with the router, so each document is placed independently.
+    `each` searches and places parts of the documents.
     """
     n, leaves = len(document_NM), spec.leaves_per_document
     rows = np.sort(np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE_A_LEAF * router.n_leaves])
     sample_NM = document_NM if len(rows) == n else document_NM[rows]
     counted = rows % UNSEEN > 0 if sampled else slice(None)
     least, best = np.inf, (router.cells.price_L.clone(), router.cells.border.clone())
-    bidders = _Bidders.of(router, sample_NM)
-    border = _Bidders.of(router, document_NM[::UNSEEN]) if sampled else bidders
+    bidders = _Bidders.of(router, sample_NM, each)
+    border = _Bidders.of(router, document_NM[::UNSEEN], each) if sampled else bidders
     for _ in range(AUCTIONS):
         if leaves > 1:
             gap_N = np.concatenate([batch.gaps(router.cells.price_L.cpu().numpy()) for batch in border])
@@ -92,9 +98,10 @@ def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: i
         crowding_L = np.clip(sizes / sizes.mean() - 1, -0.5, 2).astype(np.float32)
         router.cells.price_L += PRICE * torch.from_numpy(crowding_L).to(router.device)
         router.cells.price_L.clamp_(-DEAREST, DEAREST)
+    (best,) = each(lambda _: best, [None])  # of the first worker, for all
     for buffer, value in zip((router.cells.price_L, router.cells.border), best, strict=True):
         buffer.copy_(value)
-    leaf_NR = place(opened(router), Encoded(document_NM), leaves)[0]
+    leaf_NR = place(opened(router), Encoded(document_NM), leaves, each)[0]
     router.log_size_L.copy_(torch.from_numpy(np.log(leaf_sizes(leaf_NR, router.n_leaves) + 0.5)))
     return leaf_NR
 
@@ -110,13 +117,17 @@ class _Bidders:
     """Cosines [n, c] to the leaves' centroids, up to a constant for each document."""
 
     @classmethod
-    def of(cls, router: LearnedIvfRouter, document_NM: Floats) -> list[Self]:
+    def of(cls, router: LearnedIvfRouter, document_NM: Floats, each: Each) -> list[Self]:
         """Search leaves for all documents. Batches are slices of two arrays: separate arrays fragment memory."""
         n, count = len(document_NM), min(2 * CANDIDATES, router.n_leaves)
         leaf_NC, near_NC, trained = np.empty((n, count), np.int32), np.empty((n, count), np.float32), opened(router)
-        for part in parts(n):
-            leaf_NC[part], log_prob_NC = trained.place(Encoded(document_NM[part]), count)
-            near_NC[part] = log_prob_NC / SCALE + trained.cells.price_L[leaf_NC[part]]
+
+        def search(part: slice) -> tuple[Ints, Floats]:
+            leaf_PC, log_prob_PC = trained.place(Encoded(document_NM[part]), count)
+            return leaf_PC, log_prob_PC / SCALE + trained.cells.price_L[leaf_PC]
+
+        for part, found in zip(parts(n), each(search, parts(n)), strict=True):
+            leaf_NC[part], near_NC[part] = found
         return [cls(document_NM[part], leaf_NC[part], near_NC[part]) for part in parts(n)]
 
     def gaps(self, price_L: Floats) -> Floats:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rayhier.arrays import Floats, Ints
-from rayhier.cluster.kmeans import nearest
+from rayhier.cluster.neighbours import Neighbours
 from rayhier.dataset.balance import balance
 from rayhier.model.learned_ivf import LearnedIvfRouter, reach_loss
 from rayhier.spec import JobSpec
@@ -20,7 +20,8 @@ from rayhier.spec.router import LearnedIvfRouting
 from rayhier.spec.router.learned_ivf import DOCUMENTS_A_QUERY, EPOCHS, MOST_ASKING
 from rayhier.train.contrast import EncoderPhase
 from rayhier.train.examples import Examples, batches, ranges
-from rayhier.train.learned_ivf.kmeans_start import empty_router, leaf_sizes, make_router, settle
+from rayhier.train.group import WorkerGroup
+from rayhier.train.learned_ivf.kmeans_start import leaf_sizes, make_router, settle
 from rayhier.train.loop import Learner, Phase
 
 BATCH, RATE = 256, 1e-3
@@ -71,7 +72,8 @@ class Targets:
         vector_TM = np.concatenate([query_QM, document_NM[rows]])
         judged_P2, count_P = examples.pair_P2, np.bincount(examples.pair_P2[:, 0])[examples.pair_P2[:, 0]]
         judged_P = (JUDGED * np.minimum(1.0, MOST_JUDGED / count_P)).astype(np.float32)
-        near_TK = nearest(vector_TM, document_NM, min(NEIGHBOURS, len(document_NM)))[0]
+        documents = Neighbours(document_NM)
+        near_TK, _ = WorkerGroup().spread(lambda vector_SM: documents.search(vector_SM, NEIGHBOURS), vector_TM)
         near_P2 = np.stack([np.repeat(np.arange(len(near_TK)), near_TK.shape[1]), near_TK.reshape(-1)], axis=1)
         near_P = np.ones(len(near_P2), np.float32)
         itself_P2 = np.stack([np.arange(len(query_QM), len(vector_TM)), rows], axis=1)
@@ -90,7 +92,7 @@ def _keys(pair_P2: Ints, documents: int) -> Ints:
 
 class RouterPhase(Phase):
     def __init__(self, router: LearnedIvfRouter, leaf_NR: Ints, targets: Targets, dev: Targets, seed: int) -> None:
-        """Prepare to train a router whose documents lie in leaves [n, r]. The first worker reads these."""
+        """Prepare to train a router whose documents lie in leaves [n, r]. Those of the first worker count."""
         self.router, self.seed = router, seed
         self.sizes = leaf_sizes(leaf_NR, router.n_leaves)
         self.dev = dev
@@ -202,14 +204,10 @@ def build_router_phase(
     corpus.
     """
     group, seed = trained.learner.group, trained.pairs.seed
-    n, m = examples.document_NM.shape
+    m = examples.document_NM.shape[1]
     document_NM, query_QM, dev_QM = trained.documents(), trained.pairs.side("query"), trained.pairs.side("dev")
-    targets, dev, leaf_NR = Targets.none(m), Targets.none(m), np.zeros((0, 1), np.int64)
-    if group.rank > 0:
-        empty = empty_router(router, n, m, seed).to(trained.tower.device)
-        return RouterPhase(empty, leaf_NR, targets, dev, seed)
-    begun = make_router(router, document_NM, seed, sampled=sampled).to(trained.tower.device)
-    leaf_NR = settle(begun, document_NM, spec, seed, sampled=sampled)
+    begun = make_router(router, document_NM, seed, group.each, sampled=sampled).to(trained.tower.device)
+    leaf_NR, targets = settle(begun, document_NM, spec, seed, group.each, sampled=sampled), Targets.none(m)
     if not examples.same:
         targets = Targets.of(examples, query_QM, document_NM, seed)
         fit_scale(begun, targets, leaf_NR)

@@ -1,6 +1,7 @@
 """Measures ReTreever's vectors of several sizes on dev queries, to pick the best epoch."""
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ from rayhier.dataset.ranking import whole_scan
 from rayhier.search.segment.exact import exact_rows
 from rayhier.spec.train.retreever import Comparison
 from rayhier.train.dev_measures import DEPTH, MEASURES, DevJudge, DevMeasured
+from rayhier.train.group import WorkerGroup
 
 MOST_SEARCHED = 100_000
 """Most documents that dev queries search: their answers, and others at random."""
@@ -24,15 +26,17 @@ class SizesMeasure:
         """`answers` are ids of documents that answer train queries, `numbers` the largest vectors' size."""
         self.judge = DevJudge(queries, MEASURES, answers)
         self.row_N = searched(queries, documents.results, min(MOST_SEARCHED, MOST_NUMBERS // numbers))
-        self.ids, self.results = (
+        ids, self.results = (
             pa.array([names[row] for row in self.row_N], pa.string()) for names in (documents.ids, documents.results)
         )
+        self.result_N, self.group = result_numbers(ids, self.results), WorkerGroup()
 
     def __call__(self, document: Sequence[Floats], dev: Sequence[Floats], similarity: Comparison) -> DevMeasured:
         values: dict[str, float] = {}
-        share_Q, results = np.zeros(len(self.judge.judge.query_ids)), result_numbers(self.ids, self.results)
+        share_Q = np.zeros(len(self.judge.judge.query_ids))
         for document_NK, dev_QK in zip(document, dev, strict=True):
-            best = exact_rows(dev_QK, document_NK, results, DEPTH, similarity)
+            search = partial(exact_rows, vector_NM=document_NK, result_N=self.result_N, k=DEPTH, comparison=similarity)
+            best = self.group.spread(search, dev_QK)
             measured = self.judge.measured(whole_scan(*best, self.results, len(document_NK)))
             values |= {f"{name} of {dev_QK.shape[1]}": value for name, value in measured.values.items()}
             share_Q += measured.share_Q / len(document)

@@ -83,9 +83,8 @@ def grow(
     phase = matching(grown.representations, vectors=vectors, anchor=anchor, at_once=at_once)
     run("tree", phase)
     leaf_N = phase.leaves(grown.representations.tree)
-    if len(document_NM):  # second leaves are chosen by the leaves' means, on the first worker
-        with torch.no_grad():
-            grown.cells.centroid_LM.copy_(torch.from_numpy(leaf_means(document_NM, leaf_N, grown.n_leaves)))
+    with torch.no_grad():  # second leaves are chosen by the leaves' means
+        grown.cells.centroid_LM.copy_(torch.from_numpy(leaf_means(document_NM, leaf_N, grown.n_leaves)))
     return grown
 
 

@@ -148,12 +148,9 @@ class MatchingPhase(Phase):
         The best epoch is kept, not a later one as good: later epochs learn the train queries by heart (docs/LOG.md).
         """
         document_NW, dev_QW = self.scores("document", self.dev.row_N), self.scores("dev")
-        group, measured = self.learner.group, None
-        if group.rank == 0:
-            document, dev = self._compared(document_NW), self._compared(dev_QW)
-            measured = self.dev(document, dev, self.representations.similarity)
-        agreed = group.agree(measured)
-        return {"dev": agreed.dev, **agreed.values, "scale": float(self.scale().detach())}
+        document, dev = self._compared(document_NW), self._compared(dev_QW)
+        measured = self.dev(document, dev, self.representations.similarity)
+        return {"dev": measured.dev, **measured.values, "scale": float(self.scale().detach())}
 
     def _compared(self, score_NW: Floats) -> list[Floats]:
         """Compute the vectors [n, size] that dev measures: the largest, and sizes at 1/3 and 1/2."""
@@ -164,13 +161,13 @@ class MatchingPhase(Phase):
 
     @torch.no_grad()
     def scores(self, side: Side, row_N: Ints | None = None) -> Floats:
-        """Compute scores [n, w] of a side's texts on the first worker. Others get an empty array."""
+        """Compute scores [n, w] of a side's texts."""
         rows = np.arange(self.tower.size(side)) if row_N is None else row_N
         return self._divided(self.representations.scores, side, rows, self.representations.width)
 
     @torch.no_grad()
     def leaves(self, tree: NodeTree) -> Ints:
-        """Find the most probable leaf [n] of every document on the first worker."""
+        """Find the most probable leaf [n] of every document."""
 
         def best(*read: Tensor) -> Tensor:
             return torch.as_tensor(tree(*read)[-1]).argmax(dim=1, keepdim=True)
