@@ -20,12 +20,12 @@ IN_MEMORY = 1 << 30
 
 
 def for_vectors(*shape: int) -> Floats:
-    """Make an array to be filled with vectors: float32 in memory, or float16 in a file if it is large.
+    """Make an array to be filled with vectors: float32 in memory, or float16 in a file if it is large."""
+    small = math.prod(shape) * 4 <= IN_MEMORY
+    return np.empty(shape, np.float32) if small else mapped(shape, np.float16)
 
-    The file has no name and lies in the folder for temporary files. It ends with the array.
-    """
-    if math.prod(shape) * 4 <= IN_MEMORY:
-        return np.empty(shape, np.float32)
+
+def mapped(shape: tuple[int, ...], kind: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Make an array in a file without a name, which ends with the array. The system may take its memory back."""
     with tempfile.TemporaryFile() as file:  # the mapping outlives the file's handle
-        mapped: Any = np.memmap(file, np.float16, "w+", shape=shape)
-    return np.asarray(mapped)
+        return np.asarray(np.memmap(file, kind, "w+", shape=shape))

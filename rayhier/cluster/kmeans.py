@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
@@ -84,7 +85,10 @@ def refined(vectors_NM: Floats, centroid_KM: Floats, rounds: int) -> Floats:
 def leaf_means(vectors_NM: Floats, leaf_N: Ints, leaves: int) -> Floats:
     """Compute the mean, made a unit vector, of the vectors in each leaf: [leaves, m]; zeros for an empty leaf."""
     sum_LM = np.zeros((leaves, vectors_NM.shape[1]), dtype=np.float64)
-    np.add.at(sum_LM, leaf_N, vectors_NM)
+    for begin in range(0, len(leaf_N), CAST_ROWS):
+        part_N = leaf_N[begin : begin + CAST_ROWS]
+        in_leaf_LN = csr_array((np.ones(len(part_N)), (part_N, np.arange(len(part_N)))), (leaves, len(part_N)))
+        sum_LM += in_leaf_LN @ vectors_NM[begin : begin + CAST_ROWS].astype(np.float64)
     length_L1 = np.linalg.norm(sum_LM, axis=1, keepdims=True)
     return np.asarray(sum_LM / np.maximum(length_L1, 1e-12), dtype=np.float32)
 

@@ -1,13 +1,16 @@
 """Documents of a corpus as arrays: ids, base vectors, and the result that each row belongs to."""
 
+import mmap
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayhier.arrays import Floats, Ints
+from rayhier.arrays import Floats, Ints, for_vectors
 from rayhier.storage import columns, parquet
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.schemas import Language
@@ -39,27 +42,19 @@ def language(corpus: Artifact) -> Language:
 
 
 def load_documents(corpus: Artifact, vectors: Artifact, choice: Choice | None = None) -> Documents:
-    names, vector_PNM = [], []
+    """Load all documents of a corpus, or those of a choice. Vectors are float16 in a mapped file if they are many."""
+    shape = int(corpus.record.counts["rows"]), int(vectors.record.counts["dimension"])
+    names, vector_NM, end = list[pa.Table](), for_vectors(*shape), 0
     for name in vectors.names("documents/"):
         part = read_vectors(corpus, vectors, name)
         chosen = part if choice is None else part.filter(choice(part["result_id"]))
         names.append(chosen.select(["doc_id", "result_id"]))
-        vector_PNM.append(columns.matrix(chosen["vector"]))
+        vector_NM[end : end + len(chosen)] = columns.matrix(chosen["vector"])
+        end += len(chosen)
     table = pa.concat_tables(names)
     ids, results = table["doc_id"], table["result_id"]
     parents = None if results.equals(ids) else results.to_pylist()
-    return Documents(ids.to_pylist(), together(vector_PNM), parents)
-
-
-def together(part_PNM: list[Floats]) -> Floats:
-    """Stack matrices [n, m] to one and empty the list, so that memory never holds all twice."""
-    stacked_NM = np.empty((sum(map(len, part_PNM)), part_PNM[0].shape[1]), np.float32)
-    end = len(stacked_NM)
-    while part_PNM:
-        part_NM = part_PNM.pop()
-        stacked_NM[end - len(part_NM) : end] = part_NM
-        end -= len(part_NM)
-    return stacked_NM
+    return Documents(ids.to_pylist(), vector_NM[:end], parents)
 
 
 def read_vectors(corpus: Artifact, vectors: Artifact, name: str) -> pa.Table:
@@ -105,6 +100,37 @@ def load_titled(corpus: Artifact, ids: Sequence[str]) -> pa.Table:
 def load_texts(corpus: Artifact, ids: Sequence[str]) -> pa.ChunkedArray:
     table = load_titled(corpus, ids)
     return pc.utf8_trim_whitespace(pc.binary_join_element_wise(table["title"], table["text"], " "))
+
+
+class Texts:
+    """Texts that are read by row. The time does not depend on how many there are, nor on how they lie in chunks."""
+
+    def __init__(self, texts: pa.ChunkedArray) -> None:
+        self._chunks = texts.chunks
+        self._end_C = np.cumsum([len(chunk) for chunk in self._chunks], dtype=np.int64)
+
+    @classmethod
+    def of(cls, corpus: Artifact) -> Self:
+        """Copy the texts of a corpus's documents to a mapped file without a name, which ends with this object."""
+        schema = pa.schema([("text", pa.string())])
+        with tempfile.TemporaryFile() as file:
+            with pa.ipc.new_file(file, schema) as writer:
+                for name in corpus.names("documents/"):
+                    part = columns.read([corpus.path(name)], ["title", "text"])
+                    joined = pc.binary_join_element_wise(part["title"], part["text"], " ")
+                    writer.write_table(pa.table([pc.utf8_trim_whitespace(joined)], schema=schema))
+            file.flush()
+            mapped = pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        return cls(pa.ipc.open_file(mapped).read_all()["text"])
+
+    def __len__(self) -> int:
+        return int(self._end_C[-1]) if len(self._end_C) else 0
+
+    def __getitem__(self, row_N: Ints) -> list[str]:
+        chunk_N = np.searchsorted(self._end_C, row_N, "right")
+        place_N = row_N - np.concatenate([[0], self._end_C])[chunk_N]
+        places = zip(chunk_N.tolist(), place_N.tolist(), strict=True)
+        return [self._chunks[chunk][place].as_py() for chunk, place in places]
 
 
 def texts_of(corpus: Artifact, ids: Sequence[str]) -> list[str]:

@@ -33,7 +33,7 @@ class Holdout:
         """Hold out at most `most` documents to stand for dev queries: those first by a hash of the id."""
         first = np.argsort(hash_ids(doc_ids.to_pylist()), kind="stable")[:most]
         ids, results = (array.take(pa.array(first)).to_pylist() for array in (doc_ids, result_ids))
-        return cls(ids, results, vector_NM[first])
+        return cls(ids, results, vector_NM[first].astype(np.float32, copy=False))
 
     def queries(self, near: Ranking) -> Queries:
         """Make each held-out document a query, whose answers are the ten nearest other documents in `near`."""

@@ -1,7 +1,7 @@
 """Encode texts as vectors, in batches of texts of similar length."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from rayhier.model.precision import best_device, resolve
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.threads import set_threads
 
+S = TypeVar("S")
 T = TypeVar("T")
 CHUNK_TEXTS = 16_384
 """Number of texts that are sorted by length together. Meanwhile the next ones are tokenised."""
@@ -32,6 +33,19 @@ def limit_threads(cpus: int) -> None:
 
 def in_chunks(texts: Sequence[T]) -> list[Sequence[T]]:
     return [texts[start : start + CHUNK_TEXTS] for start in range(0, len(texts), CHUNK_TEXTS)]
+
+
+def ahead(function: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
+    """Yield `function` of each item. A thread computes the next one meanwhile."""
+    if len(items) < 2:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(1, "ahead") as thread:
+        coming = thread.submit(function, items[0])
+        for item in items[1:]:
+            result, coming = coming.result(), thread.submit(function, item)
+            yield result
+        yield coming.result()
 
 
 class TextEncoder:
@@ -62,12 +76,12 @@ class TextEncoder:
         return sum(parameter.numel() for parameter in self.encoder.parameters()) - looked_up
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        return self._filled(len(texts), self.tokenised(texts))
+        return self.encode_tokens(len(texts), self.tokenised(texts))
 
     def encode_for(self, reader: Reader | None, texts: Sequence[str]) -> Encoded:
         return Encoded(self.encode(texts)) if reader is None else self.read(self.tokenise(texts), reader)
 
-    def _filled(self, n: int, chunks: Iterable[Tokens]) -> Floats:
+    def encode_tokens(self, n: int, chunks: Iterable[Tokens]) -> Floats:
         vectors = np.empty((n, self.dimension), dtype=np.float32)
         done = 0
         for tokens in chunks:
@@ -76,16 +90,7 @@ class TextEncoder:
         return vectors
 
     def tokenised(self, texts: Sequence[str]) -> Iterator[Tokens]:
-        chunks = in_chunks(texts)
-        if len(chunks) < 2:
-            yield from map(self.tokenise, chunks)
-            return
-        with ThreadPoolExecutor(1, "tokenise") as thread:
-            ahead = thread.submit(self.tokenise, chunks[0])
-            for chunk in chunks[1:]:
-                tokens, ahead = ahead.result(), thread.submit(self.tokenise, chunk)
-                yield tokens
-            yield ahead.result()
+        return ahead(self.tokenise, in_chunks(texts))
 
     def read(self, tokens: Tokens, reader: Reader | None = None) -> Encoded:
         """Encode one chunk. On a GPU all batches are launched before any result is waited for."""

@@ -15,7 +15,6 @@ from rayhier.spec.cluster import Workers as StageWorkers
 from rayhier.spec.cross_encoder import MOST_PAIRS, WRONG, factor_passes
 from rayhier.spec.encoder import ENOUGH, FOLDS
 from rayhier.spec.search import MOST_QUERIES
-from rayhier.spec.train.common import MOST_DOCUMENTS
 
 Workers = StageWorkers | TrainWorkers
 RATES = {
@@ -182,7 +181,7 @@ def _training_pairs(spec: JobSpec, work: Work) -> float:
 
 
 def _training(spec: JobSpec, work: Work) -> Cost:
-    train, documents = spec.train, min(work.documents, MOST_DOCUMENTS)
+    train, documents = spec.train, work.documents
     phases, pairs = spec.phases(work.pairs, documents), work.pairs or documents
     times = {name: epochs * (_trainings(spec, work) if name == "encoder" else 1) for name, epochs in phases.items()}
     if spec.encodes_again:

@@ -1,15 +1,16 @@
 """Estimate the memory of a stage's processes."""
 
-from dataclasses import replace
-
+from rayhier.arrays import IN_MEMORY
 from rayhier.job.hours import Work
 from rayhier.spec import JobSpec
 from rayhier.spec.train import RetreeverTraining
-from rayhier.spec.train.common import MOST_DOCUMENTS
 
 STARTED, SETTLED, SEARCHED, NUMBERS = 200_000, 1_024, 100_000, 1 << 28
 """Limits of ReTreever's training, for memory: STARTED documents and SETTLED splits whose scores the first fit of a tree
 holds; SEARCHED documents that dev queries search, and NUMBERS numbers that represent these documents."""
+
+BYTES_AN_ID = 150.0
+"""Bytes that training holds of a document's id, as a string and in a column, and of its numbers."""
 
 
 def drawn_rows(spec: JobSpec, work: Work) -> int:
@@ -34,22 +35,20 @@ def stage_memory(stage: str, spec: JobSpec, work: Work) -> float:
 
 
 def _train_memory(spec: JobSpec, work: Work) -> float:
-    """Bytes of base and trained vectors of documents and queries, and of pseudo-queries' base vectors, copied once.
+    """Bytes of ids, base and trained vectors, and of pseudo-queries' base vectors, copied once.
 
-    Texts count too if training encodes them again. So do scores at a tree's deepest level: of documents in the first
+    Large arrays of vectors, and texts, are mapped. Scores at a tree's deepest level count: of documents in the first
     fit of the tree, or of the documents that dev queries search, with two arrays to compare them, whichever is larger.
     """
-    documents, queries, extra = min(work.documents, MOST_DOCUMENTS), work.queries + work.generated, 0.0
-    work = replace(work, documents=documents, queries=queries)
     drawn = 2 * 4.0 * drawn_rows(spec, work) * work.dimension
-    if spec.encodes_again:
-        extra += work.documents * work.document_bytes + work.queries * work.query_bytes
+    sizes = [4.0 * rows * work.dimension for rows in (work.documents, work.queries + work.generated)]
+    extra = BYTES_AN_ID * work.documents + 2 * sum(size for size in sizes if size <= IN_MEMORY)
     if isinstance(spec.train, RetreeverTraining):
         leaves = spec.leaves(work.documents)
         started = min(work.documents, STARTED) if spec.router.reads == "vectors" else 0
         searched = min(work.documents, SEARCHED, NUMBERS // leaves)
         extra += 4.0 * max(min(leaves, SETTLED) * started, leaves * 3 * searched)
-    return 2 * _vectors(work) + drawn + extra
+    return drawn + extra
 
 
 def _vectors(work: Work) -> float:

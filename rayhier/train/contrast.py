@@ -70,7 +70,7 @@ class EncoderPhase(Phase, ABC):
         if not self.anchor:
             return []
         row_N = generator.integers(0, len(self.examples.document_NM), count)
-        base_NM = torch.from_numpy(self.examples.document_NM[row_N])
+        base_NM = torch.from_numpy(self.examples.document_NM[row_N]).float()
         return [Anchor(self.learner.group, row_N, base_NM, self.anchor)]
 
     def search(self) -> Search:

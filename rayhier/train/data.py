@@ -1,44 +1,23 @@
 """Loads training pairs and dev queries from the artifacts of earlier stages."""
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rayhier.arrays import Floats, Ints
-from rayhier.cluster.neighbours import nearest
-from rayhier.dataset.documents import Choice, Documents
+from rayhier.cluster.neighbours import Neighbours
+from rayhier.dataset.documents import Documents
 from rayhier.dataset.generated import load_generated, split_generated
-from rayhier.dataset.holdout import hash_ids, holdout_rows
+from rayhier.dataset.holdout import holdout_rows
 from rayhier.dataset.queries import Queries, load_queries, relevant
 from rayhier.spec import InputError
 from rayhier.spec.train import TrainSpec
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 from rayhier.train.examples import Examples, joined
+from rayhier.train.group import WorkerGroup
 
 POSITIVES = 3
 SIBLINGS = 16
 """Further neighbours to fetch, because passages of the same document are dropped."""
-
-
-def sampled(corpus: Artifact, most: int, generated: Artifact | None = None) -> Choice | None:
-    """Make the filter of documents that training reads, about `most` of them. None: all.
-
-    It keeps all documents of judged or generated pairs, and others by a hash of their ids.
-    """
-    rows = int(corpus.record.counts["rows"])
-    if rows <= most:
-        return None
-    paths = [corpus.path(f"judgements/{split}.parquet") for split in ("train", "dev")]
-    paths += [] if generated is None else [generated.path("pairs.parquet")]
-    paired = columns.read(paths, ["doc_id"])["doc_id"].combine_chunks().unique()
-    below = int(max(most - len(paired), 0) / rows * 2**64)
-
-    def choose(ids: pa.ChunkedArray) -> pa.Array:
-        drawn = pa.array(hash_ids(ids.to_pylist()) < below)
-        return pc.or_(drawn, pc.is_in(ids.combine_chunks(), paired))
-
-    return choose
 
 
 def count_pairs(spec: TrainSpec, corpus: Artifact, generated: Artifact | None = None) -> int:
@@ -138,8 +117,12 @@ def others(vectors_NM: Floats, result_N: Ints | None, rows: Ints, count: int) ->
 
 
 def neighbours(vectors_NM: Floats, rows: Ints, count: int) -> Ints:
-    """Find for each vector at `rows` its exact nearest neighbours [r, count], not itself. -1 for none."""
-    near = nearest(vectors_NM[rows], vectors_NM, count + 1)[0]
+    """Find for each vector at `rows` its exact nearest neighbours [r, count], not itself. -1 for none.
+
+    Each worker searches for a share of the rows.
+    """
+    documents = Neighbours(vectors_NM)
+    (near,) = WorkerGroup().spread(lambda some_N: (documents.search(vectors_NM[some_N], count + 1)[0],), rows)
     itself = near == rows[:, None]
     # Equal vectors can push a row out of its own list; then the last neighbour is dropped instead.
     itself[~itself.any(axis=1), -1] = True

@@ -39,7 +39,7 @@ from rayhier.train.tower import Side, Tower
 VISITED = (0.05, 0.1, 0.2)
 MEASURES = ("R@10", "R@100")
 MOST_READ = 200_000
-"""Most documents that the start reads; of more, a random sample."""
+"""Most documents that the start of a tree of several levels reads. Of more, it reads a random sample."""
 STEPS, BATCH, RATE = 1_000, 512, 3e-3
 LOSSES = ("semantic", "indexing", "intra_leaf", "total")
 MINING_BEAM = 4
@@ -247,13 +247,15 @@ def doublings(leaves: int) -> list[int]:
 
 def warm_start(router: EhiRouter, vectors_NM: Floats, seed: int) -> None:
     """Make `router` send vectors [n, m] where spherical k-means would."""
-    rng = np.random.default_rng(seed)
+    rng, every_NM, group = np.random.default_rng(seed), vectors_NM, WorkerGroup()
     if len(vectors_NM) > MOST_READ:
         vectors_NM = vectors_NM[np.sort(rng.choice(len(vectors_NM), MOST_READ, replace=False))]
+    vectors_NM = vectors_NM.astype(np.float32, copy=False)
     # 20 x cosine, also where vectors are longer than 1.
     length = float(np.linalg.norm(vectors_NM, axis=1).mean())
     if router.height == 1:
-        router.warm_start(torch.from_numpy(spherical_kmeans(vectors_NM, router.branching, seed) / length))
+        centroid_LM = spherical_kmeans(every_NM, router.branching, seed, each=group.each)
+        router.warm_start(torch.from_numpy(centroid_LM / length))
         return
     levels = hierarchical_kmeans(vectors_NM, router.branching, router.height, seed)
     centroids = [torch.from_numpy(level / length) for level in levels]

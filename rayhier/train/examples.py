@@ -49,7 +49,10 @@ def firsts(vector_NM: Floats) -> Ints:
     """
     odd_M = np.random.default_rng(0).integers(2**63, size=vector_NM.shape[1], dtype=np.uint64) * 2 + 1
     parts = np.array_split(vector_NM, -(-len(vector_NM) // ROUNDED) or 1)
-    hashes = [(np.rint(part_NM * 1000).astype(np.int64).astype(np.uint64) * odd_M).sum(axis=1) for part_NM in parts]
+    hashes = [
+        (np.rint(part_NM * np.float32(1000)).astype(np.int64).astype(np.uint64) * odd_M).sum(axis=1)
+        for part_NM in parts
+    ]
     _, first, place_N = np.unique(np.concatenate(hashes), return_index=True, return_inverse=True)
     return np.asarray(first[place_N], dtype=np.int64)
 

@@ -45,7 +45,6 @@ class Material:
     examples: Examples
     dev: Queries
     phases: Mapping[str, int]
-    sampled: bool
     spans: Spans | None
     """Embedded pseudo-queries, without those that stand for dev queries. None if there are none."""
     titled: Callable[[], pa.Table]
@@ -76,8 +75,6 @@ def train(
         )
         searches = Searches(documents, counts, cosines=spec.encoder.similarity == "cosine")
         adoption = decide(phase, before, dev, searches, material.source, make, run)
-        if material.sampled:  # among fewer documents other weights are best
-            adoption = adoption.model_copy(update={"measured": {}})
         if not adoption.adopted:
             restore(tower.module, before)
             phase.learner.version += 1
@@ -85,7 +82,7 @@ def train(
 
     def learned_ivf(trained: EncoderPhase, router: LearnedIvfRouting) -> TrainedRouter:
         dev_P2 = judged_pairs(dev, documents).pair_P2
-        router_phase = build_router_phase(spec, router, trained, examples, dev_P2, sampled=material.sampled)
+        router_phase = build_router_phase(spec, router, trained, examples, dev_P2)
         run("router", router_phase)
         return router_phase.router
 

@@ -21,7 +21,6 @@ from rayhier.model.adoption import Adoption, Source
 from rayhier.model.router import save_router
 from rayhier.progress import Bar, log, say
 from rayhier.spec import JobSpec
-from rayhier.spec.train.common import MOST_DOCUMENTS
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
@@ -31,7 +30,7 @@ from rayhier.storage.paths import Location
 from rayhier.threads import set_threads
 from rayhier.track import Sink, tracked
 from rayhier.train.adopt import FOLD
-from rayhier.train.data import check_differences, count_pairs, has_dev, load_examples, sampled
+from rayhier.train.data import check_differences, count_pairs, has_dev, load_examples
 from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import FEW_DEV, Loop, Phase, best_row
 from rayhier.train.phases import Material, dev_and_spans, train
@@ -118,8 +117,7 @@ def train_worker(config: dict[str, Any]) -> None:
         config[name] for name in ("model", "root", "corpus", "vectors", "generated")
     )
     spec = spec.model_copy(update={"router": spec.router.over(int(corpus.record.counts["rows"]))})
-    choice = sampled(corpus, MOST_DOCUMENTS, generated)
-    documents = load_documents(corpus, vectors, choice)
+    documents = load_documents(corpus, vectors)
     examples = load_examples(spec.train, corpus, vectors, documents, generated)
     dev, spans = dev_and_spans(corpus, vectors, documents, generated)
     tower = build_tower(spec.encoder, model, corpus, documents, examples, dev, spans)
@@ -129,11 +127,11 @@ def train_worker(config: dict[str, Any]) -> None:
     titled = partial(load_titled, corpus, documents.ids)
     read = None
     if spec.router.reads == "tokens":
-        texts = (spec.encoder, model, corpus, documents, examples, dev)
+        texts = (spec.encoder, model, corpus, examples, dev)
         read = (tower if isinstance(tower, TextTower) else text_tower(*texts)).read
     held_N = np.zeros(0, np.int64) if has_dev(corpus) else holdout_rows(documents.ids)
     source: Source = "dev queries" if has_dev(corpus) else "pseudo-queries"
-    material = Material(documents, examples, dev, phases, choice is not None, spans, titled, read, held_N, source)
+    material = Material(documents, examples, dev, phases, spans, titled, read, held_N, source)
     with ExitStack() as stack:
         run = Run(spec, phases, config, stack)
         router, adoption = train(spec, seed, tower, material, run)

@@ -4,18 +4,20 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import torch
 from torch import Tensor
 
-from rayhier.arrays import Floats, Ints, for_vectors
-from rayhier.dataset.documents import Documents, load_texts
+from rayhier.arrays import Floats, Ints, for_vectors, mapped
+from rayhier.dataset.documents import Documents, Texts
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.spans import Spans
-from rayhier.embed.encode import TextEncoder
+from rayhier.embed.batches import Tokens
+from rayhier.embed.encode import CHUNK_TEXTS, TextEncoder
 from rayhier.model.encoder import ResidualHead, save_encoder, save_trained
 from rayhier.model.precision import best_device, resolve
 from rayhier.spec.encoder import EncoderSpec
@@ -24,9 +26,44 @@ from rayhier.train.examples import Examples
 from rayhier.train.group import WorkerGroup
 
 Side = Literal["query", "document", "dev", "pseudo"]
-TOWER_ROWS = 16_384
+TOWER_ROWS, TOKENISED = 16_384, 1 << 20
+"""Rows that a head reads at a time, and rows in a block of tokens."""
 ENCODED = 65_536
 """Rows that the workers encode together before each gathers them."""
+
+
+class TokenStore:
+    """Token ids of many texts, in blocks of equal numbers of texts. Blocks lie in mapped files."""
+
+    def __init__(self) -> None:
+        self._blocks: list[tuple[npt.NDArray[Any], Ints]] = []
+
+    @classmethod
+    def of(cls, texts: Texts, tokenise: Callable[[list[str]], Tokens]) -> Self:
+        """Tokenise texts, a share on each worker."""
+
+        def share(row_N: Ints) -> tuple[npt.NDArray[np.int32], Ints]:
+            chunks = [tokenise(texts[some_N]) for some_N in _chunks(row_N)]
+            lengths = [len(ids) for tokens in chunks for ids in tokens]
+            flat = (token for tokens in chunks for ids in tokens for token in ids)
+            return np.fromiter(flat, np.int32, sum(lengths)), np.array(lengths, np.int64)
+
+        store = cls()
+        for begin in range(0, len(texts), TOKENISED):
+            row_N = np.arange(begin, min(begin + TOKENISED, len(texts)))
+            ids, length_N = WorkerGroup().spread(share, row_N)
+            kept = mapped(ids.shape, np.uint16 if ids.max(initial=0) < 1 << 16 else np.int32) if len(ids) else ids
+            kept[:] = ids
+            store._blocks.append((kept, np.concatenate([[0], np.cumsum(length_N)])))
+        return store
+
+    def __getitem__(self, row_N: Ints) -> list[npt.NDArray[Any]]:
+        places = zip(*(part.tolist() for part in np.divmod(row_N, TOKENISED)), strict=True)
+        return [self._blocks[block][0][slice(*self._blocks[block][1][place : place + 2])] for block, place in places]
+
+
+def _chunks(row_N: Ints) -> list[Ints]:
+    return np.split(row_N, range(CHUNK_TEXTS, len(row_N), CHUNK_TEXTS))
 
 
 class HeadTower:
@@ -45,7 +82,7 @@ class HeadTower:
 
     def encode(self, side: Side, rows: Ints) -> Tensor:
         """Compute trained vectors [n, m] of a side's texts at `rows` [n], with gradient."""
-        vectors: Tensor = self.module(torch.from_numpy(self.stored[side][rows]).to(self.device))
+        vectors: Tensor = self.module(torch.from_numpy(self.stored[side][rows]).float().to(self.device))
         return vectors
 
     @torch.no_grad()
@@ -69,10 +106,11 @@ class TextTower:
         self,
         encoder: TextEncoder,
         which: Literal["last_layer", "all"] | None,
-        texts: Mapping[Side, pa.ChunkedArray],
+        texts: Mapping[Side, Texts],
         dtype: torch.dtype,
     ) -> None:
         self.encoder, self.texts, self.dtype = encoder, dict(texts), dtype
+        self._tokens: dict[Side, TokenStore] = {}
         self.noise = 0
         """Seed of the dropout masks, together with the rows."""
         self.module = encoder.encoder
@@ -89,9 +127,17 @@ class TextTower:
         return len(self.texts[side])
 
     def give(self, side: Side, texts: Sequence[str]) -> None:
-        self.texts[side] = pa.chunked_array([pa.array(texts, pa.string())])
+        self.texts[side] = Texts(pa.chunked_array([pa.array(texts, pa.string())]))
+        self._tokens.pop(side, None)
+
+    def tokens(self, side: Side) -> TokenStore:
+        """Return the token ids of a side's texts. The workers tokenise them together, once."""
+        if side not in self._tokens:
+            self._tokens[side] = TokenStore.of(self.texts[side], self.encoder.tokenise)
+        return self._tokens[side]
 
     def encode(self, side: Side, rows: Ints) -> Tensor:
+        self.tokens(side)  # on every worker, also if it has no rows
         if not len(rows):
             return torch.zeros(0, self.encoder.dimension, device=self.device, requires_grad=torch.is_grad_enabled())
         ids_NT, mask_NT, back = self._padded(side, rows)
@@ -101,7 +147,7 @@ class TextTower:
 
     def _padded(self, side: Side, rows: Ints) -> tuple[Tensor, Tensor, Tensor]:
         """Return token ids and mask [n, t] of texts, longest first, and the place [n] of each text in these."""
-        tokens = self.encoder.tokenise(self._texts(side, rows))
+        tokens = self.tokens(side)[rows]
         order = np.argsort([-len(ids) for ids in tokens], kind="stable")
         padded = self.encoder.padded([tokens[row] for row in order])
         return *padded, torch.from_numpy(np.argsort(order)).to(self.device)
@@ -121,12 +167,14 @@ class TextTower:
                 self.module.eval()
 
     def infer(self, side: Side, rows: Ints) -> Tensor:
+        chunks = map(self.tokens(side).__getitem__, _chunks(rows))
         with self._autocast():
-            return torch.from_numpy(self.encoder.encode(self._texts(side, rows))).to(self.device)
+            return torch.from_numpy(self.encoder.encode_tokens(len(rows), chunks))
 
     @torch.no_grad()
     def read(self, side: Side, rows: Ints) -> tuple[Tensor, Tensor]:
         """Compute vectors [n, t, m] of the tokens in a side's texts, and a mask [n, t], 1 on tokens."""
+        self.tokens(side)
         if not len(rows):
             return torch.zeros(0, 1, self.encoder.dimension, device=self.device), torch.zeros(0, 1, device=self.device)
         ids_NT, mask_NT, back = self._padded(side, rows)
@@ -135,10 +183,6 @@ class TextTower:
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:  # noqa: ARG002  needs no base
         save_trained(self.module, max_length, folder)
-
-    def _texts(self, side: Side, rows: Ints) -> list[str]:
-        texts: list[str] = self.texts[side].take(pa.array(rows)).to_pylist()
-        return texts
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
@@ -168,20 +212,18 @@ def build_tower(
         if spans is not None:
             stored["pseudo"] = spans.vector_PM
         return HeadTower(head, stored, device)
-    return text_tower(spec, folder, corpus, documents, examples, dev)
+    return text_tower(spec, folder, corpus, examples, dev)
 
 
-def text_tower(
-    spec: EncoderSpec, folder: Path, corpus: Artifact, documents: Documents, examples: Examples, dev: Queries
-) -> TextTower:
+def text_tower(spec: EncoderSpec, folder: Path, corpus: Artifact, examples: Examples, dev: Queries) -> TextTower:
     device = best_device()
     encoder = TextEncoder(folder, spec.model_copy(update={"precision": "float32"}))
-    texts: dict[Side, pa.ChunkedArray] = {
-        "document": load_texts(corpus, documents.ids),
-        "dev": pa.chunked_array([list(dev.texts)]),
-    }
-    same, query_texts = examples.same, pa.chunked_array([pa.array(examples.query_texts, pa.string())])
-    texts["query"] = texts["document"] if same else query_texts
+    dev_texts, query_texts = (
+        Texts(pa.chunked_array([pa.array(found, pa.string())])) for found in (dev.texts, examples.query_texts)
+    )
+    texts: dict[Side, Texts] = {"document": Texts.of(corpus), "dev": dev_texts, "query": query_texts}
+    if examples.same:
+        texts["query"] = texts["document"]
     return TextTower(encoder, spec.transformer_part, texts, resolve(spec.precision, device))
 
 

@@ -3,7 +3,6 @@
 Shapes: N documents (or passages), M embedding size, Q queries.
 """
 
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
@@ -11,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayhier.arrays import Bools, Floats, Values
+from rayhier.arrays import Bools, Floats, Values, mapped
 from rayhier.dataset.documents import read_vectors, result_numbers
 from rayhier.dataset.holdout import Holdout, holdout_size
 from rayhier.dataset.ranking import Ranking
@@ -73,8 +72,7 @@ class BaselineDocuments:
         for table in tables:
             part_NM = columns.matrix(table["vector"])
             if not rows and count:
-                with tempfile.TemporaryFile() as file:  # the mapping outlives the file's name and handle
-                    vector_NM = np.asarray(np.memmap(file, np.float32, "w+", shape=(count, part_NM.shape[1])))
+                vector_NM = mapped((count, part_NM.shape[1]), np.float32)
             vector_NM[begin : begin + len(part_NM)] = part_NM
             begin += len(part_NM)
             rows.append(table.drop_columns(["vector"]))

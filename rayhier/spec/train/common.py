@@ -1,4 +1,4 @@
-"""Settings that all trainings share: epochs, batches, documents kept in memory, measurements on dev, hard negatives."""
+"""Settings that all trainings share: epochs, batches, measurements on dev, hard negatives."""
 
 import math
 from typing import Annotated, ClassVar, Literal, Self
@@ -9,9 +9,6 @@ from rayhier.spec.base import Rate, Section, Weight
 from rayhier.spec.train.generated import PairFile
 from rayhier.spec.train.pseudo_queries import PseudoQueries
 
-MOST_DOCUMENTS = 1_000_000
-"""Most documents that training keeps in memory with their vectors: all documents of its pairs, and further ones up to
-this number, drawn by a hash of the id. The index still holds all documents."""
 MINED = 10
 """Number of a query's best wrong documents, from which its hard negatives are drawn at random."""
 MEASUREMENTS = 20

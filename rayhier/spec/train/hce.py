@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from rayhier.spec.base import Section, Weight
 from rayhier.spec.errors import InputError
-from rayhier.spec.train.common import MOST_DOCUMENTS, InfoNce
+from rayhier.spec.train.common import InfoNce
 from rayhier.spec.train.generated import PairFile
 from rayhier.spec.train.pseudo_queries import PseudoQueries
 
@@ -157,9 +157,8 @@ class HceTraining(InfoNce):
 
         It is 1 where `tree.levels` is 0.
         """
-        in_training = min(documents, MOST_DOCUMENTS)
-        return [1, *self.tree.counts(in_training)][self.tree.told_apart(in_training)]
+        return [1, *self.tree.counts(documents)][self.tree.told_apart(documents)]
 
     def check_documents(self, documents: int) -> None:
         """Raise InputError if the tree's settings do not fit this number of documents."""
-        self.tree.check(min(documents, MOST_DOCUMENTS))
+        self.tree.check(documents)

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from rayhier.dataset.documents import load_documents, load_texts
-from rayhier.dataset.holdout import held_queries
+from rayhier.dataset.documents import Choice, load_documents, load_texts
+from rayhier.dataset.holdout import hash_ids, held_queries
 from rayhier.dataset.queries import Queries, load_queries
 from rayhier.dataset.ranking import ID, Ranking
 from rayhier.executor import Executor
@@ -25,7 +26,7 @@ from rayhier.storage.cross_encoder_folder import CrossEncoderFolder
 from rayhier.threads import set_threads
 from rayhier.train.cross_encoder.groups import TrainingGroups
 from rayhier.train.cross_encoder.phase import DEPTH, QUERIES, DevReranking, Reading
-from rayhier.train.data import judged_pairs, sampled
+from rayhier.train.data import judged_pairs
 from rayhier.train.loop import best_row
 from rayhier.train.stage import METRICS, Run, run_workers
 
@@ -94,7 +95,7 @@ def _phase(
 ) -> Reading:
     reads = _cross(spec)
     queries = train_queries(corpus, vectors, spec)
-    documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
+    documents = load_documents(corpus, vectors, sampled(corpus))
     groups = TrainingGroups(judged_pairs(queries, documents), load_texts(corpus, documents.ids).to_pylist())
     passed = 0
 
@@ -107,6 +108,25 @@ def _phase(
 
     dtype = resolve("auto" if reads.precision in ("auto", "float16") else reads.precision, best_device())
     return Reading(model, groups, reads, epochs, measure, dtype)
+
+
+def sampled(corpus: Artifact) -> Choice | None:
+    """Make the filter of documents that a cross-encoder's training reads, about MOST_DOCUMENTS of them. None: all.
+
+    It keeps all documents of judged pairs, and others by a hash of their ids.
+    """
+    rows = int(corpus.record.counts["rows"])
+    if rows <= MOST_DOCUMENTS:
+        return None
+    paths = [corpus.path(f"judgements/{split}.parquet") for split in ("train", "dev")]
+    paired = columns.read(paths, ["doc_id"])["doc_id"].combine_chunks().unique()
+    below = int(max(MOST_DOCUMENTS - len(paired), 0) / rows * 2**64)
+
+    def choose(ids: pa.ChunkedArray) -> pa.Array:
+        drawn = pa.array(hash_ids(ids.to_pylist()) < below)
+        return pc.or_(drawn, pc.is_in(ids.combine_chunks(), paired))
+
+    return choose
 
 
 def train_queries(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> Queries:
@@ -123,7 +143,7 @@ def _dev(corpus: Artifact, vectors: Artifact) -> DevReranking | None:
     if not queries.answered:
         return None
     queries = queries.some(np.isin(queries.ids, held_queries(queries.ids, QUERIES)))
-    documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
+    documents = load_documents(corpus, vectors, sampled(corpus))
     texts = load_texts(corpus, documents.ids)
     zero_Q = np.zeros(len(queries), np.int64)
     best = exact_rows(queries.vector_QM, documents.vector_NM, documents.result_N, DEPTH)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from rayhier.arrays import Floats, Ints
+from rayhier.arrays import Floats, Ints, for_vectors
 from rayhier.cluster.kmeans import Each, spherical_kmeans
 from rayhier.cluster.neighbours import nearest
 from rayhier.dataset.balance import balance
@@ -30,25 +30,17 @@ AUCTIONS, EVEN, PRICE = 20, 1.2, 0.02
 one."""
 DEAREST = 0.2
 """Largest price or discount, in cosine. No price separates identical documents."""
-UNSEEN = 20
-"""Where documents are a sample of the corpus, every 20th row is read neither by k-means nor for prices."""
 FEWEST_GROUPED = 16_384
 """Least number of leaves that lie in groups."""
 SAMPLE_A_LEAF = 256
 """Documents for each leaf in the sample from which prices are computed."""
 
 
-def make_router(
-    spec: LearnedIvfRouting, document_NM: Floats, seed: int, each: Each = map, *, sampled: bool = False
-) -> LearnedIvfRouter:
-    """Make a router that equals k-means IVF of documents' vectors [n, m], float32 or float16.
-
-    In a sample of a corpus, k-means skips every twentieth document, which then stands for the rest of the corpus.
-    """
+def make_router(spec: LearnedIvfRouting, document_NM: Floats, seed: int, each: Each = map) -> LearnedIvfRouter:
+    """Make a router that equals k-means IVF of documents' vectors [n, m], float32 or float16."""
     n, m = document_NM.shape
     router = empty_router(spec, n, m, seed)
-    rows = np.flatnonzero(np.arange(n) % UNSEEN) if sampled else None
-    centroid_LM = spherical_kmeans(document_NM, router.n_leaves, seed, rows=rows, each=each)
+    centroid_LM = spherical_kmeans(document_NM, router.n_leaves, seed, each=each)
     if router.cells.groups:
         group_GM = spherical_kmeans(centroid_LM, router.cells.groups, seed)
         router.cells.group_GM.copy_(torch.from_numpy(group_GM))
@@ -67,9 +59,7 @@ def empty_router(spec: LearnedIvfRouting, documents: int, dimension: int, seed: 
         return LearnedIvfRouter(dimension, leaves, min(RANK, dimension), groups)
 
 
-def settle(
-    router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: int, each: Each = map, *, sampled: bool = False
-) -> Ints:
+def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: int, each: Each = map) -> Ints:
     """Place documents in leaves [n, r], first leaf first, about evenly. The router keeps prices and leaf sizes.
 
     A price is subtracted from documents' cosines to a leaf's centroid. In each round full leaves get a higher price and
@@ -79,18 +69,18 @@ def settle(
     """
     n, leaves = len(document_NM), spec.leaves_per_document
     rows = np.sort(np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE_A_LEAF * router.n_leaves])
-    sample_NM = document_NM if len(rows) == n else document_NM[rows]
-    counted = rows % UNSEEN > 0 if sampled else slice(None)
+    sample_NM = document_NM if len(rows) == n else for_vectors(len(rows), document_NM.shape[1])
+    for part in parts(len(rows)) if len(rows) < n else []:
+        sample_NM[part] = document_NM[rows[part]]
     least, best = np.inf, (router.cells.price_L.clone(), router.cells.border.clone())
     bidders = _Bidders.of(router, sample_NM, each)
-    border = _Bidders.of(router, document_NM[::UNSEEN], each) if sampled else bidders
     for _ in range(AUCTIONS):
         if leaves > 1:
-            gap_N = np.concatenate([batch.gaps(router.cells.price_L.cpu().numpy()) for batch in border])
+            gap_N = np.concatenate([batch.gaps(router.cells.price_L.cpu().numpy()) for batch in bidders])
             router.cells.border.fill_(float(np.quantile(gap_N, SPILLED)))
         cells = opened(router).cells
         leaf_NR = np.concatenate([batch.leaves(cells, leaves) for batch in bidders])
-        sizes = leaf_sizes(leaf_NR[counted], router.n_leaves)
+        sizes = leaf_sizes(leaf_NR, router.n_leaves)
         if (imbalance := balance(sizes)["imbalance"]) < least:
             least, best = imbalance, (router.cells.price_L.clone(), router.cells.border.clone())
         if imbalance <= EVEN:

@@ -69,7 +69,7 @@ class Targets:
         """
         most = min(MOST_ASKING, DOCUMENTS_A_QUERY * len(query_QM))
         rows = np.random.default_rng([seed, 2]).permutation(len(document_NM))[:most]
-        vector_TM = np.concatenate([query_QM, document_NM[rows]])
+        vector_TM = np.concatenate([query_QM, document_NM[rows]]).astype(np.float32, copy=False)
         judged_P2, count_P = examples.pair_P2, np.bincount(examples.pair_P2[:, 0])[examples.pair_P2[:, 0]]
         judged_P = (JUDGED * np.minimum(1.0, MOST_JUDGED / count_P)).astype(np.float32)
         documents = Neighbours(document_NM)
@@ -194,20 +194,17 @@ def build_router_phase(
     trained: EncoderPhase,
     examples: Examples,
     dev_P2: Ints,
-    *,
-    sampled: bool = False,
 ) -> RouterPhase:
     """Make the phase that trains a learned IVF's router by the trained encoder's vectors.
 
     `dev_P2` are judged pairs (dev query row, document row). Without judged queries k-means remains: a router that
-    learns from documents alone visits half as many again (docs/LOG.md). `sampled`: the documents are a sample of the
-    corpus.
+    learns from documents alone visits half as many again (docs/LOG.md).
     """
     group, seed = trained.learner.group, trained.pairs.seed
     m = examples.document_NM.shape[1]
     document_NM, query_QM, dev_QM = trained.documents(), trained.pairs.side("query"), trained.pairs.side("dev")
-    begun = make_router(router, document_NM, seed, group.each, sampled=sampled).to(trained.tower.device)
-    leaf_NR, targets = settle(begun, document_NM, spec, seed, group.each, sampled=sampled), Targets.none(m)
+    begun = make_router(router, document_NM, seed, group.each).to(trained.tower.device)
+    leaf_NR, targets = settle(begun, document_NM, spec, seed, group.each), Targets.none(m)
     if not examples.same:
         targets = Targets.of(examples, query_QM, document_NM, seed)
         fit_scale(begun, targets, leaf_NR)

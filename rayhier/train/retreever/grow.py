@@ -95,8 +95,7 @@ def with_documents(
     if not spec.documents or examples.same:
         return examples, lambda read: read
     group, queries = WorkerGroup(), len(examples.query_QM)
-    drawn = asking(examples, document_NM, spec.documents, seed, held_N) if group.rank == 0 else None
-    row_R, answer_R = group.agree(drawn)
+    row_R, answer_R = group.agree(asking(examples, document_NM, spec.documents, seed, held_N))
     return with_asked(examples, row_R, answer_R), partial(reading, queries=queries, row_R=row_R)
 
 
@@ -264,6 +263,6 @@ def start_between_halves(splits: Splits, vectors_NM: Floats, seed: int) -> Tenso
 
 def sampled(vectors_NM: Floats, seed: int) -> Floats:
     if len(vectors_NM) <= MOST_READ:
-        return vectors_NM
+        return vectors_NM.astype(np.float32, copy=False)
     rows = np.sort(np.random.default_rng(seed).choice(len(vectors_NM), MOST_READ, replace=False))
-    return np.asarray(vectors_NM[rows])
+    return np.asarray(vectors_NM[rows], np.float32)

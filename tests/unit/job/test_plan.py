@@ -211,9 +211,9 @@ def test_a_machine_too_small_for_one_process(address, warned, tiny_spec, monkeyp
     plan = make_plan(load(tiny_spec(index=ONE_LEAF), [f"cluster.address={address}"]))
     assert notes(plan) == []
     monkeypatch.setattr("os.sysconf", lambda name: 250)  # 62,500 bytes
-    # Training and evaluation hold (240 + 120) x 32 x 4 bytes twice.
-    needs = "one process needs about 92 kB of memory, but this machine has 62 kB"
-    said = [f"warning: {stage}: {needs}" for stage in ("train", "evaluate")]
+    # Training and evaluation hold (240 + 120) x 32 x 4 bytes twice, and training 150 bytes for each id.
+    needs = "one process needs about {} kB of memory, but this machine has 62 kB"
+    said = [f"warning: {stage}: {needs.format(size)}" for stage, size in (("train", 128), ("evaluate", 92))]
     assert notes(plan) == (said if warned else [])
 
 

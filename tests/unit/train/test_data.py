@@ -9,7 +9,8 @@ from rayhier.dataset.holdout import holdout_rows
 from rayhier.dataset.queries import Queries
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
 from rayhier.storage import schemas
-from rayhier.train.data import POSITIVES, count_pairs, document_pairs, judged_pairs, load_examples, sampled
+from rayhier.train.cross_encoder import stage
+from rayhier.train.data import POSITIVES, count_pairs, document_pairs, judged_pairs, load_examples
 from rayhier.train.phases import dev_and_spans
 
 from ...toys import artifact, embedded, judgements
@@ -104,18 +105,14 @@ def test_where_no_dev_query_is_judged_a_part_of_the_generated_ones_picks_the_bes
     assert spans is None
 
 
-@pytest.mark.parametrize("most", [1_000, 4_000])
-def test_of_a_large_corpus_training_keeps_documents_of_pairs_and_a_sample(tmp_path, generated, most):
+def test_of_a_large_corpus_a_cross_encoder_reads_documents_of_pairs_and_a_sample(tmp_path, monkeypatch):
+    monkeypatch.setattr(stage, "MOST_DOCUMENTS", 1_000)
     ids, tables = [f"d{row}" for row in range(10_000)], {}
     for split, judged in {"train": ["d7", "d8", "d7"], "dev": ["d9"]}.items():
         tables[f"judgements/{split}.parquet"] = judgements([(f"q{n}", name, 1) for n, name in enumerate(judged)])
-    corpus = artifact(tmp_path / "corpus", "corpus", tables, rows=10_000)
-    kept = sampled(corpus, most)
+    kept = stage.sampled(artifact(tmp_path / "corpus", "corpus", tables, rows=10_000))
     mask = kept(pa.chunked_array([pa.array(ids)])).to_numpy(zero_copy_only=False)
     assert mask[[7, 8, 9]].all()
-    with_generated = sampled(corpus, most, generated)
-    assert with_generated(pa.chunked_array([pa.array(ids[5:10])])).to_pylist() == [True, mask[6], True, True, True]
-    assert abs(mask.sum() - most) < 5 * most**0.5
+    assert abs(mask.sum() - 1_000) < 5 * 1_000**0.5
     again = kept(pa.chunked_array([pa.array(ids[::-1])])).to_numpy(zero_copy_only=False)
     assert np.array_equal(again[::-1], mask)
-    assert sampled(corpus, 10_000) is None

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 import torch
 
+from rayhier.dataset.documents import Texts
 from rayhier.embed.encode import TextEncoder
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.router import EhiRouting
@@ -35,7 +36,9 @@ def build(tiny_model, texts):
         spec = EncoderSpec(model=str(tiny_model), max_length=32, precision="float32", similarity=similarity)
         encoder = TextEncoder(tiny_model, spec)
         stored = {side: encoder.encode(found) for side, found in texts.items()}
-        tower = TextTower(encoder, which, {side: pa.chunked_array([found]) for side, found in texts.items()}, dtype)
+        tower = TextTower(
+            encoder, which, {side: Texts(pa.chunked_array([found])) for side, found in texts.items()}, dtype
+        )
         tower.micro_batch = micro_batch
         examples = Examples(stored["query"], stored["document"], np.stack([np.arange(Q)] * 2, axis=1))
         train = EhiTraining(type="ehi", batch_size=16, epochs=1)

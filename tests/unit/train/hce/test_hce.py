@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rayhier.cluster.document_tree import grow
+from rayhier.dataset.documents import Texts
 from rayhier.dataset.spans import Spans
 from rayhier.embed.encode import TextEncoder
 from rayhier.model.encoded import Encoded
@@ -96,7 +97,7 @@ def test_nodes_are_leaves_visited_by_nearness(problem, monkeypatch):
 
 def test_simcse_draws_a_mask_that_a_cached_gradient_draws_again(tiny_model):
     given = EncoderSpec(model=str(tiny_model), max_length=32, precision="float32", train="all")
-    texts = {side: pa.chunked_array([WORDS[:12]]) for side in ("document", "query", "dev")}
+    texts = {side: Texts(pa.chunked_array([WORDS[:12]])) for side in ("document", "query", "dev")}
     tower = TextTower(TextEncoder(tiny_model, given), "all", texts, torch.float32)
     for module in tower.module.modules():
         if isinstance(module, torch.nn.Dropout):
