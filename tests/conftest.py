@@ -154,6 +154,7 @@ def cluster(bucket):
     ray.init(
         address="local",
         num_cpus=8,
+        num_gpus=1,
         object_store_memory=200_000_000,
         include_dashboard=False,
         logging_level=logging.ERROR,

@@ -11,6 +11,8 @@ from rayhier.spec.cluster import TrainWorkers, Workers
 
 T = TypeVar("T")
 Row = dict[str, Any]
+CPU = "CPU"
+"""Name of the device of a stage that has no GPU."""
 
 
 class Actor(Protocol):
@@ -31,6 +33,10 @@ class Pool:
 
 
 class Executor(Protocol):
+    def device(self, workers: Workers | TrainWorkers) -> str:
+        """Return the name of the GPU that these workers compute on, else "CPU"."""
+        ...
+
     def stream(self, items: Sequence[Row], pool: Pool, ahead: Pool | None = None) -> Iterator[Row]:
         """Yield what actors of a pool yield for all items, as it arrives.
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from rayhier.executor import Actor, Pool, Row
+from rayhier.executor import CPU, Actor, Pool, Row
 from rayhier.spec import InputError, JobSpec, no_room
 from rayhier.spec.cluster import TrainWorkers, Workers
 from rayhier.threads import cores, set_threads, threads
@@ -18,6 +18,9 @@ T = TypeVar("T")
 
 
 class Here:
+    def device(self, _: Workers | TrainWorkers) -> str:
+        return CPU
+
     def stream(self, items: Sequence[Row], pool: Pool, ahead: Pool | None = None) -> Iterator[Row]:
         done = queue.SimpleQueue[Row | BaseException | None]()
         free, stops = queue.SimpleQueue[list[Actor]](), threading.Event()

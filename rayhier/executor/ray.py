@@ -6,6 +6,7 @@ Actors are processes of Ray Data, and training workers those of Ray Train.
 import contextlib
 import importlib
 import logging
+import operator
 import os
 import queue
 import sys
@@ -16,8 +17,9 @@ from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rayhier.executor import Pool, Row
+from rayhier.executor import CPU, Pool, Row
 from rayhier.executor.cluster import ADDRESS, check_answers, noted
 from rayhier.progress import say
 from rayhier.spec import InputError, JobSpec, no_room
@@ -32,6 +34,7 @@ MISTAKE = 2
 MAX_FAILURES = 3
 """Times that training goes on from its checkpoint after a worker died."""
 ERROR = "error"
+STAGES = ("corpus", "embed", "train", "index", "evaluate")
 PARTS = 4
 """Decimals to which sums of resources are rounded, as Ray does: 100 x 0.07 GPUs are 7, not 7.000000000000001."""
 
@@ -145,7 +148,7 @@ def _on_loopback() -> Iterator[None]:
 def check_resources(spec: JobSpec) -> None:
     """Raise InputError if a stage needs more CPUs or GPUs than the cluster has: Ray would wait for ever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    for stage in ("corpus", "embed", "train", "index", "evaluate", *(["scores"] if spec.scores else [])):
+    for stage in (*STAGES, *(["scores"] if spec.scores else [])):
         workers: Workers | TrainWorkers = getattr(spec.cluster, stage)
         if stage == "evaluate":  # one process has the CPUs of all
             cpus = min(workers.workers * workers.cpus, int(max(node.get("CPU", 0) for node in nodes)))
@@ -185,6 +188,31 @@ def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float
         raise InputError(f"{where}; allowed: at most {fit} workers of that size, as nodes have {shown} {kind}s")
 
 
+def check_gpus(spec: JobSpec) -> str:
+    """Return the name of the GPUs that stages reserve. InputError if torch sees none in a process that reserves one."""
+    asked = {stage: gpus for stage in (*STAGES, "scores") if (gpus := getattr(spec.cluster, stage).gpus)}
+    if not asked:
+        return CPU
+    nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU")]
+    stage, gpus = min(asked.items(), key=operator.itemgetter(1))
+    on_node = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
+    look = ray.remote(num_cpus=0, num_gpus=gpus)(_gpu)
+    names = get([look.options(scheduling_strategy=node).remote() for node in on_node])
+    for node, name in zip(nodes, names, strict=True):
+        if name is None:
+            raise InputError(
+                f"cluster.{stage}.gpus: got {gpus:g}, but torch sees no CUDA device where a process reserves a GPU of "
+                f"node {node['NodeManagerAddress']}; allowed: 0, or a node with NVIDIA's driver and rayhier[gpu]"
+            )
+    return str(names[0])
+
+
+def _gpu() -> str | None:
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+
+
 def get(results: Sequence[Any]) -> list[Any]:
     """Wait for the results of calls. An InputError that a call raises is raised again here."""
     try:
@@ -197,6 +225,12 @@ def get(results: Sequence[Any]) -> list[Any]:
 
 
 class RayExecutor:
+    def __init__(self, gpu: str = CPU) -> None:
+        self._gpu = gpu
+
+    def device(self, workers: Workers | TrainWorkers) -> str:
+        return self._gpu if workers.gpus else CPU
+
     def stream(self, items: Sequence[Row], pool: Pool, ahead: Pool | None = None) -> Iterator[Row]:
         """Do items by actors of Ray Data. The actors of both pools work at the same time."""
         if not items:

@@ -88,11 +88,11 @@ def open_executor(choice: Choice, spec: JobSpec) -> Executor:
     if not choice.on_ray:
         return Here()
     needs("a run on Ray", "ray")
-    from rayhier.executor.ray import RayExecutor, check_resources, join
+    from rayhier.executor.ray import RayExecutor, check_gpus, check_resources, join
 
     join(spec)
     check_resources(spec)
-    return RayExecutor()
+    return RayExecutor(check_gpus(spec))
 
 
 def _watched(executor: Executor, spec: JobSpec) -> contextlib.AbstractContextManager[None]:
@@ -134,7 +134,8 @@ def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
 def _make(executor: Executor, plan: Plan, step: Step) -> Artifact:
     log(f"{step.title}: {here(step.place.folder)}")
     with Stage(step.title), Attempt.start(step.place) as attempt, _alone(executor):
-        artifact = attempt.publish(step.kind, step.inputs, _build(executor, plan, step, attempt))
+        output, workers = _build(executor, plan, step, attempt), getattr(plan.spec.cluster, STAGES[step.stage].workers)
+        artifact = attempt.publish(step.kind, step.inputs, replace(output, device=executor.device(workers)))
     if attempt.is_new and is_here(plan.spec):
         _note_rate(plan, step, artifact.record.seconds, on_ray=not isinstance(executor, Here))
     return artifact

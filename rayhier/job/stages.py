@@ -26,10 +26,10 @@ STAGES = {
     "test": Stage("test", 2, "evaluate"),
     "cross_encoder": Stage("cross_encoder", 2, "train"),
     "scores": Stage("scores", 1, "scores"),
-    "train": Stage("model", 13, "train"),
+    "train": Stage("model", 14, "train"),
     "index": Stage("index", 6, "index"),
     "factors": Stage("factors", 2, "train"),
-    "calibrate": Stage("calibration", 7, "evaluate"),
+    "calibrate": Stage("calibration", 8, "evaluate"),
     "evaluate": Stage("evaluate", 12, "evaluate"),
 }
 """Stages by name, in the order of a run."""

@@ -43,6 +43,8 @@ class Record(BaseModel, frozen=True, extra="forbid"):
     counts: dict[str, Any]
     versions: dict[str, str]
     seconds: float
+    device: str = "CPU"
+    """The GPU that the stage computed on, if it had one."""
 
 
 @dataclass(frozen=True)

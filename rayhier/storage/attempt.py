@@ -34,6 +34,7 @@ class Output:
     counts: dict[str, Any]
     files: tuple[File, ...] = ()
     """Files whose SHA-256 is known from writing them. `publish` reads and hashes all other files."""
+    device: str = "CPU"
 
 
 class Attempt:
@@ -93,6 +94,7 @@ class Attempt:
             counts=output.counts,
             versions=versions(),
             seconds=round(time.monotonic() - self._began, 3),
+            device=output.device,
         )
         self._check_mine()
         files.create(self.place.folder / RECORD, seal(record.model_dump(mode="json")))

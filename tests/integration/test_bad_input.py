@@ -46,6 +46,10 @@ CASES = {
         ["cluster.embed", "got 9 workers x 1 CPUs", "8 CPUs"],
         overrides=("cluster.embed.workers=9", "cluster.address=local"),
     ),
+    "a GPU that torch does not see": Case(
+        ["cluster.embed.gpus: got 1", "torch sees no CUDA device", "rayhier[gpu]"],
+        overrides=("cluster.embed.gpus=1", "cluster.address=local"),
+    ),
     "unwritable workdir": Case(["workdir", "cannot be written"], overrides=("workdir=/proc/nowhere",)),
     "workdir below a file": Case(["workdir", "is not a folder"], {"workdir": "CORPUS/corpus.jsonl/work"}),
     "stage without its input": Case(
