@@ -23,7 +23,8 @@ from benchmarks.machine import set_threads
 from benchmarks.tables import table
 from benchmarks.training import encode, train
 from rayhier.arrays import Ints, Values
-from rayhier.cluster.kmeans import nearest, spherical_kmeans
+from rayhier.cluster.kmeans import spherical_kmeans
+from rayhier.cluster.neighbours import nearest
 from rayhier.dataset.documents import Documents, document_texts, load_titled
 from rayhier.dataset.families import families, folds
 from rayhier.dataset.holdout import hash_ids

@@ -91,10 +91,10 @@ def job(name: str, folder: Path, **router: object) -> JobSpec:
 
 def settled(spec: JobSpec, vector_NM: Floats, documents: int) -> LearnedIvfRouter:
     """The router of a job over so many documents, settled on their vectors or a sample; nothing teaches it."""
-    routing, sampled = spec.router.over(documents), len(vector_NM) < documents
+    routing = spec.router.over(documents)
     assert isinstance(routing, LearnedIvfRouting)
-    router = make_router(routing, vector_NM, 0, sampled=sampled)
-    settle(router, vector_NM, spec, 0, sampled=sampled)
+    router = make_router(routing, vector_NM, 0)
+    settle(router, vector_NM, spec, 0)
     return router
 
 

@@ -24,7 +24,8 @@ from benchmarks.statistics import Curve, recall_at
 from benchmarks.tables import heading, line, mean, spread
 from benchmarks.training import encode, train
 from rayhier.arrays import Bools, Floats, Ints, Values
-from rayhier.cluster.kmeans import leaf_means, nearest, spherical_kmeans
+from rayhier.cluster.kmeans import leaf_means, spherical_kmeans
+from rayhier.cluster.neighbours import nearest
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import load_answers, new_answers
 from rayhier.model.encoded import Encoded

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from benchmarks.quality.view import DEPTH, Index, Places, Questions, Relevance, Row, View
 from rayhier.arrays import Floats, Ints
-from rayhier.cluster.kmeans import nearest
+from rayhier.cluster.neighbours import nearest
 from rayhier.evaluate.baselines.documents import BaselineDocuments
 from rayhier.evaluate.baselines.hnsw import Hnsw, efforts
 from rayhier.evaluate.baselines.scann import ScannTree

@@ -43,13 +43,15 @@ def language(corpus: Artifact) -> Language:
 
 def load_documents(corpus: Artifact, vectors: Artifact, choice: Choice | None = None) -> Documents:
     """Load all documents of a corpus, or those of a choice. Vectors are float16 in a mapped file if they are many."""
-    shape = int(corpus.record.counts["rows"]), int(vectors.record.counts["dimension"])
-    names, vector_NM, end = list[pa.Table](), for_vectors(*shape), 0
-    for name in vectors.names("documents/"):
+    files, names, vector_NM, end = vectors.names("documents/"), list[pa.Table](), for_vectors(0, 0), 0
+    rows = sum(parquet.metadata(vectors.path(name)).num_rows for name in files)
+    for name in files:
         part = read_vectors(corpus, vectors, name)
         chosen = part if choice is None else part.filter(choice(part["result_id"]))
+        part_NM = columns.matrix(chosen["vector"])
+        vector_NM = vector_NM if names else for_vectors(rows, part_NM.shape[1])
         names.append(chosen.select(["doc_id", "result_id"]))
-        vector_NM[end : end + len(chosen)] = columns.matrix(chosen["vector"])
+        vector_NM[end : end + len(chosen)] = part_NM
         end += len(chosen)
     table = pa.concat_tables(names)
     ids, results = table["doc_id"], table["result_id"]

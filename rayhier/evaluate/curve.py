@@ -10,6 +10,9 @@ from rayhier.arrays import Values
 from rayhier.dataset.measures import Judge, means
 from rayhier.dataset.ranking import Ranking
 
+LARGE, MOST_VISITED = 1_000_000, 0.25
+"""Number of documents above which a curve ends, and the share visited where it ends."""
+
 
 @dataclass(frozen=True)
 class System:
@@ -76,8 +79,12 @@ def measure_at(system: System, judge: Judge, beam: int) -> tuple[Point, Ranking]
 
 
 def measure_curve(system: System, judge: Judge) -> Iterator[Point]:
-    """Yield the points of a system's curve. A point is measured when it is consumed."""
-    return (measure_at(system, judge, beam)[0] for beam in system.beams)
+    """Yield the points of a system's curve, of a large corpus up to a quarter of it. A point is measured when read."""
+    for beam in system.beams:
+        point = measure_at(system, judge, beam)[0]
+        yield point
+        if system.documents > LARGE and point.visited_mean > MOST_VISITED:
+            return
 
 
 def read(curve: Sequence[Point], visited: float, measure: str) -> float:
@@ -116,7 +123,7 @@ def _between(curve: Sequence[Point], visited: float) -> tuple[Point, Point, floa
 
 def mean_curve(curves: Sequence[Sequence[Point]]) -> list[Point]:
     """Return the mean of the curves of several seeds, point by point, also for each query."""
-    return [_mean_point(points) for points in zip(*curves, strict=True)]
+    return [_mean_point(points) for points in zip(*curves, strict=False)]  # those of a large corpus end anywhere
 
 
 def _mean_point(points: Sequence[Point]) -> Point:

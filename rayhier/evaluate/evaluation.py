@@ -309,8 +309,9 @@ class _Work:
                 lambda _: routing,
                 lambda width: documents.seconds(timed_QM, width, self.k),
             )
-            # ScaNN is asked for all that it finds, which no user does.
-            return replace(made, seconds=None) if name == "scann" else made
+            # ScaNN is asked for all that it finds, which no user does. faiss holds only vectors in memory.
+            untimed = name == "scann" or documents.vector_NM.dtype != np.float32
+            return replace(made, seconds=None) if untimed else made
 
         self._curve(result, name, system)
         documents.release()

@@ -3,14 +3,14 @@
 Shapes: N documents (or passages), M embedding size, Q queries.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayhier.arrays import Bools, Floats, Values, mapped
+from rayhier.arrays import Bools, Floats, Ints, Values, for_vectors
 from rayhier.dataset.documents import read_vectors, result_numbers
 from rayhier.dataset.holdout import Holdout, holdout_size
 from rayhier.dataset.ranking import Ranking
@@ -67,12 +67,12 @@ class BaselineDocuments:
 
     @classmethod
     def _of(cls, tables: Iterable[pa.Table], count: int, where: Filter | None) -> Self:
-        """Join tables of `count` rows. The vectors go to an unnamed file, so that memory need not hold them."""
+        """Join tables of `count` rows. Many vectors go to a mapped file, so that memory need not hold them."""
         vector_NM, begin, rows = np.zeros((0, 0), np.float32), 0, list[pa.Table]()
         for table in tables:
             part_NM = columns.matrix(table["vector"])
             if not rows and count:
-                vector_NM = mapped((count, part_NM.shape[1]), np.float32)
+                vector_NM = for_vectors(count, part_NM.shape[1])
             vector_NM[begin : begin + len(part_NM)] = part_NM
             begin += len(part_NM)
             rows.append(table.drop_columns(["vector"]))
@@ -102,11 +102,21 @@ class BaselineDocuments:
         """Hold out a tenth of the documents, at most 1,000, to serve as dev queries."""
         return Holdout.of(self.doc_ids, self.result_ids, self.vector_NM, holdout_size(len(self.doc_ids)))
 
-    def sample(self, most: int, seed: int) -> Floats:
+    def sample(self, most: int, seed: int) -> Ints | None:
+        """Draw the rows of at most so many documents. None: all."""
         n, generator = len(self.doc_ids), np.random.default_rng(seed)
-        if n <= most:
-            return self.vector_NM
-        return self.vector_NM[np.sort(generator.choice(n, most, replace=False, shuffle=False))]
+        return None if n <= most else np.sort(generator.choice(n, most, replace=False, shuffle=False))
+
+    def some(self, most: int, wanted: Collection[str], seed: int) -> Self:
+        """Return about `most` of the documents, drawn at random, and all that are parts of the `wanted` results."""
+        drawn = self.sample(most, seed)
+        if drawn is None:
+            return self
+        is_wanted = pc.is_in(self.result_ids, pa.array(sorted(wanted), pa.string())).to_numpy(zero_copy_only=False)
+        row_N = np.union1d(drawn, np.flatnonzero(is_wanted))
+        ids, results = (names.take(pa.array(row_N)) for names in (self.doc_ids, self.result_ids))
+        match_N = None if self.match_N is None else self.match_N[row_N]
+        return type(self)(ids, results, self.vector_NM[row_N].astype(np.float32), match_N)
 
     def build(self, make: Callable[..., object], *arguments: Any) -> None:
         self.release()

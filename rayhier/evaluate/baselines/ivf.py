@@ -1,86 +1,125 @@
 """The k-means IVF baseline, with a document in one list (a group, like a leaf) or two, and the number of its lists."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from rayhier.arrays import Floats, Ints
-from rayhier.cluster.kmeans import CAST_ROWS, SAMPLE_A_CLUSTER, spherical_kmeans
+from rayhier.cluster.kmeans import SAMPLE_A_CLUSTER, spherical_kmeans
 from rayhier.cluster.library import faiss, ivf_tools
-from rayhier.cluster.neighbours import flat_index, nearest
+from rayhier.cluster.neighbours import Neighbours, flat_index
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
-from rayhier.dataset.ranking import Ranking, whole_scan
+from rayhier.dataset.ranking import Ranking, once, whole_scan
 from rayhier.evaluate.baselines.documents import BaselineDocuments
 from rayhier.evaluate.curve import System, beams, measure_curve, reach
+from rayhier.model.placing import parts
 from rayhier.model.spill import CANDIDATES, second_leaves
 from rayhier.search.segment.exact import best_results
+from rayhier.search.segment.scan import ListedRows, RankedRows, scan
 
 FEWEST_LISTS = 16
 TUNED_MEASURE = "R@100"
 TUNED_SHARE = 0.95
 DEPTH = 100
+MOST_TUNED = 200_000
+"""Most documents that choose the number of lists."""
 
 
 class KmeansIvf:
-    """Lists by spherical k-means; a query visits the lists with the nearest centroids: faiss's `IndexIVFFlat`.
+    """Lists by spherical k-means. A query visits the lists with the nearest centroids, as in faiss's `IndexIVFFlat`.
 
     With two `leaves`, a document also lies in a second list, which SOAR chooses.
     """
 
     def __init__(self, documents: BaselineDocuments, lists: int, seed: int, leaves: int = 1) -> None:
         self.result_ids, vector_NM = documents.result_ids, documents.vector_NM
-        centroids = spherical_kmeans(documents.sample(SAMPLE_A_CLUSTER * lists, seed), lists, seed)
-        self._near, n = flat_index(centroids), len(vector_NM)
-        near_NC = nearest(vector_NM, centroids, min(CANDIDATES, lists) if leaves > 1 else 1)[0]
-        leaf_AN = near_NC[None, :, 0]
-        if leaves > 1 and lists > 1:
-            leaf_AN = np.stack([leaf_AN[0], near_NC[np.arange(n), second_leaves(vector_NM, near_NC, centroids)]])
-        self._index: Any = faiss.IndexIVFFlat(self._near, vector_NM.shape[1], lists, faiss.METRIC_INNER_PRODUCT)
-        self._index.is_trained = True
-        for leaf_N in leaf_AN:
-            for begin in range(0, n, CAST_ROWS):
-                rows = slice(begin, begin + CAST_ROWS)
-                vectors = np.ascontiguousarray(vector_NM[rows], np.float32)
-                ivf_tools.add_preassigned(self._index, vectors, np.ascontiguousarray(leaf_N[rows], np.int64))
-        self._result_N = documents.result_N
-        if len(leaf_AN) > 1:
-            self._result_N = np.tile(np.arange(n) if self._result_N is None else self._result_N, 2)
+        n, rows = len(vector_NM), documents.sample(SAMPLE_A_CLUSTER * lists, seed)
+        centroids = spherical_kmeans(vector_NM, lists, seed, rows=rows)
+        self._near, count = Neighbours(centroids), min(CANDIDATES, lists) if leaves > 1 else 1
+        leaf_AN = np.empty((min(leaves, lists), n), np.int64)
+        for part in parts(n):
+            near_PC, vector_PM = self._near.search(vector_NM[part], count)[0], vector_NM[part].astype(np.float32)
+            leaf_AN[0, part] = near_PC[:, 0]
+            if len(leaf_AN) > 1:
+                leaf_AN[1, part] = near_PC[np.arange(len(near_PC)), second_leaves(vector_PM, near_PC, centroids)]
         is_searched_N = np.ones(n, bool) if documents.match_N is None else documents.match_N
-        self._bits = np.packbits(np.tile(is_searched_N, len(leaf_AN)), bitorder="little")  # faiss keeps no reference
-        bitmap = faiss.IDSelectorBitmap(len(self._bits), faiss.swig_ptr(self._bits))
-        self._selector = None if documents.match_N is None else bitmap
-        list_AN = leaf_AN[:, is_searched_N]
-        self._sizes = np.bincount(list_AN.ravel(), minlength=lists)
-        pairs = np.ones(list_AN.shape[1], np.int64), tuple(list_AN)
+        entry_E = np.flatnonzero(np.tile(is_searched_N, len(leaf_AN)))
+        self._document_E = (entry_E % n)[np.argsort(leaf_AN.ravel()[entry_E], kind="stable")]
+        self._sizes = np.bincount(leaf_AN.ravel()[entry_E], minlength=lists)
+        ends = np.cumsum(self._sizes)
+        self._lists = ListedRows(
+            self._sizes, lambda number: vector_NM[self._document_E[ends[number] - self._sizes[number] : ends[number]]]
+        )
+        result_N = np.arange(n) if documents.result_N is None else documents.result_N
+        self._result_E = None if len(leaf_AN) == 1 and documents.result_N is None else result_N[self._document_E]
+        pairs = np.ones(int(is_searched_N.sum()), np.int64), tuple(leaf_AN[:, is_searched_N])
         self._both = None if len(leaf_AN) == 1 else csr_array(pairs, shape=(lists, lists))
+        self._seen: _Seen | None = None
+        in_memory = vector_NM.dtype == np.float32
+        self._index: Any = self._faiss(vector_NM[self._document_E], centroids) if in_memory else None
 
     def rank(self, query_QM: Floats, beam: int, k: int) -> Ranking:
-        rows = self._index.ntotal
-        scores, rows_QK = best_results(partial(self.alone, query_QM, beam), self._result_N, rows, min(k, rows))
-        list_QB: Ints = self._near.search(query_QM, beam)[1]
+        """Rank the best k results in `beam` lists. A wider beam for the same queries scans only its further lists."""
+        k = min(k, len(self._document_E))
+        if self._seen is None or self._seen.query_QM is not query_QM or self._seen.beam > beam or self._seen.k != k:
+            list_QL = self._near.search(query_QM, len(self._sizes))[0].astype(np.int32)
+            self._seen = _Seen(query_QM, list_QL, k, 0, RankedRows.none(len(query_QM), k))
+        seen = self._seen
+        list_QB = seen.list_QL[:, :beam].astype(np.int64)
+
+        def fetch(count: int) -> tuple[Floats, Ints]:
+            return scan(self._lists, query_QM, list_QB[:, seen.beam :], count).arrays
+
+        found = RankedRows(*best_results(fetch, self._result_E, len(self._document_E), k))
+        best = RankedRows.joined([seen.best, found])
+        arrays = best.first(k).arrays if self._result_E is None else once(*best.arrays, self._result_E, k)
+        self._seen = replace(seen, beam=beam, best=RankedRows(*arrays))
         scanned_Q = visited_Q = self._sizes[list_QB].sum(axis=1)
         if self._both is not None:  # a document counts once, where both of its lists are visited
             one_QB, begin_Q = np.ones(list_QB.size, np.int64), np.arange(len(list_QB) + 1) * beam
             visits = csr_array((one_QB, list_QB.ravel(), begin_Q), shape=(len(list_QB), len(self._sizes)))
             visited_Q = scanned_Q - ((visits @ self._both) * visits).sum(axis=1)
-        documents = np.where(rows_QK < 0, -1, rows_QK % len(self.result_ids))
-        ranking = whole_scan(scores, documents, self.result_ids, visited_Q)
+        documents = np.where(arrays[1] < 0, -1, self._document_E[arrays[1]])
+        ranking = whole_scan(arrays[0], documents, self.result_ids, visited_Q)
         return replace(ranking, scanned_Q=scanned_Q, leaves_Q=np.full(len(documents), beam))
 
-    def alone(self, query_QM: Floats, beam: int, k: int) -> tuple[Floats, Ints]:
-        """Search as a user of faiss would: scores and rows [q, k]. -inf and -1 stand for none."""
+    def alone(self, query_QM: Floats, beam: int, k: int) -> None:
+        """Search as a user of faiss would, to be timed."""
         library: Any = faiss  # its type hints lack this name
-        parameters = library.SearchParametersIVF(nprobe=beam, sel=self._selector)
-        scores, rows = self._index.search(np.ascontiguousarray(query_QM, np.float32), k, params=parameters)
-        return np.where(rows < 0, -np.inf, scores), rows
+        self._index.search(np.ascontiguousarray(query_QM), k, params=library.SearchParametersIVF(nprobe=beam))
+
+    def _faiss(self, vector_EM: Floats, centroid_LM: Floats) -> Any:
+        """Make faiss's index with the same lists, of float32 vectors in memory."""
+        lists, m = centroid_LM.shape
+        index: Any = faiss.IndexIVFFlat(flat_index(centroid_LM), m, lists, faiss.METRIC_INNER_PRODUCT)
+        index.is_trained = True
+        ivf_tools.add_preassigned(index, vector_EM, np.repeat(np.arange(len(self._sizes)), self._sizes))
+        return index
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a search has found: queries, all their lists [q, l] in order, and the best of the first `beam` lists."""
+
+    query_QM: Floats
+    list_QL: npt.NDArray[np.int32]
+    k: int
+    beam: int
+    best: RankedRows
 
 
 def tuned_lists(documents: BaselineDocuments, dev: Queries, seed: int, leaves: int = 1) -> int:
-    """Choose the number of lists with which 95% of exact search's R@100 on dev costs least."""
+    """Choose the number of lists with which 95% of exact search's R@100 on dev costs least.
+
+    Of many documents a sample with all answers chooses. The number of lists grows with the root of that of documents.
+    """
+    every, answers = len(documents.doc_ids), {name for grades in dev.grades.values() for name in grades}
+    documents = documents.some(MOST_TUNED, answers, seed)
     judge, (count, searched) = Judge(dev, [TUNED_MEASURE]), documents.counts()
     target = TUNED_SHARE * judge.mean(documents.exact(dev.vector_QM, DEPTH))[TUNED_MEASURE]
     costs = {}
@@ -94,7 +133,8 @@ def tuned_lists(documents: BaselineDocuments, dev: Queries, seed: int, leaves: i
             lambda _: float(lists),  # noqa: B023  the curve is measured below
         )
         costs[lists] = reach(measure_curve(system, judge), TUNED_MEASURE, target)
-    return min(costs, key=lambda lists: costs[lists] if np.isfinite(costs[lists]) else np.inf)
+    best = min(costs, key=lambda lists: costs[lists] if np.isfinite(costs[lists]) else np.inf)
+    return int(best * (every / count) ** 0.5 + 0.5)
 
 
 def list_choices(documents: int) -> list[int]:

@@ -7,6 +7,7 @@ import pyarrow as pa
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import result_numbers
 from rayhier.dataset.ranking import Ranking, once, whole_scan
+from rayhier.model.device import gpu
 from rayhier.search.segment.scan import ListedRows, scan
 from rayhier.spec.train.retreever import Comparison
 
@@ -30,6 +31,11 @@ def exact_rows(
     compares by the negative total variation.
     """
     rows = ListedRows.of(vector_NM)
+    if gpu() is not None and comparison == "cosine":
+        from rayhier.cluster.neighbours import Neighbours
+
+        documents = Neighbours(vector_NM)
+        return best_results(lambda count: documents.search(query_QM, count)[::-1], result_N, len(vector_NM), k)
 
     def nearest(count: int) -> tuple[Floats, Ints]:
         return scan(rows, query_QM, None, count, comparison=comparison).arrays
