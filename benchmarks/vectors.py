@@ -6,15 +6,19 @@ of the ten nearest neighbours of x. Such a copy lies where the collection is as 
 its neighbourhood extends.
 """
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
+from benchmarks.machine import medians
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.storage import columns, files, parquet, schemas
 from rayhier.storage.artifact import Artifact, Kind, Place
@@ -26,6 +30,8 @@ PART = 65_536
 QUERIES, K = 500, 10
 NEIGHBOURS, MOVED = 10, 0.7
 AT_ONCE = 4096
+READ = 10_000, 768
+"""Vectors that are read of files of both forms, and their dimension."""
 TOGETHER = 2_048
 """Queries that are compared with a part of the vectors at a time."""
 TIED = 1e-5
@@ -183,3 +189,20 @@ def best(query_QM: Floats, vector_NM: np.ndarray, k: int) -> Ints:
             row_QF = torch.cat([row_QK, row_F.expand(len(block), -1)], 1)
             best_of[number] = score_QF, row_QF.gather(1, place_QK)
     return torch.cat([row_QK for _, row_QK in best_of]).numpy()
+
+
+def reading() -> str:
+    """Compare the time to read vectors as they are stored with the form of 0.2.0: lists, with a dictionary."""
+    vector_NM = np.random.default_rng(0).standard_normal(READ, np.float32)
+    vector_NM /= np.linalg.norm(vector_NM, axis=1, keepdims=True)
+    now = pa.table({"vector": columns.vector_column(vector_NM, pa.float16())})
+    with tempfile.TemporaryDirectory() as folder:
+        new = Path(folder, parquet.write(Path(folder), "new.parquet", [now], now.schema).name)
+        pq.write_table(columns.as_lists(now), old := Path(folder, "old.parquet"), compression="zstd")
+        works = {name: partial(columns.read, [path], ["vector"]) for name, path in (("lists", old), ("bytes", new))}
+        seconds = medians(works, rounds=9)
+    return f"{READ} float16: {seconds}, {seconds['lists'] / seconds['bytes']:.1f} times as fast"
+
+
+if __name__ == "__main__":
+    print(reading())

@@ -118,7 +118,7 @@ def write_map(root: Path, table: pa.Table, leaves: int, shards: int, **own: obje
     for first, last in ranges(counts, shards):
         inside = pc.and_(pc.greater_equal(table["leaf"], first), pc.less(table["leaf"], last))
         made.append(write_shard(root, f"data/{first}.parquet", [table.filter(inside)], range(first, last), counts))
-    m = table.schema.field("vector").type.list_size
+    m = table.schema.field("vector").type.dimension
     vectors = {"halffloat": "float16", "float": "float32"}[str(table.schema.field("vector").type.value_type)]
     fixed = {"version": 1, "parent": None, "model": "m", "metric": "inner_product", "vectors": vectors}
     documents = int(pc.sum(pc.equal(table["rank"], 0)).as_py())

@@ -54,9 +54,8 @@ class Assigner:
         table = pa.table(arrays, schema=schema)
         if self.tree is not None:
             nodes_NL = self.tree.leaves(encoded)
-            kind = pa.list_(pa.float16(), nodes_NL.shape[1])
             values = columns.vector_column(nodes_NL[row_A], pa.float16(), rank_A == 0)
-            table = table.append_column(sidecar(schemas.NODES, kind, self.model), values)
+            table = table.append_column(sidecar(schemas.NODES, values.type, self.model), values)
         return table.sort_by(ORDER)
 
     def again(self, rows: pa.Table) -> pa.Table:

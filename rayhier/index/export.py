@@ -87,7 +87,7 @@ def _rows(leaf_map: LeafMap) -> Iterator[pa.Table]:
     begin = 0
     for shard in leaf_map.manifest.shards:
         names = ["leaf", "rank", *shard.sidecars]
-        table = leaf_map.read(shard, [leaf_map.key(shard), *names])
+        table = columns.as_lists(leaf_map.read(shard, [leaf_map.key(shard), *names]))
         row = pa.array(np.arange(begin, begin + table.num_rows))
         yield table.rename_columns(["id", *names]).add_column(0, "row", row)
         begin += table.num_rows

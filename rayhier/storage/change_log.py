@@ -25,7 +25,7 @@ from typing import Any, Literal, Self
 import pyarrow as pa
 
 from rayhier.spec import InputError
-from rayhier.storage import files
+from rayhier.storage import columns, files
 from rayhier.storage.leaf_map import key_of
 from rayhier.storage.paths import Location
 
@@ -93,7 +93,7 @@ class Change:
             raise InputError(f"{name}: format {about['format']}; allowed: {FORMAT}, that of this version of rayhier")
         if about["number"] != number:
             raise InputError(f"{name}: damaged: holds change {about['number']}, not {number}")
-        table = pa.ipc.open_stream(pa.py_buffer(stream)).read_all() if with_table else pa.table({})
+        table = columns.as_bytes(pa.ipc.open_stream(stream).read_all()) if with_table else pa.table({})
         return cls(about["number"], about["kind"], table, **{name: about[name] for name in TOLD if name in about})
 
 

@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field, ValidationError
 from rayhier.spec import InputError
 from rayhier.spec.index import VectorFormat
 from rayhier.spec.index_size import IndexSize
-from rayhier.storage import files, parquet
+from rayhier.storage import columns, files, parquet
 from rayhier.storage.artifact import OLDER, Artifact, check
 from rayhier.storage.cache import fetch
 from rayhier.storage.files import File, seal, unseal
@@ -194,18 +194,11 @@ class LeafMap:
         key = self.key(shard)
         return self._read(shard, shard.file, [key])[key]
 
-    def vectors(self, shard: Shard, first: int, last: int, *, verify: bool = True) -> pa.ChunkedArray:
-        """Read the vectors of a shard's rows [first, last), removed rows too. `verify` as in `read`."""
-        if verify:
-            check(self.root, shard.file, MEND)
-        with _named(path := self.root / shard.file.name):
-            return parquet.read_rows(path, ["vector"], first, last)["vector"]
-
     def _read(self, shard: Shard, file: File, names: list[str] | None, leaves: range | None = None) -> pa.Table:
         with _named(path := self.root / file.name):
             if leaves is None or names is None:
-                return parquet.read(path, names)
-            return parquet.read_rows(path, names, *shard.within(leaves))
+                return columns.as_bytes(parquet.read(path, names))
+            return columns.as_bytes(parquet.read_rows(path, names, *shard.within(leaves)))
 
     def columns(self, shard: Shard) -> list[str]:
         return [*self._names(shard), *shard.sidecars]

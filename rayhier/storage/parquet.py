@@ -19,10 +19,13 @@ BUFFER_BYTES = 1 << 20
 
 
 def write(root: Location, name: str, groups: Iterable[pa.Table], schema: pa.Schema) -> File:
-    """Write each table as a row group of the parquet file `root/name`."""
+    """Write each table as a row group of the parquet file `root/name`, vectors without dictionary and statistics."""
+    plain = [field for field in schema if not isinstance(field.type, pa.BaseExtensionType)]
+    names = [f"{field.name}.list.element" if pa.types.is_nested(field.type) else field.name for field in plain]
+    options = {"compression": "zstd", "write_page_checksum": True, "use_dictionary": names, "write_statistics": names}
 
     def fill(temporary: Path) -> File:
-        with pq.ParquetWriter(temporary, schema, compression="zstd", write_page_checksum=True) as writer:
+        with pq.ParquetWriter(temporary, schema, **options) as writer:
             for table in groups:
                 writer.write_table(table.cast(schema), row_group_size=max(1, table.num_rows))
         return File(name=name, bytes=temporary.stat().st_size, sha256=files.digest(temporary))

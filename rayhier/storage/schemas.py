@@ -6,6 +6,7 @@ from typing import Literal
 import pyarrow as pa
 
 from rayhier.spec.corpus import FieldType
+from rayhier.storage.columns import VectorType
 
 DOCUMENTS = pa.schema([("doc_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
 PARENT = pa.field("parent", pa.string())
@@ -31,12 +32,12 @@ def carried(documents: pa.Schema) -> pa.Schema:
 
 
 def vectors(key: str, dimension: int) -> pa.Schema:
-    return pa.schema([(key, pa.string()), ("vector", pa.list_(pa.float32(), dimension))])
+    return pa.schema([(key, pa.string()), ("vector", VectorType(pa.float32(), dimension))])
 
 
 def spans(dimension: int) -> pa.Schema:
     drawn = [("doc_id", pa.string()), ("text", pa.string())]
-    return pa.schema([*drawn, ("vector", pa.list_(pa.float32(), dimension))])
+    return pa.schema([*drawn, ("vector", VectorType(pa.float32(), dimension))])
 
 
 def leaf_map(dimension: int, precision: str, documents: pa.Schema = DOCUMENTS) -> pa.Schema:
@@ -49,7 +50,7 @@ def leaf_map(dimension: int, precision: str, documents: pa.Schema = DOCUMENTS) -
             ("rank", pa.int8()),
             ("leaves", pa.list_(pa.int32())),
             ("log_prob", pa.float32()),
-            ("vector", pa.list_(value, dimension)),
+            ("vector", VectorType(value, dimension)),
             ("title", pa.string()),
             ("text", pa.string()),
             *carried(documents),
