@@ -12,7 +12,6 @@ Shapes: A counts (a word in a leaf or node), L leaves, K nodes, T levels, W word
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,11 @@ FEW = 10_000
 SMOOTHING = 100.0
 """Number n of Kilgarriff's formula: greater values prefer frequent words."""
 COUNTED_ROWS = 5_000
-"""Number of documents whose words are in memory at a time."""
+"""Number of documents whose words are split at a time. Counts of a whole shard are in memory."""
+WORD_ROWS = 16_384
+"""Rows in a row group of counts. A row group of each shard lies in memory while buckets are read."""
+SORTED = 1 << 20
+"""Least number of scored words among which the best of each node are found."""
 COUNTS = pa.schema([("bucket", pa.int32()), ("leaf", pa.int32()), ("word", pa.string()), ("count", pa.int64())])
 """Number of times that a word occurs in a leaf. Rows of one word and leaf add up."""
 SCORED = pa.schema([("node", pa.int32()), ("score", pa.float64()), ("word", pa.string())])
@@ -61,7 +64,7 @@ def write_part(leaf_map: LeafMap, number: int, scratch: Location) -> int:
     first = rows.filter(pc.equal(rows["rank"], 0))
     best = first.select(["leaf", "log_prob", "doc_id"])
     best = best_of(best, best["leaf"].to_numpy())
-    counts = counted(first, buckets(leaf_map.manifest.counts))
+    counts = parquet.slices(counted(first, buckets(leaf_map.manifest.counts)), WORD_ROWS)
     for name, tables, schema in ((WORDS, counts, COUNTS), (BEST, [best], best.schema)):
         parquet.write(scratch, f"{name}-{number:05d}.parquet", tables, schema)
     return shard.documents
@@ -95,11 +98,9 @@ def table(tree: DisplayTree, size_L: Ints, scratch: Location, shards: int) -> pa
     for path in written[0]:
         counts = parquet.read(path, ["leaf", "count"])
         total_L += np.bincount(counts["leaf"].to_numpy(), counts["count"].to_numpy(), len(size_L))
-    in_buckets = (
-        pa.concat_tables([parquet.read(path, COUNTS.names, [("bucket", "==", bucket)]) for path in written[0]])
-        for bucket in range(buckets(size_L))
-    )
-    words_of_levels = keywords(in_buckets, path_LT, tree.summed(total_L), KEYWORDS)
+    ends = range(1, buckets(size_L) + 1)
+    in_buckets = zip(*(parquet.divided(path, "bucket", ends) for path in written[0]), strict=True)
+    words_of_levels = keywords(map(pa.concat_tables, in_buckets), path_LT, tree.summed(total_L), KEYWORDS)
     tables = []
     for level, (words, size_K) in enumerate(zip(words_of_levels, tree.summed(size_L), strict=True), start=1):
         node_N = path_LT[best["leaf"].to_numpy(), level - 1]
@@ -119,20 +120,15 @@ def table(tree: DisplayTree, size_L: Ints, scratch: Location, shards: int) -> pa
     return pa.concat_tables(tables)
 
 
-def counted(table: pa.Table, buckets: int) -> Iterator[pa.Table]:
-    """Count the words of documents (columns `leaf`, `title`, `text`). Yields a table (COUNTS) for each bucket."""
-    for begin in range(0, table.num_rows, COUNTED_ROWS):
-        counts = _count(table.slice(begin, COUNTED_ROWS))
-        word = counts["word"].combine_chunks().dictionary_encode()
-        names = word.dictionary.to_pylist()
-        bucket_W = np.array([zlib.crc32(name.encode()) % buckets for name in names], np.int32)
-        bucket_A = bucket_W[word.indices.to_numpy()]
-        order = np.argsort(bucket_A, kind="stable")
-        columns = [bucket_A, counts["leaf"], counts["word"], counts["count_all"]]
-        sorted_counts = pa.table(columns, schema=COUNTS).take(pa.array(order))
-        for first, last in pairwise(np.searchsorted(bucket_A[order], np.arange(buckets + 1)).tolist()):
-            if first < last:
-                yield sorted_counts.slice(first, last - first)
+def counted(table: pa.Table, buckets: int) -> pa.Table:
+    """Count the words of documents (columns `leaf`, `title`, `text`). Returns COUNTS, sorted by bucket."""
+    counts = pa.concat_tables([_count(table.slice(0, 0)), *map(_count, parquet.slices(table, COUNTED_ROWS))])
+    word = counts["word"].combine_chunks().dictionary_encode()
+    names = word.dictionary.to_pylist()
+    bucket_W = np.array([zlib.crc32(name.encode()) % buckets for name in names], np.int32)
+    bucket_A = bucket_W[word.indices.to_numpy()]
+    columns = [bucket_A, counts["leaf"], counts["word"], counts["count_all"]]
+    return pa.table(columns, schema=COUNTS).take(pa.array(np.argsort(bucket_A, kind="stable")))
 
 
 def _count(table: pa.Table) -> pa.Table:
@@ -150,7 +146,7 @@ def keywords(buckets: Iterable[pa.Table], path_LT: Ints, totals: Sequence[Ints],
 
     `path_LT` are the nodes above each leaf, and `totals`, for each level, the numbers [k] of all words of its nodes.
     """
-    best = [SCORED.empty_table() for _ in totals]
+    best, kept = [SCORED.empty_table() for _ in totals], [0] * len(totals)
     for table in buckets:
         word = table["word"].combine_chunks().dictionary_encode()
         leaf_A, word_A, count_A = table["leaf"].to_numpy(), word.indices.to_numpy(), table["count"].to_numpy()
@@ -160,11 +156,15 @@ def keywords(buckets: Iterable[pa.Table], path_LT: Ints, totals: Sequence[Ints],
         for level, total_K in enumerate(totals):
             key_A, place_A = np.unique(path_LT[leaf_A, level] << 32 | word_A, return_inverse=True)
             scored = _scored(key_A, _summed(place_A, count_A, len(key_A)), corpus_W, total_K, word.dictionary)
-            best[level] = _best(pa.concat_tables([best[level], scored]), most)
+            best[level] = pa.concat_tables([best[level], scored])
+            if len(best[level]) > max(2 * kept[level], SORTED):  # not after each bucket: time grows with words
+                best[level] = _best(best[level], most)
+                kept[level] = len(best[level])
     levels = []
     for table, total_K in zip(best, totals, strict=True):
         words: list[list[str]] = [[] for _ in total_K]
-        for node, name in zip(table["node"].to_pylist(), table["word"].to_pylist(), strict=True):
+        chosen = _best(table, most)
+        for node, name in zip(chosen["node"].to_pylist(), chosen["word"].to_pylist(), strict=True):
             words[node].append(name)
         levels.append(words)
     return levels

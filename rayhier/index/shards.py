@@ -49,28 +49,40 @@ def write_shard(
     return write_rows(root, name, table, words=words)
 
 
+class DivideParts:
+    """An actor that merges groups of parts, each sorted by leaf, and writes a file of the group for each shard.
+
+    So a shard reads a file of each group, not some rows of each part. `ends` has, for each shard, its last leaf + 1.
+    """
+
+    def __init__(self, paths: list[Location], ends: dict[str, int], ledger: Ledger, made_of: str) -> None:
+        self.paths, self.ends, self.ledger, self.made_of = paths, ends, ledger, made_of
+
+    def __call__(self, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        key, files, rows = str(item["key"]), list[File](), 0
+        paths = self.paths[int(item["first"]) : int(item["last"])]
+        parts = [parquet.divided(path, "leaf", self.ends.values()) for path in paths]
+        for shard, tables in zip(self.ends, zip(*parts, strict=True), strict=True):
+            table = pa.concat_tables(tables)
+            files.append(parquet.write(self.ledger.root, f"{key}/{shard}.parquet", [table], table.schema))
+            rows += table.num_rows
+            yield {"rows": table.num_rows}
+        self.ledger.enter(key, LedgerEntry(tuple(files), {"made_of": self.made_of, "rows": rows}))
+
+
 class GatherShard:
-    """An actor that writes the rows of ranges of leaves as shards below `root`, and notes each in a ledger."""
+    """An actor that writes the rows of ranges of leaves as shards. Each of `folders` has a file for each shard."""
 
     def __init__(
-        self,
-        root: Location,
-        paths: list[Location],
-        counts: list[int],
-        ledger: Location,
-        made_of: str,
-        *,
-        words: Language | None,
+        self, folders: list[Location], counts: list[int], ledger: Ledger, made_of: str, *, words: Language | None
     ) -> None:
-        self.root, self.paths, self.counts, self.made_of, self.words = root, paths, counts, made_of, words
-        self.ledger = Ledger(ledger, root)
+        self.folders, self.counts, self.ledger, self.made_of, self.words = folders, counts, ledger, made_of, words
 
     def __call__(self, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
         key, leaves = str(item["key"]), range(int(item["first"]), int(item["last"]))
-        wanted = [("leaf", ">=", leaves.start), ("leaf", "<", leaves.stop)]
-        rows = (parquet.read(path, filters=wanted) for path in self.paths)
-        shard = write_shard(self.root, f"data/{key}.parquet", rows, leaves, self.counts, words=self.words)
-        entry = {"made_of": self.made_of, "shard": shard.model_dump(mode="json")}
+        rows = (parquet.read(folder / f"{key}.parquet") for folder in self.folders)
+        shard = write_shard(self.ledger.root, f"data/{key}.parquet", rows, leaves, self.counts, words=self.words)
+        entry = {"made_of": self.made_of, "rows": shard.rows, "shard": shard.model_dump(mode="json")}
         self.ledger.enter(key, LedgerEntry(tuple(shard.files), entry))
         yield {"rows": shard.rows}
 

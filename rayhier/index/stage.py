@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +19,12 @@ from rayhier.embed.precision import agreed, as_embedded
 from rayhier.embed.saved import SavedVectors
 from rayhier.embed.stage import tokenisers
 from rayhier.embed.tokeniser import unpacked
-from rayhier.executor import Executor, Pool, Row
+from rayhier.executor import Actor, Executor, Pool, Row
 from rayhier.index import leaf_limit
 from rayhier.index.assign import Assigner, leaf_sizes, read_part
 from rayhier.index.describe import DescribeShard, table
 from rayhier.index.display import DisplayTree
-from rayhier.index.shards import GatherShard, shard_count
+from rayhier.index.shards import DivideParts, GatherShard, shard_count
 from rayhier.model.encoded import Encoded
 from rayhier.model.opened_router import open_router
 from rayhier.progress import Bar, log
@@ -43,7 +44,9 @@ from rayhier.threads import set_threads
 
 ROUTED, CAPPED = "routed", "capped"
 ROUTED_ROWS = 1024
-"""Rows in a row group of a routed part: gathering a shard reads only the row groups that hold its leaves."""
+"""Rows in a row group of a routed part. A row group of each of MERGED parts lies in memory while they are merged."""
+MERGED = 512
+"""Most parts that are merged together."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +78,12 @@ class RoutePart:
         encoded = yield from self._encoded(saved, documents, base_NM, unpacked(item) if "ids" in item else None)
         with self.clock.working():
             table = self.assign(documents, encoded)
-        file = parquet.write(self.scratch / ROUTED, Path(name).name, sliced(table), table.schema)
+        slices = parquet.slices(table, ROUTED_ROWS)
+        file = parquet.write(self.scratch / ROUTED, Path(name).name, slices, table.schema)
         written = file.model_copy(update={"name": f"{ROUTED}/{file.name}"})
-        counts = leaf_sizes(table, self.assign.router.n_leaves).tolist()
-        entry = LedgerEntry((written,), {"leaves": counts, "documents": documents.num_rows})
-        self.ledger.enter(part_key(name), entry)
+        leaf_F, size_F = np.unique(table["leaf"].to_numpy(), return_counts=True)
+        counts = {"leaves": leaf_F.tolist(), "sizes": size_F.tolist(), "documents": documents.num_rows}
+        self.ledger.enter(part_key(name), LedgerEntry((written,), counts))
         saved.drop()
         yield {"rows": documents.num_rows if self.encoder is None else 0, **self.clock.lap()}
 
@@ -153,10 +157,11 @@ def _route(
             used.note(row)
     if used.tokens:
         log(str(used))
-    routed, count_L, digests = 0, np.zeros(1, np.int64), []
-    for name in names:  # one entry at a time: all entries hold parts x leaves numbers
+    routed, count_L, digests = 0, np.zeros(open_router(model.local("router")).n_leaves, np.int64), []
+    for name in names:  # one entry at a time: an entry holds as many numbers as the part has filled leaves
         if entry := ledger.done(part_key(name)):
-            routed, count_L = routed + entry.counts["documents"], count_L + np.array(entry.counts["leaves"])
+            count_L[entry.counts["leaves"]] += entry.counts["sizes"]
+            routed += entry.counts["documents"]
             digests += [file.sha256 for file in entry.files]
     _check_count(attempt.root, routed, documents, "documents")
     return RoutedParts([attempt.scratch / ROUTED / Path(name).name for name in names], digests), count_L.tolist()
@@ -173,19 +178,19 @@ def _cap(
     router, room_L = open_router(model.local("router")), np.maximum(most - size_L, 0)
     read = (parquet.read(path, ["doc_id", "leaf", "rank", "log_prob"]) for path in parts.paths)
     capped = RoutedParts(list(parts.paths), list(parts.digests))
-    moved_rows = leaf_limit.excess(read, size_L, np.full_like(size_L, most))
+    moved_rows, after_L = leaf_limit.excess(read, size_L, np.full_like(size_L, most)), size_L.copy()
     for number, rows in enumerate(moved_rows):
         if len(rows):
             path = parts.paths[number]
-            table = leaf_limit.move(router, parquet.read(path), rows, room_L)
-            file = parquet.write(attempt.scratch / CAPPED, path.name, sliced(table), table.schema)
+            before = parquet.read(path)
+            table = leaf_limit.move(router, before, rows, room_L)
+            after_L += leaf_sizes(table, len(size_L)) - leaf_sizes(before, len(size_L))
+            slices = parquet.slices(table, ROUTED_ROWS)
+            file = parquet.write(attempt.scratch / CAPPED, path.name, slices, table.schema)
             capped.paths[number], capped.digests[number] = attempt.scratch / CAPPED / path.name, file.sha256
-    after = np.zeros_like(size_L)
-    for path in capped.paths:
-        after += leaf_sizes(parquet.read(path, ["leaf"]), len(size_L))
     moved = sum(map(len, moved_rows))
     log(f"  {moved:,} rows moved to a next-best leaf, since their own was full ({most:,} rows)")
-    return capped, after.tolist(), moved
+    return capped, after_L.tolist(), moved
 
 
 def _gather(
@@ -197,27 +202,36 @@ def _gather(
     *,
     words: Language | None,
 ) -> list[Shard]:
-    rows, folder, root = sum(counts), attempt.scratch / "ledger", attempt.root
-    ledger, sizes = Ledger(folder, root), [path.stat().st_size for path in parts.paths]
-    cuts = ranges(counts, shard_count(spec, sizes))
-    plan = {f"shard-{number:05d}": cut for number, cut in enumerate(cuts)}
+    rows, cuts = sum(counts), ranges(counts, shard_count(spec, [path.stat().st_size for path in parts.paths]))
     # A shard of the same name may hold rows of parts that were routed again since, with another result.
     made_of = hashlib.sha256(json.dumps([cuts, counts, parts.digests, words]).encode()).hexdigest()
+    in_scratch, published = (Ledger(attempt.scratch / "ledger", root) for root in (attempt.scratch, attempt.root))
 
-    def done(key: str) -> LedgerEntry | None:
-        entry = ledger.done(key)
-        return entry if entry and entry.counts.get("made_of") == made_of else None
+    def done(ledger: Ledger, items: list[Row]) -> dict[str, LedgerEntry]:
+        entries = {item["key"]: entry for item in items if (entry := ledger.done(item["key"]))}
+        return {key: entry for key, entry in entries.items() if entry.counts.get("made_of") == made_of}
 
-    missing = [{"key": key, "first": first, "last": last} for key, (first, last) in plan.items() if not done(key)]
-    made = {"counts": counts, "made_of": made_of, "words": words}
-    arguments = {"root": root, "paths": parts.paths, "ledger": folder, **made}
-    with Bar("gather", rows, "rows") as bar:
-        bar.advance(sum(entry.counts["shard"]["rows"] for key in plan if (entry := done(key))))
-        for row in executor.stream(missing, Pool(GatherShard, arguments, _without_gpus(spec))):
-            bar.advance(row["rows"])
-    shards = [Shard.model_validate(entry.counts["shard"]) for key in plan if (entry := done(key))]
-    _check_count(root, sum(shard.rows for shard in shards), rows, "rows")
-    return shards
+    def make(title: str, actor: Callable[..., Actor], ledger: Ledger, items: list[Row], **arguments: Any) -> None:
+        entries = done(ledger, items)
+        missing = [item for item in items if item["key"] not in entries]
+        pool = Pool(actor, {"ledger": ledger, "made_of": made_of, **arguments}, _without_gpus(spec))
+        with Bar(title, rows, "rows") as bar:
+            bar.advance(sum(entry.counts["rows"] for entry in entries.values()))
+            for row in executor.stream(missing, pool):
+                bar.advance(row["rows"])
+
+    shards = [_item("shard", number, *cut) for number, cut in enumerate(cuts)]
+    if len(done(published, shards)) < len(shards):
+        # About as many files as parts, because a group has as many parts as shards: reads grow with rows.
+        width = max(1, min(len(shards), MERGED, -(-len(parts.paths) // spec.cluster.index.workers)))
+        groups = [_item(f"divided-{width}", n, n, n + width) for n in range(0, len(parts.paths), width)]
+        ends = {shard["key"]: shard["last"] for shard in shards}
+        make("divide", DivideParts, in_scratch, groups, paths=parts.paths, ends=ends)
+        folders = [attempt.scratch / group["key"] for group in groups]
+        make("gather", GatherShard, published, shards, folders=folders, counts=counts, words=words)
+    gathered = [Shard.model_validate(entry.counts["shard"]) for entry in done(published, shards).values()]
+    _check_count(attempt.root, sum(shard.rows for shard in gathered), rows, "rows")
+    return gathered
 
 
 def _describe(executor: Executor, spec: JobSpec, opened: LeafMap, model: Artifact, attempt: Attempt) -> files.File:
@@ -232,12 +246,12 @@ def _describe(executor: Executor, spec: JobSpec, opened: LeafMap, model: Artifac
     return parquet.write(attempt.root, LEAVES, [described], schemas.LEAVES)
 
 
+def _item(kind: str, number: int, first: int, last: int) -> Row:
+    return {"key": f"{kind}-{number:05d}", "first": first, "last": last}
+
+
 def _without_gpus(spec: JobSpec) -> Workers:
     return Workers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
-
-
-def sliced(table: pa.Table) -> list[pa.Table]:
-    return [table.slice(begin, ROUTED_ROWS) for begin in range(0, table.num_rows, ROUTED_ROWS)]
 
 
 def _check_count(place: Location, done: int, expected: int, what: str) -> None:
@@ -246,4 +260,4 @@ def _check_count(place: Location, done: int, expected: int, what: str) -> None:
 
 
 def part_key(name: str) -> str:
-    return f"routed-{Path(name).stem}"
+    return f"{ROUTED}-leaves-{Path(name).stem}"  # entries `routed-NAME` of 0.2.0 have other counts

@@ -1,6 +1,6 @@
 """Convert between parquet columns and numpy arrays. Vectors are stored as the bytes of their numbers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -66,24 +66,27 @@ def as_stored(column: pa.ChunkedArray) -> npt.NDArray[Any]:
 
 def as_bytes(table: pa.Table) -> pa.Table:
     """Convert columns of vectors that were stored as fixed-size lists, as rayhier 0.2.0 did."""
-    return _converted(table, _as_bytes)
+    for place, field in enumerate(table.schema):
+        if pa.types.is_fixed_size_list(field.type):
+            column = _as_bytes(table[place])
+            table = table.set_column(place, field.with_type(column.type), column)
+    return table
 
 
 def as_lists(table: pa.Table) -> pa.Table:
     """Convert columns of vectors to fixed-size lists, which other programs read."""
-    return _converted(table, _as_lists)
+    for place, field in enumerate(table.schema):
+        if isinstance(kind := field.type, VectorType):
+            stored = table[place].combine_chunks().storage
+            flat = pa.array(_numbers(stored, kind).reshape(-1), kind.value_type)
+            lists = pa.FixedSizeListArray.from_arrays(flat, kind.dimension, mask=stored.is_null())
+            table = table.set_column(place, field.with_type(lists.type), lists)
+    return table
 
 
 def read(paths: Sequence[Location], columns: Sequence[str]) -> pa.Table:
     """Read columns of parquet files with one schema as one table."""
     return pa.concat_tables([as_bytes(parquet.read(path, columns)) for path in paths])
-
-
-def _converted(table: pa.Table, convert: Callable[[pa.ChunkedArray], pa.ChunkedArray]) -> pa.Table:
-    for place, field in enumerate(table.schema):
-        if (column := convert(table[place])).type != field.type:
-            table = table.set_column(place, field.with_type(column.type), column)
-    return table
 
 
 def _as_bytes(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -95,16 +98,6 @@ def _as_bytes(column: pa.ChunkedArray) -> pa.ChunkedArray:
         held_N = chunk.is_valid().to_numpy(zero_copy_only=False) if chunk.null_count else None
         chunks.append(vector_column(number_NM, value, held_N))
     return pa.chunked_array(chunks, VectorType(value, m))
-
-
-def _as_lists(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    kind, chunks = column.type, []
-    if not isinstance(kind, VectorType):
-        return column
-    for chunk in column.chunks:
-        flat = pa.array(_numbers(chunk.storage, kind).reshape(-1), kind.value_type)
-        chunks.append(pa.FixedSizeListArray.from_arrays(flat, kind.dimension, mask=chunk.is_null()))
-    return pa.chunked_array(chunks, pa.list_(kind.value_type, kind.dimension))
 
 
 def _numbers(stored: pa.FixedSizeBinaryArray, kind: VectorType) -> npt.NDArray[Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -47,6 +48,29 @@ def read_rows(path: Location, columns: Sequence[str], first: int, last: int) -> 
         groups = [group for group, end in enumerate(ends) if end > first and end - sizes[group] < last]
         begin = ends[groups[0]] - sizes[groups[0]] if groups else 0
         return file.read_row_groups(groups, columns=list(columns)).slice(first - begin, last - first)
+
+
+def slices(table: pa.Table, rows: int) -> list[pa.Table]:
+    return [table.slice(begin, rows) for begin in range(0, table.num_rows, rows)]
+
+
+def divided(path: Location, key: str, ends: Iterable[int]) -> Iterator[pa.Table]:
+    """Yield, for each of the ascending `ends`, the next rows whose number in column `key` is less.
+
+    The rows of the file ascend by `key`. Each row group is read once, and the file is not open meanwhile.
+    """
+    about = metadata(path)
+    rest, group = about.schema.to_arrow_schema().empty_table(), 0
+    for end in ends:
+        while group < about.num_row_groups and (not len(rest) or rest[key][-1].as_py() < end):
+            with (
+                _source(path) as source,
+                pq.ParquetFile(source, metadata=about, page_checksum_verification=True) as file,
+            ):
+                rest, group = pa.concat_tables([rest, file.read_row_group(group)]), group + 1
+        count = int(np.searchsorted(rest[key].to_numpy(), end))
+        yield rest.slice(0, count)
+        rest = rest.slice(count)
 
 
 @contextlib.contextmanager

@@ -148,7 +148,7 @@ def disturbed(point: int, count: int, work: Work, folder: Path) -> Ledger:
         return ledger
 
     def strike() -> None:
-        for pid in list(ray_processes("RoutePart", "GatherShard"))[:1]:
+        for pid in list(ray_processes("RoutePart", "DivideParts", "GatherShard"))[:1]:
             os.kill(pid, signal.SIGKILL)
 
     ledger = Ledger(folder, count, strike)
@@ -160,7 +160,7 @@ def disturbed(point: int, count: int, work: Work, folder: Path) -> Ledger:
 @pytest.mark.parametrize("point", range(POINTS))
 def test_killed_at_a_seeded_point(point, work, tmp_path):
     rng = np.random.default_rng(point)
-    count = int(rng.integers(1, FILES + 11))
+    count = int(rng.integers(1, FILES + 13))
     folder = shutil.copytree(work.folder, tmp_path / "work", ignore=shutil.ignore_patterns("index", "current.json"))
     ledger = disturbed(point, count, work, folder)
     again = ledger.stop()

@@ -18,7 +18,7 @@ TREE = DisplayTree([np.zeros(2, np.int64), np.arange(12) % 2], grouped=True)
 def test_no_documents_and_no_words():
     blank = pa.table({"leaf": pa.array([1], pa.int32()), "title": [""], "text": ["… !"]})
     for table in (blank, blank.slice(0, 0)):
-        assert keywords(counted(table, 2), np.arange(4)[:, None], [np.zeros(4, np.int64)], 3) == [[[]] * 4]
+        assert keywords([counted(table, 2)], np.arange(4)[:, None], [np.zeros(4, np.int64)], 3) == [[[]] * 4]
 
 
 def by_hand(leaf_N, texts):
