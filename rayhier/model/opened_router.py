@@ -17,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.extras import needs
+from rayhier.model.device import Leaders, gpu
 from rayhier.model.encoded import Encoded, Reader
 from rayhier.model.layers import normalized
 
@@ -104,6 +105,8 @@ class Cells:
     def place(self, vector_NM: Floats, count: int) -> tuple[Ints, Floats]:
         """Find the leaves [n, k] with the greatest (cosine - price), and log softmax(20 (cosine - price)) [n, k]."""
         unit_NM = normalized(vector_NM)
+        if self._on_gpu is not None:
+            return self._on_gpu(unit_NM, count)
         if len(self.group_GM) <= PROBES:
             return self._among_all(unit_NM, count)
         leaf_NC, log_p_NC = self._near(unit_NM, min(count, len(self.centroid_LM)))
@@ -111,6 +114,11 @@ class Cells:
         if few_N.any():  # the nearest groups hold too few leaves
             leaf_NC[few_N], log_p_NC[few_N] = self._among_all(unit_NM[few_N], count)
         return leaf_NC, log_p_NC
+
+    @cached_property
+    def _on_gpu(self) -> Leaders | None:
+        device = gpu()
+        return None if device is None else Leaders(SCALE * self.centroid_LM, -SCALE * self.price_L, device)
 
     def _among_all(self, unit_NM: Floats, count: int) -> tuple[Ints, Floats]:
         near_NL = SCALE * (unit_NM @ self.centroid_LM.T - self.price_L)
@@ -197,6 +205,8 @@ class Ehi(OpenedRouter):
         self._U = [weights.get(f"U.{level}.weight") for level in range(self.levels)]
 
     def _route(self, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:
+        if self._on_gpu is not None:
+            return self._on_gpu(self._bent(0, encoded.numpy), beam)
         input_NKD, n = encoded.numpy[:, None], len(encoded)
         leaf_NK, log_p_NK = np.zeros((n, 1), np.int64), np.zeros((n, 1), np.float32)
         for level in range(self.levels):
@@ -211,9 +221,17 @@ class Ehi(OpenedRouter):
         return leaf_NK, log_p_NK
 
     def _log_softmax(self, level: int, x_XD: Floats) -> Floats:
-        U = self._U[level]
-        score_XB = (x_XD if U is None else x_XD + np.maximum(x_XD @ U.T, 0)) @ self._W[level].T
+        score_XB = self._bent(level, x_XD) @ self._W[level].T
         return np.asarray(score_XB - logsumexp(score_XB))
+
+    def _bent(self, level: int, x_XD: Floats) -> Floats:
+        U = self._U[level]
+        return x_XD if U is None else np.asarray(x_XD + np.maximum(x_XD @ U.T, 0))
+
+    @cached_property
+    def _on_gpu(self) -> Leaders | None:
+        device = gpu()
+        return None if device is None or self.levels > 1 else Leaders(self._W[0], None, device)
 
     def multiply_adds(self, beam: int) -> int:
         total = 0

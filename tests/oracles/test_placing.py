@@ -3,9 +3,11 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from rayhier.index.assign import Assigner
-from rayhier.model import spill
+from rayhier.model import opened_router, spill
+from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.opened_router import open_router
 from rayhier.model.placing import place
@@ -54,6 +56,18 @@ def test_the_leaf_map_is_what_was_taught(vectors, tmp_path, branching):
     np.testing.assert_allclose(router.log_size_L, np.log(held + 0.5), rtol=1e-6)
     two = np.mean([len(own) == 2 for own in taught])
     assert two == pytest.approx(SPILLED, abs=0.1)
+
+
+def test_on_a_gpu_documents_lie_where_numpy_puts_them(vectors, monkeypatch):
+    torch.manual_seed(0)
+    spec = job(router={"type": "learned_ivf", "branching": 40})
+    routers = make_router(spec.router, vectors, 0), EhiRouter(M, 40, 1, "relu")
+    wanted = [opened(router).place(Encoded(vectors), 5) for router in routers]
+    monkeypatch.setattr(opened_router, "gpu", lambda: "cpu")
+    for router, (leaf_NC, log_p_NC) in zip(routers, wanted, strict=True):
+        found_NC, values_NC = opened(router).place(Encoded(vectors), 5)
+        assert np.array_equal(found_NC, leaf_NC)
+        np.testing.assert_allclose(values_NC, log_p_NC, atol=1e-4)
 
 
 def test_by_hand(vectors, tmp_path, monkeypatch):
