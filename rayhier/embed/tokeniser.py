@@ -26,19 +26,15 @@ class Tokeniser:
         return cls(load_tokenizer(layout), layout.prompt, min(max_length, positions(transformer)))
 
     def __call__(self, texts: Sequence[str]) -> Tokens:
-        tokens: Tokens = self.tokenizer(
-            [self.prompt + text[: LETTERS * self.max_length] for text in texts],
-            truncation=True,
-            max_length=self.max_length,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )["input_ids"]
-        return tokens
+        backend = self.tokenizer.backend_tokenizer  # without offsets and masks, a quarter faster than transformers
+        backend.enable_truncation(self.max_length)
+        backend.no_padding()
+        encodings = backend.encode_batch_fast([self.prompt + text[: LETTERS * self.max_length] for text in texts])
+        return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
 
 def packed(tokens: Tokens) -> dict[str, bytes]:
-    ids = np.fromiter((token for ids in tokens for token in ids), dtype=np.int32)
+    ids = np.concatenate([np.zeros(0, np.int32), *tokens])
     ends = np.cumsum([len(ids) for ids in tokens], dtype=np.int64)
     return {"ids": ids.tobytes(), "ends": ends.tobytes()}
 

@@ -44,9 +44,8 @@ class TokenStore:
 
         def share(row_N: Ints) -> tuple[npt.NDArray[np.int32], Ints]:
             chunks = [tokenise(texts[some_N]) for some_N in _chunks(row_N)]
-            lengths = [len(ids) for tokens in chunks for ids in tokens]
-            flat = (token for tokens in chunks for ids in tokens for token in ids)
-            return np.fromiter(flat, np.int32, sum(lengths)), np.array(lengths, np.int64)
+            ids = [np.zeros(0, np.int32), *(np.asarray(ids, np.int32) for tokens in chunks for ids in tokens)]
+            return np.concatenate(ids), np.array([len(each) for each in ids[1:]], np.int64)
 
         store = cls()
         for begin in range(0, len(texts), TOKENISED):
