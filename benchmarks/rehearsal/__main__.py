@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -33,6 +34,8 @@ from rayhier.spec import load
 SPEC = "specs/msmarco.yaml"
 WITHIN, MOST_BYTES = 2.0, 4e9
 """Factor within which an estimate must be, and most bytes of a process."""
+SHARE, EPOCHS, LEAVES, BATCH, SEEDS = 50_000 / 8_841_823, 20, 100, 512, (0, 1, 2)
+"""Share of the passages; epochs, leaves and pairs in a step of the rehearsal; seeds of the run by one worker."""
 NEW, REQUESTS = 1_000, 200
 """Passages that are added to the index, and requests to the server."""
 TITLE = "## A rehearsal of MS MARCO"
@@ -43,7 +46,7 @@ UNITS = {"s": 1, "min": 60, "h": 3600}
 def main() -> int:
     """Rehearse, print the table and write its section; the exit code is 1 where a goal was missed."""
     parser = Options("The shipped run over MS MARCO, rehearsed.", "rehearsal", "docs")
-    parser.add_argument("--share", type=float, default=1.0, help="of MS MARCO's passages and queries (default 1)")
+    parser.add_argument("--share", type=float, default=SHARE, help=f"of MS MARCO's passages (default {SHARE})")
     given = parser.parse_args()
     tell, size, data = clock(), passages.Size.of(given.share), given.workdir / f"data-{given.share:g}"
     shutil.rmtree(workdir := given.workdir / "run", ignore_errors=True)
@@ -51,7 +54,7 @@ def main() -> int:
     if not data.exists():
         tell(f"making {size.passages:,} passages, {size.train:,} train queries, {size.test:,} test queries")
         make(data, size)
-    sets = overrides(data, workdir)
+    sets = overrides(data, workdir, 2, [0])
     memory = Memory()
     with memory.watched():
         memory.at = "plan"
@@ -62,6 +65,10 @@ def main() -> int:
             job.run()
         tell("the job succeeded")
         after = list(used(data, workdir, size, memory))
+        memory.at = "one worker"
+        alone = workdir.with_name("alone")
+        shutil.rmtree(alone, ignore_errors=True)
+        after += equal(Report.read(workdir / "report.json"), [one_worker(data, alone, seed) for seed in SEEDS])
     lines = section(given.share, job, estimates, memory, after, hours(sets))
     print("\n".join(lines))
     write(given.docs / "growing.md", lines)
@@ -79,21 +86,20 @@ def make(data: Path, size: passages.Size) -> None:
     part.rename(data)
 
 
-def overrides(data: Path, workdir: Path) -> list[str]:
-    """Options of the run: what a user of two cores without a GPU changes of the shipped spec.
-
-    Of a passage's two leaves one is left, as the control with two lists would hold all vectors twice more.
-    """
+def overrides(data: Path, workdir: Path, workers: int, seeds: Sequence[int]) -> list[str]:
+    """Options of the run: what a user of two cores without a GPU changes of the shipped spec, and fewer leaves."""
     sections = {
         "workdir": str(workdir),
         "corpus.path": str(data / "msmarco"),
-        "encoder": {"model": str(data / "encoder"), "max_length": 32, "batch_size": 256},
-        "router": {"type": "learned_ivf"},
-        "train": {"type": "contrast"},
-        "index": {"leaves_per_document": 1},
-        "search": {"k": 100},
-        "evaluate.baselines": ["exact", "exact_same_encoder"],
-        "cluster": {stage: {"workers": 2} for stage in ("corpus", "embed", "index", "evaluate")},
+        "encoder": {"model": str(data / "encoder"), "max_length": 32, "train": "last_layer"},
+        "router.branching": str(LEAVES),
+        "train.epochs": str(EPOCHS),
+        "train.batch_size": str(BATCH),
+        "train.encoder_lr": "1e-4",
+        "search": {"k": 100, "beam": 4},
+        "evaluate.seeds": seeds,
+        "evaluate.baselines": ["exact", "exact_same_encoder", "faiss_ivf_same_encoder"],
+        "cluster": {stage: {"workers": workers} for stage in ("corpus", "embed", "train", "index", "evaluate")},
     }
     return [part for key, value in sections.items() for part in ("--set", f"{key}={flow(value)}")]
 
@@ -149,6 +155,22 @@ def used(data: Path, workdir: Path, size: passages.Size, memory: Memory) -> Iter
     began = time.monotonic()
     output("rayhier", "index", "verify", str(workdir))
     yield Goal("`rayhier index verify`", 1, 1, seen=since(began))
+
+
+def one_worker(data: Path, workdir: Path, seed: int) -> Report:
+    """Run the job in one process, without kills."""
+    output("rayhier.run", SPEC, *overrides(data, workdir, 1, [seed]))
+    return Report.read(workdir / "report.json")
+
+
+def equal(two: Report, ones: Sequence[Report]) -> Iterator[Goal]:
+    """Compare the index trained by two workers with those of one worker, whose seeds give the noise."""
+    for measure in ("RR@10", "R@100"):
+        values = [one.systems[one.router].measures[measure] for one in ones]
+        found, mean = two.systems[two.router].measures[measure], statistics.mean(values)
+        seen = f"two workers: {found:.3f}; one worker, by seed: {', '.join(f'{value:.3f}' for value in values)}"
+        noise = 2 * statistics.stdev(values)
+        yield Goal(f"{measure} by two workers, distance to that by one", abs(found - mean), noise, "most", seen)
 
 
 def reported(report: Report) -> Iterator[Goal]:

@@ -15,9 +15,9 @@ from benchmarks.machine import below, pss, watching
 from benchmarks.rehearsal.nodes import Cluster, drivers
 from rayhier.progress import say
 
-STAGES = ("corpus", "embed", "test", "train", "index", "evaluate")
-LINE = re.compile(rf"^({'|'.join(STAGES)})(?: seed 0)?: (?:(?:built|published) .* \(([\d.]+) s\)|/)")
-"""What a run prints when a stage begins, and when it is done, with its seconds."""
+STAGES = ("corpus", "embed", "test", "train", "index", "calibrate", "evaluate")
+LINE = re.compile(rf"^({'|'.join(STAGES)})(?: seed 0)? +(?:([\d.]+) s|published) ")
+"""What a run prints when a stage is done: its seconds, or that it was done before."""
 POLL, EVERY = 0.05, 1.0
 """Seconds between two looks at the job's lines and parts, and at the memory of all processes."""
 DONE = 0.3
@@ -104,6 +104,7 @@ class Job:
         """Submit once and follow to the end; returns True if the job succeeded."""
         self.memory.at = "submission"
         self.cluster.wait()
+        self.memory.at, self._begun = STAGES[0], time.time()
         self.submissions += 1
         killed = len(self.kills)
         with self.log.open("ab") as log, self.log.open() as lines:
@@ -134,13 +135,12 @@ class Job:
         if (found := LINE.match(line)) is None:
             return
         stage, seconds = found.groups()
-        if seconds is None:
-            at = STAGES.index(self.memory.at) if self.memory.at in STAGES else -1
-            if STAGES.index(stage) > at:  # a job that failed has its last lines told once more
-                self.memory.at, self._begun = stage, time.time()
-                say(f"  {stage}")
-        else:
+        if seconds is not None:
             self.seconds[stage] = float(seconds)
+        if stage == STAGES[-1] or self.memory.at in STAGES[STAGES.index(stage) + 1 :]:
+            return  # a job that failed has its last lines told once more
+        self.memory.at, self._begun = STAGES[STAGES.index(stage) + 1], time.time()
+        say(f"  {self.memory.at}")
 
     def _strike(self, stage: str, kind: str, victim: str, kill: Callable[[], None]) -> None:
         """Kill a victim once, when a share of a stage's parts is done; from then on note how long nothing is done."""
