@@ -136,7 +136,7 @@ def asked_of(workdir: Path, index: Snapshot, split: str, count: int) -> Asked:
     now = current.read(place)
     judged = load_split(split, *(current.artifact(place, now, kind) for kind in ("corpus", "vectors", "test")))
     texts = list(judged.texts[:count])
-    return Asked(texts, index.model.encode_stored(judged.vector_QM[:count], lambda: texts))
+    return Asked(texts, index.model.encode_stored(judged.vector_QM[:count], lambda: texts, "query"))
 
 
 def main() -> None:

@@ -95,7 +95,7 @@ def documents_of(workdir: Path) -> tuple[Floats, list[str], Floats]:
     rows = rows.filter(pa.array(rows["rank"].to_numpy() == 0))
     corpus, base = (current.artifact(locate(str(workdir)), now, kind) for kind in ("corpus", "vectors"))
     judged = load_split("dev", corpus, base, None)
-    query_QM = index.model.encode_stored(judged.vector_QM[:QUERIES], lambda: judged.texts[:QUERIES]).numpy
+    query_QM = index.model.encode_stored(judged.vector_QM[:QUERIES], lambda: judged.texts[:QUERIES], "query").numpy
     return columns.matrix(rows["vector"]).astype(np.float32), rows["doc_id"].to_pylist(), query_QM
 
 

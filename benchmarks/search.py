@@ -118,7 +118,7 @@ def vectors(workdir: Path, *splits: str) -> tuple[str, list[str], Floats, list[F
     queries = []
     for split in splits:
         judged = load_split(split, corpus, base, test)
-        queries.append(model.encode_stored(judged.vector_QM, partial(getattr, judged, "texts")).numpy)
+        queries.append(model.encode_stored(judged.vector_QM, partial(getattr, judged, "texts"), "query").numpy)
     return f"{now.spec.name}-{now.artifacts['index']}", ids, np.concatenate(parts), queries
 
 

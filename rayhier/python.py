@@ -32,6 +32,7 @@ from rayhier.spec import InputError, JobSpec
 from rayhier.spec.query import check_text
 from rayhier.storage import current
 from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.model_layout import Role
 from rayhier.storage.paths import Location, locate
 
 if TYPE_CHECKING:
@@ -197,9 +198,13 @@ class Index:
             raise ValueError("this index is closed; open it again")
         return self._searcher.documents(work)
 
-    def encode(self, texts: str | Sequence[str]) -> Floats:
-        """Encode n texts by the trained encoder. Returns float32 [n, m], unit vectors where similarity is cosine."""
-        return self._searcher.model.encode([texts] if isinstance(texts, str) else list(texts)).numpy
+    def encode(self, texts: str | Sequence[str], role: Role = "document") -> Floats:
+        """Encode n texts by the trained encoder. Returns float32 [n, m], unit vectors where similarity is cosine.
+
+        `role` says which prefix the encoder puts before them: `query` or `document`.
+        """
+        given = [texts] if isinstance(texts, str) else list(texts)
+        return self._searcher.model.text_encoder.encode(given, role)
 
     def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
         """Score texts for a query by the spec's cross-encoder: their places and scores, 0 to 1, best first.

@@ -49,6 +49,26 @@ def tiny_bert(folder: Path, words: Sequence[str], seed: int = 0) -> Path:
     return folder
 
 
+def tiny_t5(folder: Path, words: Sequence[str]) -> Path:
+    """Save a T5 encoder of two layers and 32 dimensions, with a tokenizer of unigrams, as the hub's GTR is saved."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import T5Config, T5EncoderModel, T5TokenizerFast
+
+    letters = [(letter, -4.0) for letter in "abcdefghijklmnopqrstuvwxyz0123456789:"]
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", -9.0), ("▁", -2.0), *letters, *((f"▁{w}", -3.0) for w in words)]
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=2))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    T5TokenizerFast(tokenizer_object=tokenizer, extra_ids=0).save_pretrained(folder)
+    torch.manual_seed(0)
+    shape = {"d_model": 32, "num_layers": 2, "num_heads": 2, "d_kv": 16, "d_ff": 64}
+    T5EncoderModel(T5Config(vocab_size=len(pieces), **shape)).save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"is_encoder_decoder": True}))
+    return folder
+
+
 def publish(
     work: Path,
     spec: Any,

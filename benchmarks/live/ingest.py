@@ -92,7 +92,7 @@ def stream_of(index: Path) -> Stream:
     if not len(split):
         raise InputError(f"{index}: has no test queries; allowed: the workdir of a run whose corpus has some")
     queries = split.some(np.arange(len(split)) < QUERIES)
-    query_QM = model.encode_stored(queries.vector_QM, lambda: queries.texts).numpy
+    query_QM = model.encode_stored(queries.vector_QM, lambda: queries.texts, "query").numpy
     return Stream(rows["doc_id"].to_pylist(), document_texts(rows), vector_NM[order_N], query_QM)
 
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from rayhier.model.encoded import Encoded, Reader
 from rayhier.model.encoder import Encoder
 from rayhier.model.precision import best_device, resolve
 from rayhier.spec.encoder import EncoderSpec
+from rayhier.storage.model_layout import Role
 from rayhier.threads import set_threads
 
 S = TypeVar("S")
@@ -53,8 +55,8 @@ class TextEncoder:
         self.device = best_device()
         self.dtype = resolve(spec.precision, self.device)
         self.encoder = Encoder(folder, self.dtype, spec.similarity).to(self.device)
-        self.max_length = min(spec.max_length, self.encoder.longest)
-        self.tokenise = Tokeniser(self.encoder.tokenizer, self.encoder.layout.prompt, self.max_length)
+        self.tokenise = Tokeniser(self.encoder.tokenizer, self.encoder.layout, spec, self.encoder.longest)
+        self.max_length = self.tokenise.max_length
         self.seen = 0
         """Number of tokens encoded since the encoder was loaded."""
         self.most = CPU_BATCH if self.device.type == "cpu" else GPU_BATCH
@@ -75,11 +77,11 @@ class TextEncoder:
         )
         return sum(parameter.numel() for parameter in self.encoder.parameters()) - looked_up
 
-    def encode(self, texts: Sequence[str]) -> Floats:
-        return self.encode_tokens(len(texts), self.tokenised(texts))
+    def encode(self, texts: Sequence[str], role: Role = "document") -> Floats:
+        return self.encode_tokens(len(texts), self.tokenised(texts, role))
 
-    def encode_for(self, reader: Reader | None, texts: Sequence[str]) -> Encoded:
-        return Encoded(self.encode(texts)) if reader is None else self.read(self.tokenise(texts), reader)
+    def encode_for(self, reader: Reader | None, texts: Sequence[str], role: Role = "document") -> Encoded:
+        return Encoded(self.encode(texts, role)) if reader is None else self.read(self.tokenise(texts, role), reader)
 
     def encode_tokens(self, n: int, chunks: Iterable[Tokens]) -> Floats:
         vectors = np.empty((n, self.dimension), dtype=np.float32)
@@ -89,8 +91,8 @@ class TextEncoder:
             done += len(tokens)
         return vectors
 
-    def tokenised(self, texts: Sequence[str]) -> Iterator[Tokens]:
-        return ahead(self.tokenise, in_chunks(texts))
+    def tokenised(self, texts: Sequence[str], role: Role = "document") -> Iterator[Tokens]:
+        return ahead(partial(self.tokenise, role=role), in_chunks(texts))
 
     def read(self, tokens: Tokens, reader: Reader | None = None) -> Encoded:
         """Encode one chunk. On a GPU all batches are launched before any result is waited for."""

@@ -14,8 +14,9 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-BLOCK, LARGEST, IN_INT8 = 32, 127, 4
-"""Numbers of a block, the largest integer, and the `accuracy_level` by which activations are quantised too."""
+BLOCK, LARGEST, IN_INT8, FEW_ROWS = 32, 127, 4, 32
+"""Numbers of a block, the largest integer, the `accuracy_level` by which activations are quantised too, and rows of a
+table that stays in float32, such as T5's biases by distance."""
 DOMAIN = "com.microsoft"
 
 
@@ -25,6 +26,7 @@ def quantise(source: Path, target: Path) -> None:
     graph = model.graph
     floats = (tensor for tensor in graph.initializer if tensor.data_type == TensorProto.FLOAT)
     matrices = {tensor.name: tensor for tensor in floats if len(tensor.dims) == 2}
+    tables = {name for name, tensor in matrices.items() if tensor.dims[0] > FEW_ROWS}
     made, nodes = dict[tuple[str, str], list[TensorProto]](), list[NodeProto]()
     for node in graph.node:
         if node.op_type == "MatMul" and (name := node.input[1]) in matrices:
@@ -33,7 +35,7 @@ def quantise(source: Path, target: Path) -> None:
             sizes: dict[str, Any] = dict(zip("KN", matrices[name].dims, strict=True))
             sizes |= {"bits": 8, "block_size": BLOCK, "accuracy_level": IN_INT8}
             nodes.append(helper.make_node("MatMulNBits", inputs, list(node.output), domain=DOMAIN, **sizes))
-        elif node.op_type == "Gather" and (name := node.input[0]) in matrices and not any(a.i for a in node.attribute):
+        elif node.op_type == "Gather" and (name := node.input[0]) in tables and not any(a.i for a in node.attribute):
             made[name, "Gather"] = parts = made.get((name, "Gather")) or _rows(matrices[name])
             nodes += _looked_up(node, *(tensor.name for tensor in parts))
         else:

@@ -18,7 +18,7 @@ from rayhier.model.layers import Dense, first, mean, normalized
 from rayhier.spec import InputError
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import files
-from rayhier.storage.model_layout import LETTERS, DenseStep, NormalizeStep, read_layout
+from rayhier.storage.model_layout import LETTERS, DenseStep, NormalizeStep, Role, read_layout
 
 Computed = Literal["float32", "int8"]
 FOLDER, SIZES, TOKENIZER = "onnx", "sizes.json", "tokenizer.json"
@@ -59,7 +59,7 @@ class OnnxEncoder:
             files.read_json(folder / FOLDER / SIZES),
         )
         self.max_length, self._padding = min(spec.max_length, sizes["longest"]), sizes["padding"]
-        self._prompt, self._pool = layout.prompt, mean if layout.pooling == "mean" else first
+        self._prefixes, self._pool = layout.prefixes(spec), mean if layout.pooling == "mean" else first
         self._tokenizer = Tokenizer.from_file(str(folder / FOLDER / TOKENIZER))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(self.max_length)
@@ -69,15 +69,15 @@ class OnnxEncoder:
         if spec.similarity == "cosine" and not isinstance((layout.steps or (None,))[-1], NormalizeStep):
             self._steps.append(normalized)
 
-    def tokenise(self, texts: Sequence[str]) -> list[list[int]]:
-        cut = [self._prompt + text[: LETTERS * self.max_length] for text in texts]
+    def tokenise(self, texts: Sequence[str], role: Role = "document") -> list[list[int]]:
+        cut = [self._prefixes[role] + text[: LETTERS * self.max_length] for text in texts]
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(cut)]
 
-    def encode(self, texts: Sequence[str]) -> Floats:
-        return self.read(self.tokenise(texts)).numpy
+    def encode(self, texts: Sequence[str], role: Role = "document") -> Floats:
+        return self.read(self.tokenise(texts, role)).numpy
 
-    def encode_for(self, reader: Reader | None, texts: Sequence[str]) -> Encoded:
-        return self.read(self.tokenise(texts), reader)
+    def encode_for(self, reader: Reader | None, texts: Sequence[str], role: Role = "document") -> Encoded:
+        return self.read(self.tokenise(texts, role), reader)
 
     def read(self, tokens: Tokens, reader: Reader | None = None) -> Encoded:
         """Encode texts from their token ids. Texts of like length are computed together."""

@@ -21,12 +21,14 @@ from rayhier.executor import Executor, Pool, Row
 from rayhier.model.encoder import Encoder
 from rayhier.progress import Bar, log
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.train import PseudoQueries
 from rayhier.storage import columns, parquet, schemas
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.model_folder import ModelFolder
+from rayhier.storage.model_layout import Role
 
 QUERIES = "queries.parquet"
 IDS_SHOWN = 5
@@ -44,17 +46,21 @@ def read_texts(corpus: Artifact, name: str, generated: Artifact | None = None) -
     return table.select(["doc_id"]), document_texts(table)
 
 
+def role_of(name: str) -> Role:
+    return "query" if name in (QUERIES, GENERATED) else "document"
+
+
 class TokenisePart:
     def __init__(
-        self, model: Path, max_length: int, corpus: Artifact, cpus: int, generated: Artifact | None = None
+        self, model: Path, encoder: EncoderSpec, corpus: Artifact, cpus: int, generated: Artifact | None = None
     ) -> None:
         limit_threads(cpus)
         self.corpus, self.generated = corpus, generated
-        self.tokenise = Tokeniser.open(model, max_length)
+        self.tokenise = Tokeniser.open(model, encoder)
 
     def __call__(self, item: Row) -> Iterator[Row]:
         name = str(item["part"])
-        yield {"part": name, **packed(self.tokenise(read_texts(self.corpus, name, self.generated)[1]))}
+        yield {"part": name, **packed(self.tokenise(read_texts(self.corpus, name, self.generated)[1], role_of(name)))}
 
 
 class EmbedPart:
@@ -73,7 +79,7 @@ class EmbedPart:
         name = str(item["part"])
         ids, texts = read_texts(self.corpus, name, self.generated)
         saved = SavedVectors(self.ledger, ledger_key(name))
-        chunks = in_chunks(unpacked(item)) if "ids" in item else self.encoder.tokenised(texts)
+        chunks = in_chunks(unpacked(item)) if "ids" in item else self.encoder.tokenised(texts, role_of(name))
         vectors = yield from saved.encode(self.encoder, chunks, self.clock)
         key = ids.column_names[0]
         check_numbers(name, ids[key], vectors)
@@ -94,7 +100,8 @@ class EmbedPart:
         table = columns.read([self.corpus.path(name)], ["doc_id", "title", "text"])
         rows, texts = drawer.draw(*(table[column].to_pylist() for column in table.column_names))
         saved = SavedVectors(self.ledger, f"{ledger_key(name)}-spans")
-        vectors = yield from saved.encode(self.encoder, self.encoder.tokenised(texts), self.clock, counted=False)
+        tokens = self.encoder.tokenised(texts, "query")
+        vectors = yield from saved.encode(self.encoder, tokens, self.clock, counted=False)
         ids = table["doc_id"].take(pa.array(rows, pa.int64()))
         check_numbers(name, ids, vectors)
         column = columns.vector_column(vectors, pa.float32())
@@ -153,7 +160,7 @@ def tokenisers(spec: JobSpec, folder: Path, corpus: Artifact, generated: Artifac
     workers = spec.cluster.tokenise
     if workers is None:
         return None
-    arguments = {"model": folder, "max_length": spec.encoder.max_length, "corpus": corpus, "cpus": workers.cpus}
+    arguments = {"model": folder, "encoder": spec.encoder, "corpus": corpus, "cpus": workers.cpus}
     return Pool(TokenisePart, {**arguments, "generated": generated}, workers)
 
 

@@ -9,28 +9,29 @@ import torch
 
 from rayhier.embed.batches import Tokens
 from rayhier.model.encoder import LOCAL, load_tokenizer, positions
-from rayhier.storage.model_layout import LETTERS, read_layout
+from rayhier.spec.encoder import EncoderSpec
+from rayhier.storage.model_layout import LETTERS, Layout, Role, read_layout
 
 
 class Tokeniser:
-    def __init__(self, tokenizer: Any, prompt: str, max_length: int) -> None:
-        self.tokenizer, self.prompt, self.max_length = tokenizer, prompt, max_length
+    def __init__(self, tokenizer: Any, layout: Layout, spec: EncoderSpec, longest: int) -> None:
+        self.tokenizer, self.prefixes, self.max_length = tokenizer, layout.prefixes(spec), min(spec.max_length, longest)
 
     @classmethod
-    def open(cls, folder: Path, max_length: int) -> Self:
+    def open(cls, folder: Path, spec: EncoderSpec) -> Self:
         from transformers import AutoConfig, AutoModel
 
         layout = read_layout(folder)
         with torch.device("meta"):
             transformer = AutoModel.from_config(AutoConfig.from_pretrained(layout.transformer, **LOCAL))
-        return cls(load_tokenizer(layout), layout.prompt, min(max_length, positions(transformer)))
+        return cls(load_tokenizer(layout), layout, spec, positions(transformer))
 
-    def __call__(self, texts: Sequence[str]) -> Tokens:
+    def __call__(self, texts: Sequence[str], role: Role = "document") -> Tokens:
         backend = self.tokenizer.backend_tokenizer  # without offsets and masks, a quarter faster than transformers
         backend.enable_truncation(self.max_length)
         backend.no_padding()
-        encodings = backend.encode_batch_fast([self.prompt + text[: LETTERS * self.max_length] for text in texts])
-        return [np.array(encoding.ids, np.int32) for encoding in encodings]
+        prefixed = [self.prefixes[role] + text[: LETTERS * self.max_length] for text in texts]
+        return [np.array(encoding.ids, np.int32) for encoding in backend.encode_batch_fast(prefixed)]
 
 
 def packed(tokens: Tokens) -> dict[str, bytes]:

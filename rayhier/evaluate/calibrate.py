@@ -79,7 +79,7 @@ def calibrate(
     counts: dict[str, float] = {}
     if spec.chooses_beam and (spec.search.beam != "auto" or leaf_map.manifest.rows <= MOST_SMALL):
         if len(dev) >= FEWEST_QUERIES:
-            ids, encoded = dev.ids, opened.encode_stored(dev.vector_QM, lambda: dev.texts)
+            ids, encoded = dev.ids, opened.encode_stored(dev.vector_QM, lambda: dev.texts, "query")
             best = exact_best(leaf_map, encoded.numpy, spec.search.k)
             made = Calibration(positions(opened, encoded, leaves_of(best)))
         else:
@@ -189,8 +189,8 @@ def choose_precision(dev: Queries, model: Model, folder: Path, leaf_map: LeafMap
         return None
     dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_ENCODED)))
     vectors = [
-        model.encode(dev.texts).numpy,
-        OnnxEncoder(folder, model.spec.encoder, get_threads(), "int8").encode(dev.texts),
+        model.text_encoder.encode(dev.texts, "query"),
+        OnnxEncoder(folder, model.spec.encoder, get_threads(), "int8").encode(dev.texts, "query"),
     ]
     found = split(exact_best(leaf_map, np.concatenate(vectors), RESULTS), [len(dev), len(dev)])
     judge = Judge(dev, [MEASURE])
@@ -209,7 +209,7 @@ def choose_weight(
     if not dev.answered:
         return FusionWeight(weight=UNTAUGHT_WEIGHT, queries=0, measure=MEASURE, measured={})
     leaves = LeafScan.mapped(leaf_map, cache_bytes=CACHE_BYTES)
-    query_QM = model.encode_stored(dev.vector_QM, lambda: dev.texts).numpy
+    query_QM = model.encode_stored(dev.vector_QM, lambda: dev.texts, "query").numpy
     dense = exact_best(leaf_map, query_QM, FUSED)
     dense = replace(dense, source=dense.documents.select([ID]))
     lexical = WordScan.mapped(leaf_map, leaves).scan(dev.texts, query_QM, FUSED, needs="ids")
@@ -264,7 +264,7 @@ def choose_beside(
     score_QK[query_X, place_X] = score_X
     base_QK = ranking.score_QK
     if not spec.search.adds_scores(request.mode):
-        query_QM = opened.encode_stored(dev.vector_QM, lambda: dev.texts).numpy
+        query_QM = opened.encode_stored(dev.vector_QM, lambda: dev.texts, "query").numpy
         vector_NM = columns.matrix(ranking.documents[VECTOR])
         base_QK = np.where(ranking.row_QK < 0, -np.inf, np.einsum("qkm,qm->qk", vector_NM[ranking.row_QK], query_QM))
     return best_beside(Judge(dev, [MEASURE]), ranking, score_QK, base_QK)

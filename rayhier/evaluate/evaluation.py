@@ -245,7 +245,7 @@ class _Work:
             yield {"system": f"{router}+{spec.search.rerank.type}"}
 
     def _encoded(self, model: Model, queries: Queries) -> Encoded:
-        return model.encode_stored(queries.vector_QM, lambda: queries.texts)
+        return model.encode_stored(queries.vector_QM, lambda: queries.texts, "query")
 
     def _searches(
         self, result: SeedResult, model: Artifact, index: Artifact, read: Mapping[str, Artifact], encoded: Encoded

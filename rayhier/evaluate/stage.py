@@ -121,7 +121,7 @@ def write_test(root: Location, queries: pa.Table, vector_QM: Floats, rows: Quest
 
 def _encode(spec: EncoderSpec, model: Path, texts: Sequence[str], cpus: int) -> Floats:
     set_threads(cpus)
-    return TextEncoder(model, spec).encode(texts)
+    return TextEncoder(model, spec).encode(texts, "query")
 
 
 def build_calibration(

@@ -95,7 +95,7 @@ class RoutePart:
             vectors = yield from saved.encode(self.encoder, chunks, self.clock)
             return Encoded(vectors)
         with self.clock.working():
-            return self.model.encode_stored(base_NM, lambda: document_texts(documents), tokens)
+            return self.model.encode_stored(base_NM, lambda: document_texts(documents), "document", tokens)
 
 
 def build(

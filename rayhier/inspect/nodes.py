@@ -175,7 +175,7 @@ class Inspection:
         chosen = texts.take(pa.array(rows))
         matched = stored.take(pc.index_in(chosen["query_id"], stored["query_id"].combine_chunks()))
         names: list[str] = chosen["text"].to_pylist()
-        return names, self.routed(self.model.encode_stored(columns.matrix(matched["vector"]), lambda: names))
+        return names, self.routed(self.model.encode_stored(columns.matrix(matched["vector"]), lambda: names, "query"))
 
     @cached_property
     def queries(self) -> list[list[list[str]]]:

@@ -34,6 +34,7 @@ from rayhier.storage.source import Source
 
 HOLDS: dict[str, Kind] = {"dev": "corpus", "test": "test"}
 """Split that may be evaluated -> kind of the artifact that has its queries and judgements."""
+PREFIXES = ("query_prefix", "document_prefix")
 PATHS = ("path", "documents", "queries", "judgements")
 """Fields with the place of a corpus. Fingerprints leave them out and cover the content instead."""
 ASSUMED_DOCUMENTS = 5_000
@@ -225,14 +226,16 @@ class _Steps:
     def _vectors(self, inputs: dict[str, str]) -> Step:
         work = self.work
         encoded = work.documents + work.queries + work.generated + drawn_rows(self.spec, work)
-        draws: dict[str, Any] = {} if self.spec.train.draws is None else {"draws": _fields(self.spec.train.draws)}
+        parts: dict[str, Any] = {} if self.spec.train.draws is None else {"draws": _fields(self.spec.train.draws)}
+        prefixes = read_layout(self.plan.model.path).prefixes(self.spec.encoder)
+        parts |= {"prefixes": prefixes} if any(prefixes.values()) else {}
         return self._step(
             "embed",
             inputs,
             encoded * self.work.dimension * 4,
-            encoder=_fields(self.spec.encoder, "model", "sha256", "train", "adopt"),
+            encoder=_fields(self.spec.encoder, "model", "sha256", "train", "adopt", *PREFIXES),
             weights=self.plan.model.files,
-            **draws,
+            **parts,
         )
 
     def _test(self, base: dict[str, str]) -> Step:

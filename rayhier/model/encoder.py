@@ -17,15 +17,25 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rayhier.spec import InputError
-from rayhier.spec.encoder import Similarity
+from rayhier.spec.encoder import EncoderSpec, Similarity
 from rayhier.storage import files
 from rayhier.storage.model_folder import INDEX, WEIGHTS, weight_files
-from rayhier.storage.model_layout import ACTIVATIONS, DENSE, MODES, PROMPTS, Activation, DenseStep, Layout, read_layout
+from rayhier.storage.model_layout import (
+    ACTIVATIONS,
+    DENSE,
+    ENCODER_OF,
+    MODES,
+    PROMPTS,
+    Activation,
+    DenseStep,
+    Layout,
+    read_layout,
+)
 
 DENSE_WEIGHT = "linear.weight"
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-LAYERS = ("encoder.layer", "transformer.layer", "layers")
-"""Names of the list of layers in models of `transformers`: BERT, RoBERTa and MPNet; DistilBERT; ModernBERT."""
+LAYERS = ("encoder.layer", "transformer.layer", "layers", "encoder.block")
+"""Names of the list of layers in models of `transformers`: BERT, RoBERTa and MPNet; DistilBERT; ModernBERT; T5."""
 
 
 class ResidualHead(nn.Module):
@@ -110,7 +120,7 @@ class Encoder(nn.Module):
                 return layers[-1]
         raise InputError(
             f"encoder.train: got 'last_layer', but the layers of {type(self.transformer).__name__} are not known; "
-            "allowed: head, all, or a model like BERT, RoBERTa, MPNet, DistilBERT, ModernBERT"
+            "allowed: head, all, or a model like BERT, RoBERTa, MPNet, DistilBERT, ModernBERT, T5"
         )
 
 
@@ -141,10 +151,12 @@ def load_tokenizer(layout: Layout) -> Any:
 
 def load_transformer(folder: Path, dtype: torch.dtype, **own: Any) -> Any:
     """Load the transformer of a folder. InputError if weights are missing, which would be random."""
-    from transformers import AutoModel
+    from transformers import AutoModel, AutoModelForTextEncoding
 
-    place = read_layout(folder).transformer
-    model, missing, mismatched = load_pretrained(AutoModel, place, dtype, **own)
+    layout = read_layout(folder)
+    kind = AutoModelForTextEncoding if layout.config.get("model_type") in ENCODER_OF else AutoModel
+    place = layout.transformer
+    model, missing, mismatched = load_pretrained(kind, place, dtype, **own)
     wrong = [*(name for name in missing if not name.startswith("pooler.")), *mismatched]
     if wrong:
         raise InputError(
@@ -239,6 +251,13 @@ def _write_modules(
         (folder / place).mkdir(parents=True, exist_ok=True)
         if isinstance(step, Dense):
             _write_dense(step, folder / place)
+
+
+def write_prompts(folder: Path, spec: EncoderSpec) -> None:
+    """Write the prefixes of queries and documents into a trained encoder's folder, for other programs."""
+    settings = files.read_json(folder / PROMPTS)
+    prompts = settings["prompts"] | read_layout(folder).prefixes(spec)
+    files.write_json(folder / PROMPTS, {**settings, "prompts": prompts})
 
 
 def _write_dense(dense: Dense, folder: Path) -> None:

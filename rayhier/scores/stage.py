@@ -126,7 +126,7 @@ def _vectors(spec: JobSpec, model: Path, queries: pa.Table, corpus: Artifact, ve
     stored = dict(zip(judged.ids, judged.vector_QM, strict=True))
     kinds, ids = queries["kind"].to_pylist(), queries["query_id"].to_pylist()
     drawn = [text for kind, text in zip(kinds, queries["text"].to_pylist(), strict=True) if kind != "judged"]
-    encoded = iter(TextEncoder(model, spec.encoder).encode(drawn) if drawn else ())
+    encoded = iter(TextEncoder(model, spec.encoder).encode(drawn, "query") if drawn else ())
     rows = [stored[name] if kind == "judged" else next(encoded) for kind, name in zip(kinds, ids, strict=True)]
     return np.stack(rows).astype(np.float32)
 
@@ -179,7 +179,7 @@ def index_vectors(index: Artifact) -> tuple[pa.Array, Any]:
 def trained_vectors(spec: JobSpec, model: Artifact, queries: pa.Table) -> Any:
     folder = model.local("encoder")
     if spec.encoder.transformer_part is not None:
-        return TextEncoder(folder, spec.encoder).encode(queries["text"].to_pylist())
+        return TextEncoder(folder, spec.encoder).encode(queries["text"].to_pylist(), "query")
     head, base_QM = load_head(folder), columns.matrix(queries["vector"])
     return base_QM if head is None else head(base_QM)
 

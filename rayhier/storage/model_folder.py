@@ -27,6 +27,8 @@ MEANING = ("tokenizer*", "vocab*", "merges.txt", "*_tokens*.json", "*.model", "s
 HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
 WANTED = ("*.json", "*.txt", "*.model", "*.safetensors")
 """Patterns of files to download: no pickles, no code."""
+APART = re.compile(r".*embed|shared\.|decoder\.")
+"""Names of weights that are no matrices of an encoder: embeddings, which T5 also calls `shared`, and a decoder."""
 UNWANTED = ("onnx/*", "openvino/*", "coreml/*", "original/*", "*/onnx/*")
 """Patterns of files that are not downloaded: weights in formats that are not read."""
 
@@ -115,7 +117,7 @@ def matrices(folder: Path) -> int:
     for file in weight_files(folder):
         with file.open("rb") as opened:
             header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
-        shapes = [entry["shape"] for name, entry in header.items() if "shape" in entry and "embedding" not in name]
+        shapes = [entry["shape"] for name, entry in header.items() if "shape" in entry and not APART.match(name)]
         count += sum(math.prod(shape) for shape in shapes if len(shape) > 1)
     return count
 

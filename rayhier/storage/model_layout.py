@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from rayhier.spec import InputError
+from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import files
 
 Pooling = Literal["mean", "cls"]
+Role = Literal["query", "document"]
 Activation = Literal["identity", "tanh"]
 ACTIVATIONS: dict[str, Activation] = {
     "torch.nn.modules.linear.Identity": "identity",
@@ -28,6 +30,10 @@ LETTERS = 100
 DENSE = "2_Dense"
 """Subfolder of a trained head. The base encoder's modules after pooling are in `base/`."""
 PROMPTS = "config_sentence_transformers.json"
+PROMPT_NAMES: dict[Role, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
+"""Role of a text -> the names of its prompt, the first of which in a folder counts, as in sentence-transformers."""
+ENCODER_OF = ("t5", "mt5", "umt5")
+"""Types of models with a decoder, of which transformers loads the encoder alone."""
 SENTENCE = "sentence_embedding"
 
 
@@ -63,10 +69,14 @@ class Layout:
     default_prompt: str | None
     lowercase: bool
 
-    @property
-    def prompt(self) -> str:
-        """Text that is put before every text. Empty for most encoders."""
-        return "" if self.default_prompt is None else self.prompts[self.default_prompt]
+    def prefixes(self, spec: EncoderSpec) -> dict[Role, str]:
+        """Return the texts that are put before queries and before documents. Empty for most encoders."""
+        stated: dict[Role, str | None] = {"query": spec.query_prefix, "document": spec.document_prefix}
+        return {role: self._prompt(role) if text is None else text for role, text in stated.items()}
+
+    def _prompt(self, role: Role) -> str:
+        named = [name for name in (*PROMPT_NAMES[role], self.default_prompt) if name in self.prompts]
+        return self.prompts[named[0]] or "" if named else ""
 
 
 def read_layout(folder: Path) -> Layout:
@@ -90,7 +100,7 @@ def _read(folder: Path) -> Layout:
     transformer = modules[0][1]
     config, width = _config(transformer)
     prompts, default = _prompts(folder)
-    pooling = _pooling(modules[1][1], has_prompt=default is not None) if len(modules) > 1 else "mean"
+    pooling = _pooling(modules[1][1]) if len(modules) > 1 else "mean"
     steps = tuple(_dense(path) if kind == "Dense" else _normalize(path) for kind, path in modules[2:])
     size = width
     for step in steps:
@@ -129,19 +139,19 @@ def _config(transformer: Path) -> tuple[dict[str, Any], int]:
         size = next(int(config[name]) for name in SIZES if name in config)
     except (OSError, ValueError, TypeError, StopIteration):
         raise InputError(f"encoder.model: {path} is not a transformer's configuration with a hidden_size") from None
-    if config.get("is_encoder_decoder"):
-        raise InputError(f"encoder.model: {path} describes an encoder with a decoder; allowed: encoders such as BERT")
+    if config.get("is_encoder_decoder") and config.get("model_type") not in ENCODER_OF:
+        raise InputError(f"encoder.model: {path} describes an encoder with a decoder; allowed: BERT, T5 and others")
     return config, size
 
 
-def _pooling(path: Path, *, has_prompt: bool) -> Pooling:
+def _pooling(path: Path) -> Pooling:
     settings = files.read_json(path / "config.json")
     if "pooling_mode" in settings:
         modes = settings["pooling_mode"]
         names = [modes] if isinstance(modes, str) else list(modes)
     else:
         names = [mode for key, mode in MODES.items() if settings.get(key)] or ["mean"]
-    if has_prompt and not settings.get("include_prompt", True):
+    if not settings.get("include_prompt", True):
         raise InputError(f"encoder.model: {path} leaves the prompt out of pooling; allowed: include_prompt true")
     for name in get_args(Pooling):
         if names == [name]:

@@ -18,6 +18,7 @@ from rayhier.embed.export import export
 from rayhier.embed.precision import agreed, as_embedded
 from rayhier.executor import Executor, Row
 from rayhier.model.adoption import Adoption, Source
+from rayhier.model.encoder import write_prompts
 from rayhier.model.router import save_router
 from rayhier.progress import Bar, log, say
 from rayhier.spec import JobSpec
@@ -139,6 +140,7 @@ def train_worker(config: dict[str, Any]) -> None:
         return
     with files.filling(root / "encoder") as folder:
         tower.save(model, spec.encoder.max_length, folder)
+        write_prompts(folder, spec.encoder)
         export(folder)
     with files.filling(root / "router") as folder:
         save_router(router, folder)

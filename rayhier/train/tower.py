@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -22,6 +23,7 @@ from rayhier.model.encoder import ResidualHead, save_encoder, save_trained
 from rayhier.model.precision import best_device, resolve
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage.artifact import Artifact
+from rayhier.storage.model_layout import Role
 from rayhier.train.examples import Examples
 from rayhier.train.group import WorkerGroup
 
@@ -132,7 +134,7 @@ class TextTower:
     def tokens(self, side: Side) -> TokenStore:
         """Return the token ids of a side's texts. The workers tokenise them together, once."""
         if side not in self._tokens:
-            self._tokens[side] = TokenStore.of(self.texts[side], self.encoder.tokenise)
+            self._tokens[side] = TokenStore.of(self.texts[side], partial(self.encoder.tokenise, role=_role(side)))
         return self._tokens[side]
 
     def encode(self, side: Side, rows: Ints) -> Tensor:
@@ -168,7 +170,7 @@ class TextTower:
     def infer(self, side: Side, rows: Ints) -> Tensor:
         chunks = map(self.tokens(side).__getitem__, _chunks(rows))
         with self._autocast():
-            return torch.from_numpy(self.encoder.encode_tokens(len(rows), chunks))
+            return torch.from_numpy(self.encoder.encode_tokens(len(rows), chunks)).to(self.device)
 
     @torch.no_grad()
     def read(self, side: Side, rows: Ints) -> tuple[Tensor, Tensor]:
@@ -188,6 +190,10 @@ class TextTower:
 
 
 Tower = HeadTower | TextTower
+
+
+def _role(side: Side) -> Role:
+    return "document" if side == "document" else "query"
 
 
 def build_tower(

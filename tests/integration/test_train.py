@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
 from rayhier import run
+from rayhier.dataset.documents import document_texts
 from rayhier.embed import stage as embedding
 from rayhier.embed.encode import TextEncoder
 from rayhier.evaluate import stage as evaluation
@@ -22,11 +24,12 @@ from rayhier.model.adoption import Adoption
 from rayhier.search.index import open_leaf_map
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import JobSpec
-from rayhier.storage import current, files
+from rayhier.storage import columns, current, files
 from rayhier.storage.artifact import Artifact
 from rayhier.train import stage as train
 
-from ..conftest import one_worker_each
+from ..conftest import WORDS, leaf_map_of, one_worker_each
+from ..toys import tiny_t5
 from .in_process import make
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -141,6 +144,25 @@ def test_an_encoder_of_which_nobody_says_that_it_gains_stays_the_base(
     assert (published.adopted, published.source) == (False, "train queries in folds")
     assert 60 < published.queries <= 80
     assert "the trained encoder is not kept, the base encoder stays" in (work / "report.md").read_text()
+
+
+@pytest.mark.parametrize("part", ["head", "last_layer", "all"])
+def test_a_t5_with_prompts_trains_and_searches(part, tiny_spec, tmp_path):
+    """Stored vectors of documents, and vectors of searched queries, are those of the trained encoder's folder."""
+    modules = [Transformer(str(tiny_t5(tmp_path / "t5", WORDS))), Pooling(32, "mean"), Normalize()]
+    SentenceTransformer(modules=modules, prompts={"query": "ask: "}, device="cpu").save(str(tmp_path / "base"))
+    given = f"{tmp_path / 'base'}, document_prefix: 'river: ', max_length: 32, precision: float32"
+    make(tiny_spec(encoder=f"{{model: {given}, train: {part}, adopt: always}}", train="{epochs: 1, encoder_lr: 1e-2}"))
+    work = tmp_path / "work"
+    trained, searcher = SentenceTransformer(str(model(work).path("encoder")), device="cpu"), Snapshot.open(work)
+    texts = ["leaf river 3", "ash elm wolf"]
+    query_QM = trained.encode_query(texts)
+    np.testing.assert_allclose(searcher.model.encode_queries(texts).numpy, query_QM, atol=1e-5)
+    base_QM = TextEncoder(tmp_path / "base", current.read(work).spec.encoder).encode(texts, "query")
+    assert np.abs(base_QM - query_QM).max() > 1e-3
+    rows = leaf_map_of(work).read(leaf_map_of(work).manifest.shards[0])
+    wanted = trained.encode_document(document_texts(rows))
+    np.testing.assert_allclose(columns.matrix(rows["vector"]), wanted, atol=1e-5)
 
 
 def _follow(

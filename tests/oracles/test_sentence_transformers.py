@@ -15,12 +15,13 @@ from transformers import BertModel
 from rayhier.embed.encode import TextEncoder
 from rayhier.embed.export import export
 from rayhier.embed.onnx import OnnxEncoder
-from rayhier.model.encoder import Encoder, ResidualHead, save_encoder, save_trained
+from rayhier.model.encoder import Encoder, ResidualHead, save_encoder, save_trained, write_prompts
 from rayhier.model.layers import load_head
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage.model_folder import open_model
 
 from ..draws import to_unit
+from ..toys import tiny_t5
 
 TEXTS = [
     *("", "   ", "a", "How do I read a file line by line?", "naïve café — 東京タワー 🙂 Ωμέγα é", "tab\tand\nnewline"),
@@ -45,9 +46,9 @@ class Both:
             export(copy)
             self.by_onnx = OnnxEncoder(copy, spec, threads=1)
 
-    def encode(self, texts):
-        vectors = self.by_torch.encode(texts)
-        assert np.abs(self.by_onnx.encode(texts) - vectors).max() < 1e-5
+    def encode(self, texts, role="document"):
+        vectors = self.by_torch.encode(texts, role)
+        assert np.abs(self.by_onnx.encode(texts, role) - vectors).max() < 1e-5
         return vectors
 
 
@@ -58,8 +59,9 @@ def theirs(folder, max_length=None):
     return model
 
 
-def vectors(model):
-    return model.encode(TEXTS, batch_size=4, convert_to_numpy=True, show_progress_bar=False)
+def vectors(model, role=None):
+    encode = {None: model.encode, "query": model.encode_query, "document": model.encode_document}[role]
+    return encode(TEXTS, batch_size=4, convert_to_numpy=True, show_progress_bar=False)
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +87,7 @@ MODULES = {
     "cls": lambda: [Pooling(32, "cls")],
     "dense with bias, normal": lambda: [Pooling(32, "mean"), Dense(32, 40, activation_function=IDENTITY), Normalize()],
     "tanh": lambda: [Pooling(32, "cls"), Dense(32, 12, bias=False)],
+    "gtr": lambda: [Pooling(32, "mean"), Dense(32, 40, bias=False, activation_function=IDENTITY), Normalize()],
     "two": lambda: [Pooling(32, "mean"), Normalize(), Dense(32, 12), Dense(12, 20)],
 }
 
@@ -93,7 +96,8 @@ MODULES = {
 def made(request, tiny_model, tmp_path):
     """A folder as they save it, of each kind."""
     torch.manual_seed(1)
-    modules = [Transformer(str(tiny_model), max_seq_length=32), *MODULES[request.param]()]
+    base = tiny_t5(tmp_path / "t5", ["tree", "how", "file"]) if request.param == "gtr" else tiny_model
+    modules = [Transformer(str(base), max_seq_length=32), *MODULES[request.param]()]
     SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "made"))
     return tmp_path / "made"
 
@@ -142,10 +146,33 @@ def one_by_one(encoder, text):
         return encoder(ids, torch.ones_like(ids)).numpy()
 
 
+@pytest.mark.parametrize(
+    ("pooling", "prompts"),
+    [("cls", {"query": "find tree: "}), ("mean", {"query": "query: ", "document": "passage: "})],
+    ids=["bge", "e5"],
+)
+def test_prompts_put_before_queries_and_before_documents(pooling, prompts, tiny_model, tmp_path):
+    """The prompts are those of the folder, or prefixes of the spec. A trained encoder's folder has the prefixes."""
+    modules = [Transformer(str(tiny_model), max_seq_length=32), Pooling(32, pooling), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "bare"))
+    SentenceTransformer(modules=modules, device="cpu", prompts=prompts).save(str(tmp_path / "made"))
+    spec = EncoderSpec(model="bare", max_length=32, precision="float32")
+    prefixed = spec.model_copy(update={f"{role}_prefix": text for role, text in prompts.items()})
+    save_encoder(tmp_path / "bare", ResidualHead(32), 32, tmp_path / "trained")
+    write_prompts(tmp_path / "trained", prefixed)
+    for role in ("query", "document"):
+        wanted = vectors(theirs(tmp_path / "made"), role)
+        assert np.abs(vectors(theirs(tmp_path / "trained"), role) - wanted).max() < 1e-5
+        for name, reads in {"made": spec, "trained": spec, "bare": prefixed}.items():
+            assert np.abs(Both(tmp_path / name, reads).encode(TEXTS, role) - wanted).max() < 1e-5
+
+
 def test_a_prompt_put_before_every_text(tiny_model, tmp_path):
+    """Older versions of sentence-transformers saved no empty prompts of queries and documents."""
     modules = [Transformer(str(tiny_model), max_seq_length=32), Pooling(32, "mean")]
-    prompts = {"prompts": {"query": "find tree: "}, "default_prompt_name": "query"}
-    SentenceTransformer(modules=modules, device="cpu", **prompts).save(str(tmp_path / "made"))
+    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "made"))
+    prompts = {"prompts": {"every": "find tree: "}, "default_prompt_name": "every"}
+    (tmp_path / "made" / "config_sentence_transformers.json").write_text(json.dumps(prompts))
     wanted = vectors(theirs(tmp_path / "made"))
     save_encoder(tmp_path / "made", ResidualHead(32, "dot"), 32, tmp_path / "trained")
     assert np.abs(vectors(theirs(tmp_path / "trained")) - wanted).max() < 1e-5

@@ -33,6 +33,7 @@ from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.current import Current
 from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.model_layout import Role
 from rayhier.storage.paths import Location
 from rayhier.threads import get_threads, set_threads
 
@@ -183,10 +184,10 @@ class Model:
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries as `encode` does, but in the number format that dev queries chose."""
-        return self.query_encoder.encode_for(self.router.reader, texts)
+        return self.query_encoder.encode_for(self.router.reader, texts, "query")
 
     def encode_stored(
-        self, base_NM: Floats, texts: Callable[[], Sequence[str]], tokens: Tokens | None = None
+        self, base_NM: Floats, texts: Callable[[], Sequence[str]], role: Role, tokens: Tokens | None = None
     ) -> Encoded:
         """Encode texts for the router from their base vectors [n, m], or from tokens where vectors are not enough.
 
@@ -196,7 +197,7 @@ class Model:
             return Encoded(base_NM if self._head is None else self._head(base_NM))
         if tokens is not None:
             return self.text_encoder.read(tokens, self.router.reader)
-        return self.text_encoder.encode_for(self.router.reader, texts())
+        return self.text_encoder.encode_for(self.router.reader, texts(), role)
 
     def route(self, encoded: Encoded, beam: int) -> Ints:
         """Choose `beam` leaves [q, beam] for every query, in the order of visit.

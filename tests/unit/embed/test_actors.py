@@ -9,6 +9,7 @@ from rayhier.embed import saved
 from rayhier.embed.stage import GENERATED, EmbedPart, TokenisePart, ledger_key
 from rayhier.embed.tokeniser import unpacked
 from rayhier.model import precision
+from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import parquet, schemas
 from rayhier.storage.ledger import Ledger
 
@@ -50,7 +51,9 @@ def test_generated_queries_are_a_part_beside_the_corpus(actor, tiny_model, tmp_p
     rows = pa.table([["g0", "g1"], ["pine oak", "ash"]], schema=schemas.QUERIES)
     generated = artifact(tmp_path / "generated", "generated", {"queries.parquet": rows})
     one = actor("float32", torch.float32, generated)
-    (ahead,) = TokenisePart(tiny_model, 16, one.corpus, 1, generated)({"part": GENERATED})
+    (ahead,) = TokenisePart(tiny_model, EncoderSpec(model="tiny", max_length=16), one.corpus, 1, generated)(
+        {"part": GENERATED}
+    )
     assert [len(ids) for ids in unpacked(ahead)] == [4, 3]
     found = []
     for row in ({"part": GENERATED}, ahead):

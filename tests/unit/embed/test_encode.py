@@ -27,7 +27,7 @@ def texts():
 
 def test_tokens_made_elsewhere_and_sent_give_the_same_vectors(tiny_model, texts, monkeypatch):
     encoder = tiny(tiny_model, max_length=8)
-    elsewhere = Tokeniser.open(tiny_model, 8)
+    elsewhere = Tokeniser.open(tiny_model, EncoderSpec(model="tiny", max_length=8))
     assert [ids.tolist() for ids in elsewhere(texts)] == [ids.tolist() for ids in encoder.tokenise(texts)]
     assert max(map(len, elsewhere(texts))) == 8
     monkeypatch.setattr(encode, "CHUNK_TEXTS", 7)

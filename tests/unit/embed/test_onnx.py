@@ -46,7 +46,7 @@ def test_an_export_is_kept_until_weights_change(folder, tmp_path, tiny_model, mo
     assert {name: (tmp_path / "another" / FOLDER / name).read_bytes() for name in made} == made
 
 
-@pytest.mark.parametrize("name", ["bert", "mpnet", "roberta", "distilbert", "albert", "modernbert"])
+@pytest.mark.parametrize("name", ["bert", "mpnet", "roberta", "distilbert", "albert", "t5", "modernbert"])
 def test_architectures(name, architecture, tmp_path):
     """Texts of several lengths are compared, which would show a mask or a length that was taken for a constant."""
     architecture(name)

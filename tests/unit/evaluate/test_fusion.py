@@ -22,7 +22,7 @@ SPEC = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder
 
 
 class Unmapped:
-    def encode_stored(self, base_NM, texts):
+    def encode_stored(self, base_NM, texts, role):
         return Encoded(base_NM)
 
 

@@ -18,6 +18,7 @@ def architecture(tmp_path, tiny_model):
     own = {
         "distilbert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32},
         "albert": {**LIKE_BERT, "embedding_size": 8},
+        "t5": {"d_model": 16, "num_layers": 2, "num_heads": 2, "d_kv": 8, "d_ff": 32},
         "modernbert": {**LIKE_BERT, "pad_token_id": 0, "local_attention": 16},
     }
 

@@ -29,7 +29,7 @@ class Words:
     def __init__(self, vectors):
         self.vectors = vectors
 
-    def encode_for(self, reader, texts):
+    def encode_for(self, reader, texts, role="document"):
         assert reader is None
         return Encoded(self.vectors[[int(text) for text in texts]])
 
