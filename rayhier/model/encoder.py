@@ -20,17 +20,7 @@ from rayhier.spec import InputError
 from rayhier.spec.encoder import EncoderSpec, Similarity
 from rayhier.storage import files
 from rayhier.storage.model_folder import INDEX, WEIGHTS, weight_files
-from rayhier.storage.model_layout import (
-    ACTIVATIONS,
-    DENSE,
-    ENCODER_OF,
-    MODES,
-    PROMPTS,
-    Activation,
-    DenseStep,
-    Layout,
-    read_layout,
-)
+from rayhier.storage.model_layout import ACTIVATIONS, DENSE, MODES, PROMPTS, Activation, DenseStep, Layout, read_layout
 
 DENSE_WEIGHT = "linear.weight"
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
@@ -154,7 +144,7 @@ def load_transformer(folder: Path, dtype: torch.dtype, **own: Any) -> Any:
     from transformers import AutoModel, AutoModelForTextEncoding
 
     layout = read_layout(folder)
-    kind = AutoModelForTextEncoding if layout.config.get("model_type") in ENCODER_OF else AutoModel
+    kind = AutoModelForTextEncoding if layout.is_t5 else AutoModel
     place = layout.transformer
     model, missing, mismatched = load_pretrained(kind, place, dtype, **own)
     wrong = [*(name for name in missing if not name.startswith("pooler.")), *mismatched]

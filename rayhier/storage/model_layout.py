@@ -32,7 +32,7 @@ DENSE = "2_Dense"
 PROMPTS = "config_sentence_transformers.json"
 PROMPT_NAMES: dict[Role, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
 """Role of a text -> the names of its prompt, the first of which in a folder counts, as in sentence-transformers."""
-ENCODER_OF = ("t5", "mt5", "umt5")
+T5 = ("t5", "mt5", "umt5")
 """Types of models with a decoder, of which transformers loads the encoder alone."""
 SENTENCE = "sentence_embedding"
 
@@ -68,6 +68,10 @@ class Layout:
     prompts: dict[str, str]
     default_prompt: str | None
     lowercase: bool
+
+    @property
+    def is_t5(self) -> bool:
+        return self.config.get("model_type") in T5
 
     def prefixes(self, spec: EncoderSpec) -> dict[Role, str]:
         """Return the texts that are put before queries and before documents. Empty for most encoders."""
@@ -139,7 +143,7 @@ def _config(transformer: Path) -> tuple[dict[str, Any], int]:
         size = next(int(config[name]) for name in SIZES if name in config)
     except (OSError, ValueError, TypeError, StopIteration):
         raise InputError(f"encoder.model: {path} is not a transformer's configuration with a hidden_size") from None
-    if config.get("is_encoder_decoder") and config.get("model_type") not in ENCODER_OF:
+    if config.get("is_encoder_decoder") and config.get("model_type") not in T5:
         raise InputError(f"encoder.model: {path} describes an encoder with a decoder; allowed: BERT, T5 and others")
     return config, size
 
