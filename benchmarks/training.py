@@ -14,8 +14,10 @@ SAVED_SECONDS = 60.0
 """Seconds between two states that are kept of a training that goes on."""
 
 
-def train(phase: Phase, path: Path | None = None) -> Loop:
-    """Carry out every pass, then go back to the best on dev; with a path, passes are made once and kept there.
+def train(phase: Phase, path: Path | None = None, *, last: bool = False) -> Loop:
+    """Carry out every pass, then go back to the best on dev, or with `last` stay at the last.
+
+    With a path, passes are made once and kept there.
 
     A training that is cut off goes on from a pass of its last minute.
     """
@@ -31,7 +33,8 @@ def train(phase: Phase, path: Path | None = None) -> Loop:
         if path is not None and (loop.ended or time.monotonic() - saved >= SAVED_SECONDS):
             files.write(path, loop.save)
             saved = time.monotonic()
-    loop.restore_best()
+    if not last:
+        loop.restore_best()
     phase.finish()
     return loop
 

@@ -54,6 +54,8 @@ class Row:
     train: dict[str, Any] = field(default_factory=dict)
     two: bool = False
     """True: each document has a second leaf."""
+    last: bool = False
+    """True: the weights of the last epoch are measured, not those of the best on dev."""
 
     @property
     def routing(self) -> EhiRouting:
@@ -86,7 +88,7 @@ class Bench:
 
     def values(self, row: Row, seed: int) -> dict[str, Values]:
         """What a row measures with one seed, now or in an earlier run."""
-        key = cache.key(row.routing.model_dump(), row.training.model_dump(), row.two, seed)
+        key = cache.key(row.routing.model_dump(), row.training.model_dump(), row.two, row.last, seed)
         return cache.kept(self.results / f"{key}.npz", lambda: self.measure(row, seed))
 
     def measure(self, row: Row, seed: int) -> dict[str, Values]:
@@ -96,7 +98,7 @@ class Bench:
         imbalance, the number of empty leaves, and the epoch that was kept.
         """
         joint = self.collection.joint(self.collection.examples, row.routing, row.training, seed)
-        history, now = train(joint).history, joint.snapshot()
+        history, now = train(joint, last=row.last).history, joint.snapshot()
         document_NM, leaves = now.document_NM, now.router.n_leaves
         query_QM, count = encode(joint.tower.module, self.test.vector_QM), min(CANDIDATES, leaves)
         routed_NC = opened(now.router).choose(Encoded(document_NM), count if row.two else 1)
@@ -109,12 +111,12 @@ class Bench:
             places = Places(placed(document_NM, leaf_NC, centroid_LM, two=row.two), leaves)
             return at_shares(Curve.read(columns(in_leaves(places, relevance, probe, lambda _: 0.0))))
 
-        best = best_row(history)
+        kept = history[-1] if row.last else best_row(history)
         return {
             "ehi": recalls(routed_NC, means_LM, lambda beam: now.leaves(query_QM, beam)),
             "ivf": recalls(near_NC, centroid_LM, lambda beam: order_QL[:, :beam]),
             **self.judge.values(exact(query_QM, document_NM, self.ids, self.ids, DEPTH)),
-            **{name: np.array(best[name]) for name in ("imbalance", "empty", "epoch")},
+            **{name: np.array(kept[name]) for name in ("imbalance", "empty", "epoch")},
         }
 
 
@@ -147,10 +149,12 @@ def cells(seeds: Sequence[Mapping[str, Values]], new_Q: Bools) -> list[str]:
 
 def main() -> None:
     """Measure every row, and print the table: a stretch of it for each table or figure of the paper."""
-    given = Options("EHI on SciFact.", "papers/ehi", "seeds").parse_args()
+    options = Options("EHI on SciFact.", "papers/ehi", "seeds")
+    options.add_argument("--only", default="", help="a word of the titles of the tables that are measured")
+    given = options.parse_args()
     set_threads(1)
     bench, report, lines = Bench(given.workdir), clock(), heading(HEAD)
-    for title, rows in TABLES.items():
+    for title, rows in {title: rows for title, rows in TABLES.items() if given.only in title}.items():
         lines.append(f"| **{title}** {'| ' * (len(HEAD) - 1)}|")
         for row in rows:
             seeds = [bench.values(row, seed) for seed in range(given.seeds)]

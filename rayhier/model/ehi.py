@@ -116,7 +116,9 @@ def ehi_losses(batch: Batch, spec: Loss) -> Losses:
     """
     semantic = semantic_loss(batch, MARGIN)
     indexing = indexing_loss(batch, MARGIN)
-    intra_leaf = intra_leaf_loss(batch, UNLIKE)
+    unlike_ND = unlike_pairs(batch, UNLIKE)
+    as_triplet = spec.intra_leaf_form == "triplet"
+    intra_leaf = intra_leaf_triplet(batch, unlike_ND, MARGIN) if as_triplet else intra_leaf_product(batch, unlike_ND)
     total = spec.semantic * semantic + spec.indexing * indexing + spec.intra_leaf * intra_leaf
     return Losses(semantic, indexing, intra_leaf, total)
 
@@ -149,15 +151,22 @@ def triplet(scores_NC: Tensor, positive_N1: Tensor, valid_NC: Tensor, margin: fl
     return (F.relu(scores_NC - positive_N1 + margin) * valid_NC).sum()
 
 
-def intra_leaf_loss(batch: Batch, unlike: float) -> Tensor:
-    """Compute the mean loss of documents that are less similar than τ (`unlike`) but lie in the same leaf.
+@torch.no_grad()
+def unlike_pairs(batch: Batch, unlike: float) -> Tensor:
+    """Return booleans [n, d], True if documents i and j are not of one query, and less similar than τ (`unlike`)."""
+    cosine_ND = F.normalize(batch.positive_NM, dim=-1) @ F.normalize(batch.document_DM, dim=-1).T
+    return (cosine_ND < unlike) & batch.negative_ND
 
-    Eq. 5: 1[cos(E(d+), E(d-)) < τ]·T(d+)·T(d-).
-    """
-    with torch.no_grad():
-        cosine_ND = F.normalize(batch.positive_NM, dim=-1) @ F.normalize(batch.document_DM, dim=-1).T
-    shared_ND = batch.positive_NT @ batch.document_DT.T
-    return (shared_ND * (cosine_ND < unlike) * batch.negative_ND).sum() / batch.pairs.clamp(min=1)
+
+def intra_leaf_product(batch: Batch, unlike_ND: Tensor) -> Tensor:
+    """Compute the mean loss of unlike documents in the same leaf, Eq. 5: 1[cos(E(d+), E(d-)) < τ]·T(d+)·T(d-)."""
+    return (batch.positive_NT @ batch.document_DT.T * unlike_ND).sum() / batch.pairs.clamp(min=1)
+
+
+def intra_leaf_triplet(batch: Batch, unlike_ND: Tensor, margin: float) -> Tensor:
+    """Compute the same loss as a triplet (Algorithm 1): its anchor and its positive are both T(d+)."""
+    own_N1 = _rowwise(batch.positive_NT, batch.positive_NT)
+    return triplet(batch.positive_NT @ batch.document_DT.T, own_N1, unlike_ND, margin) / batch.pairs.clamp(min=1)
 
 
 def _rowwise(a_NX: Tensor, b_NX: Tensor) -> Tensor:

@@ -99,6 +99,7 @@ def test_two_leaves_a_document(built, tmp_path, here):
     here()
     work = shutil.copytree(built / "work", tmp_path / "work")
     own = {"workdir": work, "router.type": "ehi", "index.leaves_per_document": 2}
+    own |= {"router.warm_start": "none", "train.loss": "{intra_leaf_form: triplet}"}
     given = [part for key, value in own.items() for part in ("--set", f"{key}={value}")]
     assert run.main([str(built / "spec.yaml"), *given]) == 0
     leaf_map = LeafMap.open(artifact(work, "index").root)

@@ -6,7 +6,15 @@ import pytest
 import torch
 from torch.nn import TripletMarginWithDistanceLoss
 
-from rayhier.model.ehi import Batch, EhiRouter, ehi_losses, intra_leaf_loss, semantic_loss
+from rayhier.model.ehi import (
+    Batch,
+    EhiRouter,
+    ehi_losses,
+    intra_leaf_product,
+    intra_leaf_triplet,
+    semantic_loss,
+    unlike_pairs,
+)
 from rayhier.spec.train.ehi import MARGIN, UNLIKE, Loss
 
 N, M, T = 7, 5, 6
@@ -64,15 +72,18 @@ def test_semantic_loss_counts_one_hard_negative_beside_the_others(batch, has_har
 
 
 @pytest.mark.parametrize("unlike", [-1.0, 0.2, 1.0])
-def test_intra_leaf_product_is_equation_5(batch, unlike):
+def test_intra_leaf_product_is_equation_5_and_triplet_is_algorithm_1(batch, unlike):
     d, path = batch.positive_NM, batch.positive_NT
     values = [path[i] @ path[j] * float(d[i] @ d[j] < unlike) for i, j in pairs(batch)]
-    torch.testing.assert_close(intra_leaf_loss(batch, unlike), mean(values))
+    torch.testing.assert_close(intra_leaf_product(batch, unlike_pairs(batch, unlike)), mean(values))
+    triplets = [dot_triplet(path[i], path[i], path[j], MARGIN) * float(d[i] @ d[j] < unlike) for i, j in pairs(batch)]
+    torch.testing.assert_close(intra_leaf_triplet(batch, unlike_pairs(batch, unlike), MARGIN), mean(triplets))
 
 
 def test_whether_documents_are_alike_is_a_matter_of_direction(batch):
     longer = replace(batch, positive_NM=3 * batch.positive_NM, document_DM=3 * batch.document_DM)
-    assert 0 < intra_leaf_loss(longer, 0.2) == intra_leaf_loss(batch, 0.2)
+    assert unlike_pairs(batch, 0.2).any()
+    assert torch.equal(unlike_pairs(longer, 0.2), unlike_pairs(batch, 0.2))
 
 
 def test_the_total_is_the_weighted_sum_of_the_three(batch):
@@ -81,7 +92,7 @@ def test_the_total_is_the_weighted_sum_of_the_three(batch):
     q, d = batch.query_NT, batch.positive_NT
     torch.testing.assert_close(found.semantic, semantic_loss(batch, MARGIN))
     torch.testing.assert_close(found.indexing, mean([dot_triplet(q[i], d[i], d[j], MARGIN) for i, j in pairs(batch)]))
-    torch.testing.assert_close(found.intra_leaf, intra_leaf_loss(batch, UNLIKE))
+    torch.testing.assert_close(found.intra_leaf, intra_leaf_product(batch, unlike_pairs(batch, UNLIKE)))
     torch.testing.assert_close(found.total, 0.2 * found.semantic + 0.8 * found.indexing + 0.3 * found.intra_leaf)
 
 

@@ -25,6 +25,9 @@ class Loss(Section):
     """Weight λ2 of the triplet loss on path embeddings, the tree's probabilities on a text's path."""
     intra_leaf: Weight = 1.0
     """Weight λ3 of the loss for unlike documents in the same leaf."""
+    intra_leaf_form: Literal["product", "triplet"] = "product"
+    """Form of the loss for unlike documents in the same leaf. `product`: T(d+)·T(d-), as in Eq. 5. `triplet`:
+    [T(d+)·T(d-) - T(d+)·T(d+) + γ]+, as in Algorithm 1."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
