@@ -17,7 +17,7 @@ from rayhier.evaluate.evaluation import Evaluation
 from rayhier.evaluate.files import cell, trec
 from rayhier.evaluate.report import ENCODERS, NAME, Report, rounded
 from rayhier.evaluate.significance import FEWEST
-from rayhier.evaluate.tables import encoders, reached, served_path, table
+from rayhier.evaluate.tables import encoders, leaf_groups, reached, served_path, table
 from rayhier.evaluate.verdict import untrained_because, verdict
 from rayhier.spec import JobSpec
 from rayhier.spec.evaluate import VISITED
@@ -53,6 +53,10 @@ SERVED = (
     "cross-encoder read for a query. Milliseconds are those of one process for the whole query."
 )
 REPORT = "report.md"
+SPREAD = (
+    "The leaves that most queries visit first are the head, until half of the queries are in it. Other leaves that a "
+    "query visits first are the tail. Measures are those of the index, over the queries of each group."
+)
 NEW_ANSWERS = (
     "Exact search with the base and with the trained encoder. A query has new answers if none of its answers is an "
     "answer of a train query. The report leaves these rows out if all queries have new answers, or none has."
@@ -80,6 +84,7 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
         if others := report.others.get(name):
             rows.append(["  without those", *(cell(others[m]) for m in measures), ""])
     prices, read, learned = reached(report, deepest), served_path(report, measures), encoders(report, measures)
+    spread = leaf_groups(report, measures)
     lines = [
         f"# {report.name}",
         "",
@@ -102,6 +107,7 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
         "Baselines with a curve are shown at their first measured point that visits as much as the router.",
         *(["", f"{report.told_before(spec)}."] if report.asked_before else []),
         "",
+        *(["## Queries per leaf", "", SPREAD, "", *_markdown(*spread), ""] if spread[1] else []),
         *(["## What training changed", "", NEW_ANSWERS, "", *_markdown(*learned), ""] if learned[1] else []),
         *(f"![{title}]({PLOTS}/{name}.svg)" for name, title in TITLES.items()),
         "",

@@ -112,6 +112,15 @@ class GroupRow(BaseModel):
     """`exact` (base encoder) or `exact_same_encoder` (trained) -> measures, means over queries and seeds."""
 
 
+class LeafRow(_Row):
+    """A group of leaves: their share of all rows, answers in them, queries that visit them first and their measures."""
+
+    leaves: float
+    rows: float
+    queries: float
+    answers: float
+
+
 class Report(BaseModel):
     """Results of an evaluation, as report.json contains them."""
 
@@ -141,6 +150,8 @@ class Report(BaseModel):
     """Group of queries -> measures of exact search with both encoders. Empty if one was not measured."""
     curves: dict[str, list[MeanRow]]
     balance: MeanBalance
+    leaf_groups: dict[str, LeafRow] = {}
+    """Leaves that many, few or no queries visit first. Measures are those of the router's system."""
     significance: list[Difference]
     lists: dict[str, int]
     """Name of a baseline that cuts the corpus into lists (groups of documents, like leaves) -> its number of lists."""
@@ -183,6 +194,7 @@ class Report(BaseModel):
             encoders=_encoders(evaluation),
             curves={name: _curve(name, seeds) for name in seeds[0].curves},
             balance=MeanBalance.model_validate({**_mean([result.balance for result in seeds]), "per_seed": balances}),
+            leaf_groups=_leaf_groups(spec.router.type, seeds),
             significance=differences(spec, evaluation),
             lists=evaluation.lists,
             level=evaluation.level,
@@ -249,6 +261,12 @@ def _encoders(evaluation: Evaluation) -> dict[QueryGroup, GroupRow]:
     return rows
 
 
+def _leaf_groups(router: str, seeds: Sequence[SeedResult]) -> dict[str, LeafRow]:
+    found = [result.load.groups(result.sizes, result.values[router]) for result in seeds if result.load is not None]
+    groups = found[0] if found else {}
+    return {group: LeafRow.model_validate(_mean([seed[group] for seed in found])) for group in groups}
+
+
 def _curve(name: str, seeds: Sequence[SeedResult]) -> list[MeanRow]:
     curve = []
     for points in zip(*(result.curves[name] for result in seeds), strict=True):
@@ -262,7 +280,8 @@ def _curve(name: str, seeds: Sequence[SeedResult]) -> list[MeanRow]:
 
 
 def _mean(rows: Sequence[dict[str, float]]) -> dict[str, float]:
-    return {key: rounded(float(np.mean([row[key] for row in rows]))) for key in rows[0]}
+    shared = [key for key in rows[0] if all(key in row for row in rows)]
+    return {key: rounded(float(np.mean([row[key] for row in rows]))) for key in shared}
 
 
 def rounded(value: float) -> float:

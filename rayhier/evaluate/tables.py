@@ -59,6 +59,15 @@ def encoders(report: Report, measures: Sequence[str]) -> tuple[list[str], list[l
     return ["exact search", *measures], rows
 
 
+def leaf_groups(report: Report, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows: leaves that many, few or no queries visit first, and measures of these queries."""
+    rows = []
+    for group, row in report.leaf_groups.items():
+        counts = [f"{group}: {row.leaves:g} leaves", f"{row.rows:.1%}", f"{row.queries:g}", f"{row.answers:g}"]
+        rows.append([*counts, *(cell(row.measures[m]) if m in row.measures else "" for m in measures)])
+    return ["leaves", "rows", "queries", "answers", *measures], rows
+
+
 def said(row: Difference) -> str:
     return f"{_difference(row)} (95% interval {_interval(row)})"
 

@@ -30,6 +30,6 @@ STAGES = {
     "index": Stage("index", 6, "index"),
     "factors": Stage("factors", 2, "train"),
     "calibrate": Stage("calibration", 8, "evaluate"),
-    "evaluate": Stage("evaluate", 12, "evaluate"),
+    "evaluate": Stage("evaluate", 13, "evaluate"),
 }
 """Stages by name, in the order of a run."""
