@@ -72,9 +72,10 @@ test-neighbours: $(NEIGHBOURS)/.installed  ## other libraries' own tests of thei
 site: $(NEIGHBOURS)/.installed  ## the documentation as a site in build/site, with search; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(NEIGHBOURS)/bin/python -m mkdocs build --strict -f docs/site/mkdocs.yml
 
-package: setup  ## sdist and wheel, installed without extras and with each: what each brings in MB, and five lines that search
+package: setup  ## sdist and wheel, installed without extras and with each: what each brings in MB; then the Dockerfile's pip lines
 	@$(PIP) -e '.[dev]'
 	$(BIN)/python -m benchmarks.package
+	$(BIN)/python -m benchmarks.image
 
 chaos: setup  ## an index built while driver, actors and nodes are killed at fifty seeded points
 	RAYHIER_CHAOS=50 $(BIN)/python -m pytest tests/integration/test_chaos.py
