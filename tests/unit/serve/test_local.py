@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 import ray
+import yaml
 from ray.serve.schema import ServeDeploySchema
 
 from rayhier.serve import __main__ as command
@@ -19,7 +20,8 @@ from rayhier.serve.app import checked
 from rayhier.serve.config import look
 from rayhier.spec import InputError
 
-SHIPPED = Path(__file__).parents[3] / "jobs" / "serve.yaml"
+JOBS = Path(__file__).parents[3] / "jobs"
+SHIPPED = JOBS / "serve.yaml"
 
 
 @pytest.fixture
@@ -36,6 +38,13 @@ def test_the_shipped_config_becomes_absolute(published, token, port, monkeypatch
     assert application.import_path == "rayhier.serve.app:build"
     assert application.args == {"workdir": str(published), "token_file": str(token)}
     assert local.url == f"http://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize("name", ["rayservice.yaml", "kind/rayservice.yaml"])
+def test_serve_and_an_index_accept_the_configs_for_kubernetes(name, published, token, port, tmp_path):
+    config = tmp_path / "serve.yaml"
+    config.write_text(yaml.safe_load((JOBS / name).read_text())["spec"]["serveConfigV2"])
+    assert checked(look(config, str(published), str(token), port)).host == "0.0.0.0"
 
 
 def test_the_hint_names_the_tokens_file_alone(token):
