@@ -21,7 +21,7 @@ from rayhier.spec import InputError, JobSpec, load
 from rayhier.spec.filter import parse
 
 from ..toys import job
-from .code_blocks import BLOCKS, OUTPUT, ROOT, commands, each
+from .code_blocks import BLOCKS, OUTPUT, OUTSIDE, ROOT, commands, each
 from .serve.stand_ins import Canned, app_of
 
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -70,8 +70,12 @@ def check(words, printed):
             check(rest[rest.index("--") + 1 :], printed)
         case ["curl", *rest]:
             check_curl(rest, printed)
+        case ["kubectl", "apply", *rest]:
+            assert all((ROOT / file).is_file() for file in rest if file != "-f")
+        case ["ray", command, *_]:
+            assert command in ("get-auth-token", "start")
         case _:
-            assert words[0] in ("cd", ".", "git", "cat", "serve"), words
+            assert words[0] in OUTSIDE, words
 
 
 def check_run(options, printed):
