@@ -7,7 +7,7 @@
 #     docker run --rm --entrypoint ray REGISTRY/rayhier:0.2.0-cpu start --head --block     # or another command of Ray
 #
 # `make package` runs the pip lines of `cpu` and resolves those of `gpu`. No image was ever built: there was no Docker.
-# CUDA: torch 2.13 brings CUDA 13.0 and faiss-gpu 1.15 brings CUDA 12.9, as Python packages. The node brings the driver,
+# CUDA: torch 2.13 brings CUDA 13.0, and faiss-gpu 1.15 brings CUDA 12, as Python packages. The node brings the driver,
 # version 580 or newer.
 # KubeRay replaces entrypoint and command by its own `ray start`. All nodes of a cluster, and whoever submits to it, run
 # the same Python (3.11) and the same Ray (constraints.txt).

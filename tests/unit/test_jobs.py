@@ -96,6 +96,7 @@ def test_one_tag_is_built_pushed_loaded_and_run(job, service):
     tags = [tag for page in pages for tag in re.findall(r"rayhier:([\w.-]+)", page)]
     assert set(tags) == {f"{VERSION}-{target}" for target in ("cpu", "gpu")}
     assert re.findall(r"^FROM base AS (\w+)$", DOCKERFILE, re.MULTILINE) == ["cpu", "gpu"]
+    assert re.findall(r"whl\)\[train,(\w+),demo\]", DOCKERFILE) == ["cpu", "gpu"]
     for cluster in (job["rayClusterSpec"], service["rayClusterConfig"]):
         for group in groups(cluster):
             target = "gpu" if "nvidia.com/gpu" in container(group)["resources"]["limits"] else "cpu"
