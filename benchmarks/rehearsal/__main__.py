@@ -130,7 +130,7 @@ def hours(sets: Sequence[str]) -> float:
     planned, full = make_plan(load(ROOT / SPEC, sets[1::2])), passages.Size.of(1)
     counts = {"documents": full.passages, "queries": full.train + full.test, "pairs": full.train, "measured": full.test}
     work = replace(planned.work, **counts)
-    return sum(stage_cost(stage, planned.spec, work).seconds for stage in STAGES) / 3600
+    return sum(stage_cost(stage, planned.spec, work).seconds or 0 for stage in STAGES) / 3600
 
 
 def used(data: Path, workdir: Path, size: passages.Size, memory: Memory) -> Iterator[Goal]:

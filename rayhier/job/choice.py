@@ -1,5 +1,6 @@
 """Choose if a job runs in this process or on Ray. With equal workers and CPUs, both give the same results."""
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ def _by_size(plan: Plan, to_make: Sequence[Step]) -> Choice:
                 spec, f"{step.stage} needs about {needed / 1e9:.0f} GB of this machine's {has / 1e9:.0f} GB"
             )
         cost = stage_cost(step.stage, spec, plan.work, known)
-        seconds += cost.amount / (cost.rate * cost.devices)
+        seconds += cost.amount / ((cost.rate or math.inf) * cost.devices)  # a stage on a GPU has chosen Ray already
     if seconds > SECONDS:
         return _here_if_small(spec, f"about {seconds / 3600:.1f} h of work")
     return Choice(False, f"about {seconds:.0f} s of work")

@@ -2,7 +2,8 @@
 
 Time is an amount of work / (rate x devices), and the start of processes. A rate that a run measured on this machine
 (`rates.py`) takes the place of the table's. The table was measured in November 2026 on two shared cores (AMD EPYC,
-AVX512-BF16, no AMX) with all-MiniLM-L6-v2. Its rates of a GPU are reckoned. It tells hours from days.
+AVX512-BF16, no AMX) with all-MiniLM-L6-v2. It tells hours from days. It has no rate of a GPU: without a run that
+measured one, the time of a stage on a GPU is not known.
 """
 
 import math
@@ -27,10 +28,10 @@ RATES = {
     "evaluate": ("comparisons", 500e3),  # for each system, whose curve has some twenty beams
 }
 """Unit of a stage's work, and how much of it one core does in a second. Other work is tokens, at the rates below."""
-FLOPS = {("core", False): 150e9, ("core", True): 60e9, ("GPU", False): 140e12, ("GPU", True): 17e12}
-"""FLOP/s of a device that passes tokens through a transformer: in float32 (True), or in bfloat16."""
-TOKENISED = {"core": 100e3, "GPU": 500e3}
-"""Most tokens a second of a device, however small the transformer: texts are tokenised first."""
+FLOPS = {False: 150e9, True: 60e9}
+"""FLOP/s of a core that passes tokens through a transformer: in float32 (True), or in bfloat16."""
+TOKENISED = 100e3
+"""Most tokens a second of a core, however small the transformer: texts are tokenised first."""
 START, START_HERE, LEAST_WORK = 10.0, 2.0, 2.0
 """Seconds that a stage's processes need to start on Ray, and seconds that a stage needs in a process that runs. The
 third is the least seconds of work by the table's rate. A stage that took twice its start, and had that work to do,
@@ -74,8 +75,8 @@ class Work:
 class Cost:
     amount: float
     unit: str
-    rate: float
-    """Amount that one device works off in a second."""
+    rate: float | None
+    """Amount that one device works off in a second. None if it was not measured."""
     devices: float
     device: str = "core"
     of: str = ""
@@ -85,15 +86,15 @@ class Cost:
     start: float = START
 
     @property
-    def seconds(self) -> float:
-        return self.start + self.amount / (self.rate * self.devices)
+    def seconds(self) -> float | None:
+        return None if self.rate is None else self.start + self.amount / (self.rate * self.devices)
 
     def measured(self, seconds: float) -> float | None:
         """Return the rate of a run that took so many seconds.
 
         None if the run was short, or had less to do than the table does in two seconds.
         """
-        is_little = not self.amount or self.amount < LEAST_WORK * self.rate * self.devices
+        is_little = not self.amount or self.amount < LEAST_WORK * (self.rate or 0) * self.devices
         return None if is_little or seconds < 2 * self.start else self.amount / (seconds - self.start) / self.devices
 
 
@@ -161,7 +162,7 @@ def _counted(stage: str, amount: float, workers: Workers, of: str = "") -> Cost:
 
 def _passed(amount: float, parameters: int, workers: Workers, precision: str) -> Cost:
     device = "GPU" if workers.gpus else "core"
-    rate = min(TOKENISED[device], FLOPS[device, precision == "float32"] / (2 * max(1, parameters)))
+    rate = min(TOKENISED, FLOPS[precision == "float32"] / (2 * max(1, parameters))) if device == "core" else None
     devices = workers.workers * (workers.gpus if device == "GPU" else workers.cpus)
     return Cost(amount, "tokens", rate, devices, device, f"{parameters} {precision}")
 

@@ -37,19 +37,21 @@ def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = F
         f"{plan.spec.name}: {about} documents, {plan.spec.leaves(documents):,} leaves, workdir {plan.workdir}",
         f"encoder {plan.model.path} ({plan.model.dimension} dimensions, SHA-256 {plan.model.sha256[:12]}…)",
     ]
-    known_rates = rates.load() if is_here(plan.spec) else {}
+    rates_here = rates.load() if is_here(plan.spec) else {}
     choice = choose(plan, to_do)
     costs = {
-        step.stage: stage_cost(step.stage, plan.spec, plan.work, known_rates, on_ray=choice.on_ray)
+        step.stage: stage_cost(step.stage, plan.spec, plan.work, rates_here, on_ray=choice.on_ray)
         for step in plan.steps
     }
     for step in plan.steps:
         place, room, cost = f"{step.kind}/{step.fingerprint}", f"about {size_of(step.bytes):>6}", costs[step.stage]
-        hours = f"{_worked(cost):<48}  estimated {_time(cost.seconds):>7}"
+        hours = f"{_worked(cost):<48}  {_estimated(cost.seconds)}"
         lines.append(f"  {step.title:<16} {place:<26} {room}  {step.resources:<18}  {state(step):<9}  {hours}")
-    size, seconds = sum(step.bytes for step in to_do), sum(costs[step.stage].seconds for step in to_do)
+    size, seconds = sum(step.bytes for step in to_do), [costs[step.stage].seconds for step in to_do]
     lines.append(f"runs {choice}")
-    lines.append(f"to do: about {size_of(size)}, estimated {_time(seconds)}")
+    unknown = f", and {seconds.count(None)} steps whose time on a GPU was not measured" if None in seconds else ""
+    total = sum(filter(None, seconds))
+    lines.append(f"to do: about {size_of(size)}, estimated {_time(total)}{unknown}")
     return "\n".join([*lines, *notes(plan)])
 
 
@@ -65,8 +67,14 @@ def is_here(spec: JobSpec) -> bool:
 
 
 def _worked(cost: Cost) -> str:
+    if cost.rate is None:
+        return f"{_short(cost.amount)} {cost.unit} on a {cost.device}"
     where = "measured here" if cost.is_measured else "from a table"
     return f"{_short(cost.amount)} {cost.unit}, {_short(cost.rate)}/s a {cost.device} {where}"
+
+
+def _estimated(seconds: float | None) -> str:
+    return "not measured" if seconds is None else f"estimated {_time(seconds):>7}"
 
 
 def _short(count: float) -> str:
