@@ -4,6 +4,7 @@ The vectors of the other passages are means of their words' vectors, which is ab
 is a process, whose time and largest memory are noted, with the plan next to them.
 """
 
+import itertools
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +33,9 @@ from rayhier.evaluate.report import Report
 from rayhier.model.encoded import Reader
 from rayhier.run import main as run
 
-DIMENSION, ENCODED, MOST_BYTES = 128, 100, 4e9
+DIMENSION, ENCODED, MOST_BYTES = 64, 100, 4e9
 """Size of vectors; one batch of so many is encoded by the transformer; most bytes of a process."""
+QUERIES = 1_000
 ESTIMATE = re.compile(rf"^  ({'|'.join(STAGES)})(?: seed 0)? .*estimated +([\d.,]+) (s|min|h)$", re.MULTILINE)
 CHILD = "RAYHIER_WHOLE"
 
@@ -41,7 +44,8 @@ def main() -> int:
     parser = Options("MS MARCO's whole size, once.", "whole")
     parser.add_argument("--share", type=float, default=1.0, help="of MS MARCO's passages and queries (default 1)")
     given = parser.parse_args()
-    tell, size, data = clock(), passages.Size.of(given.share), given.workdir / f"data-{given.share:g}"
+    size = replace(passages.Size.of(given.share), test=QUERIES)
+    tell, data = clock(), given.workdir / f"data-{given.share:g}"
     workdir = given.workdir / f"run-{given.share:g}"
     shutil.rmtree(workdir, ignore_errors=True)
     workdir.mkdir(parents=True)
@@ -110,12 +114,11 @@ def own_memory(pid: int) -> int:
 
 def generated(self: encode.TextEncoder, tokens: Tokens, reader: Reader | None = None, begin: int = 0) -> Iterator[Any]:
     """Encode one batch of ENCODED by the transformer. The others are means of word vectors."""
-    number = 0
     with torch.inference_mode():
         table_VM = self.encoder.transformer.embeddings.word_embeddings.weight.float()
         for rows in batches(tokens, (4_096, 1 << 20), begin):
-            some, number = [tokens[row] for row in rows], number + 1
-            if number % ENCODED == 1:
+            some = [tokens[row] for row in rows]
+            if next(counted) % ENCODED == 0:
                 yield from ((rows[part], *rest) for part, *rest in encoded(self, some, reader))
                 continue
             ids = torch.from_numpy(np.concatenate([np.asarray(each, np.int64)[1:-1] for each in some]))
@@ -124,7 +127,7 @@ def generated(self: encode.TextEncoder, tokens: Tokens, reader: Reader | None = 
             yield rows, F.normalize(F.embedding_bag(ids, table_VM, torch.from_numpy(ends), mode="mean"), dim=1)
 
 
-encoded = encode.TextEncoder.batches
+encoded, counted = encode.TextEncoder.batches, itertools.count()
 
 
 if __name__ == "__main__":

@@ -131,6 +131,7 @@ class Loop:
         self.history: list[dict[str, float]] = []
         """Losses and measures after each measured pass; kept on the first worker only, like `best`."""
         self.best: dict[str, Tensor] = {}
+        self._best_version = -1
         self.stopped = False
         """True if dev was perfect before training, so that nothing was trained."""
 
@@ -149,6 +150,8 @@ class Loop:
         return self._note(losses)
 
     def restore_best(self) -> None:
+        if self.group.agree(self._best_version == self.learner.version):
+            return  # what was computed from these weights stays valid
         if self.group.rank == 0:
             self.learner.load(self.best)
         self.learner.share()
@@ -161,7 +164,7 @@ class Loop:
         if row is not None:
             self.history.append(row)
             if best_row(self.history) is row:
-                self.best = self.learner.state()
+                self.best, self._best_version = self.learner.state(), self.learner.version
         if self.epoch == 0:
             perfect = row is not None and row["dev"] >= self.enough and len(self.learner.kept.get("top", ())) >= FEW_DEV
             self.stopped = self.group.agree(perfect)
