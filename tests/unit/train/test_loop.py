@@ -68,4 +68,4 @@ def test_back_to_the_first_best(devs, best):
     changes = loop.learner.version
     loop.restore_best()
     assert loop.phase.weight.tolist() == seen[best].tolist()
-    assert loop.learner.version > changes
+    assert (loop.learner.version > changes) == (best < 6)  # else what was computed stays valid
