@@ -26,7 +26,7 @@ from rayhier.search.routing.coded_router import CodedRouter, first_pass_before
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.spec.index import IndexSpec
 from rayhier.storage import columns, current
-from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import locate
 
 K = 10
@@ -80,6 +80,11 @@ def ladder(most: int, first: int = 1) -> list[int]:
     while efforts[-1] < most:
         efforts.append(min(most, max(efforts[-1] + 1, int(efforts[-1] * 1.125))))
     return efforts
+
+
+def coded_bytes(manifest: Manifest) -> float:
+    """Bytes of codes, which searches read all of over time: a quarter of a byte for each number, and 12 or 20 a row."""
+    return manifest.rows * (manifest.dimension / 4 + (20 if manifest.rows > manifest.documents else 12))
 
 
 def size_of(index: Any) -> int:
@@ -426,7 +431,7 @@ class Ours:
             return np.where(row_QK < 0, -1, number_N[row_QK])
 
         ladders = probes(self.router.n_leaves // 4)
-        resident = self.there.manifest.size.coded_bytes + 4 * self.router.n_leaves * self.there.manifest.dimension
+        resident = coded_bytes(self.there.manifest) + 4 * self.router.n_leaves * self.there.manifest.dimension
         return System("rayhier, leaves", self.seconds + time.monotonic() - began, int(resident), ladders, search)
 
     def numbers(self, scan: LeafScan) -> np.ndarray:
@@ -455,6 +460,6 @@ def product(workdir: Path, ids: Sequence[str]) -> System:
         return number_QK
 
     manifest = LeafMap.open(index_root(place, now)).manifest
-    resident = manifest.size.coded_bytes + 4 * manifest.leaves * manifest.dimension
+    resident = coded_bytes(manifest) + 4 * manifest.leaves * manifest.dimension
     seconds = current.artifact(place, now, "index").record.seconds
     return System("rayhier", seconds, int(resident), [ladder(manifest.leaves // 4)], search, answer=answer)

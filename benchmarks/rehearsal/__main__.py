@@ -64,11 +64,13 @@ def main() -> int:
             job = Job(nodes, ["python", "-m", "rayhier.run", SPEC, *sets], workdir, given.workdir / "job.log", memory)
             job.run()
         tell("the job succeeded")
+        by_nodes = [undisturbed(data, given.workdir, nodes) for nodes in (1, 2)]
         after = list(used(data, workdir, size, memory))
         memory.at = "one worker"
         alone = workdir.with_name("alone")
         shutil.rmtree(alone, ignore_errors=True)
         after += equal(Report.read(workdir / "report.json"), [one_worker(data, alone, seed) for seed in SEEDS])
+    after += [faster(stage, *(other.seconds[stage] for other in by_nodes)) for stage in STAGES]
     lines = section(given.share, job, estimates, memory, after, hours(sets))
     print("\n".join(lines))
     write(given.docs / "growing.md", lines)
@@ -155,6 +157,22 @@ def used(data: Path, workdir: Path, size: passages.Size, memory: Memory) -> Iter
     began = time.monotonic()
     output("rayhier", "index", "verify", str(workdir))
     yield Goal("`rayhier index verify`", 1, 1, seen=since(began))
+
+
+def undisturbed(data: Path, folder: Path, nodes: int) -> Job:
+    """Run the job on one node or on two, where nobody is killed."""
+    workdir = folder / f"nodes-{nodes}"
+    shutil.rmtree(workdir, ignore_errors=True)
+    workdir.mkdir()
+    with cluster(folder, nodes) as started:
+        command = ["python", "-m", "rayhier.run", SPEC, *overrides(data, workdir, nodes, [0])]
+        job = Job(started, command, workdir, folder / f"nodes-{nodes}.log", Memory(), strikes=False)
+        job.run()
+    return job
+
+
+def faster(stage: str, one: float, two: float) -> Goal:
+    return Goal(f"{stage}: time on one node / on two", one / two, 0.95, seen=f"{one:.0f} s, {two:.0f} s")
 
 
 def one_worker(data: Path, workdir: Path, seed: int) -> Report:

@@ -71,13 +71,15 @@ class Kill:
 
 @dataclass
 class Job:
-    """A job that is submitted until it has succeeded, on a cluster that loses the job's driver once and a node once."""
+    """A job that is submitted until it has succeeded, on a cluster that loses the driver once and a node once."""
 
     cluster: Cluster
     command: Sequence[str]
     workdir: Path
     log: Path
     memory: Memory
+    strikes: bool = True
+    """False where nobody is killed."""
     kills: list[Kill] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     """Stage -> seconds that the run printed for it."""
@@ -144,7 +146,7 @@ class Job:
 
     def _strike(self, stage: str, kind: str, victim: str, kill: Callable[[], None]) -> None:
         """Kill a victim once, when a share of a stage's parts is done; from then on note how long nothing is done."""
-        if self.memory.at != stage:
+        if self.memory.at != stage or not self.strikes:
             return
         now, done = time.time(), len(list(self.workdir.glob(f"{kind}/*/attempt-*/scratch/ledger/*.json")))
         struck = next((one for one in self.kills if one.victim == victim), None)

@@ -22,21 +22,21 @@ HEAD_PORTS = ("port", "dashboard-port", "ray-client-server-port")
 CPUS, STORE = 1, 500_000_000
 """CPUs of a node, and bytes of its object store."""
 STARTED_WITHIN = 180.0
-BOTH = "import ray; ray.init(); raise SystemExit(sum(node['Alive'] for node in ray.nodes()) < 2)"
-"""A job that succeeds where the cluster has two nodes."""
+ALL = "import ray; ray.init(); raise SystemExit(sum(node['Alive'] for node in ray.nodes()) < {})"
+"""A job that succeeds where the cluster has so many nodes."""
 POLL = 0.2
 
 
 class Cluster:
     """A head with a dashboard, which asks for a token, and a second node that may be killed and replaced."""
 
-    def __init__(self, workdir: Path, session: str) -> None:
-        """Start both nodes; `session` is a folder with a short path, in which Ray keeps sockets and logs.
+    def __init__(self, workdir: Path, session: str, nodes: int) -> None:
+        """Start one node or two; `session` is a folder with a short path, in which Ray keeps sockets and logs.
 
         Each node has a folder of its own there, as on machines of their own: a node that starts removes the copy of a
         job's files that it finds in its folder.
         """
-        self._session, self._nodes = session, 0
+        self._session, self._nodes, self._wanted = session, 0, nodes
         token = workdir / "home" / ".ray" / "auth_token"
         token.parent.mkdir(parents=True, exist_ok=True)
         token.touch(0o600)
@@ -52,7 +52,9 @@ class Cluster:
         self._head = self._start("--head", "--dashboard-host=127.0.0.1", *named)
         while not listens(ports["port"]) and self._head.poll() is None:
             time.sleep(POLL)
-        self.add_node()
+        self._second: subprocess.Popen[bytes] | None = None
+        if nodes > 1:
+            self.add_node()
 
     def add_node(self) -> None:
         """Start the second node."""
@@ -60,16 +62,17 @@ class Cluster:
 
     def kill_node(self) -> None:
         """Kill the second node, all its processes at once."""
-        kill(self._second)
+        if self._second is not None:
+            kill(self._second)
 
     def wait(self) -> None:
-        """Wait until both nodes are there and a job is taken; ends the benchmark where that takes long."""
+        """Wait until all nodes are there and a job is taken; ends the benchmark where that takes long."""
         end = time.monotonic() + STARTED_WITHIN
         with tempfile.TemporaryFile() as log:
-            while self.submit(["python", "-c", BOTH], log).wait() != 0:
+            while self.submit(["python", "-c", ALL.format(self._wanted)], log).wait() != 0:
                 if self._head.poll() is not None or time.monotonic() > end:
                     log.seek(0)
-                    sys.exit(f"the cluster does not have two nodes: {log.read().decode()[-2000:]}")
+                    sys.exit(f"the cluster does not have its nodes: {log.read().decode()[-2000:]}")
                 time.sleep(POLL)
 
     def submit(self, command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -81,8 +84,8 @@ class Cluster:
 
     def close(self) -> None:
         """End both nodes and no other cluster of this machine, as `ray stop` would."""
-        for node in (self._second, self._head):
-            kill(node)
+        self.kill_node()
+        kill(self._head)
         self._log.close()
 
     def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
@@ -95,10 +98,10 @@ class Cluster:
 
 
 @contextmanager
-def cluster(workdir: Path) -> Iterator[Cluster]:
-    """Two nodes while the block runs."""
+def cluster(workdir: Path, nodes: int = 2) -> Iterator[Cluster]:
+    """One node or two while the block runs."""
     with tempfile.TemporaryDirectory(prefix="rh", ignore_cleanup_errors=True) as session:
-        started = Cluster(workdir, session)
+        started = Cluster(workdir, session, nodes)
         try:
             yield started
         finally:

@@ -3,6 +3,8 @@
 All forms return the same rows, except where scores are equal or almost equal.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,67 +24,59 @@ def faiss_on_gpu() -> bool:
 
 
 class Neighbours:
-    """Rows [n, m], float32 or float16, of which the nearest to queries are found. A GPU holds all rows at once."""
+    """Rows [n, m], float32 or float16, of which the nearest to queries are found. A GPU holds all rows."""
 
-    def __init__(self, row_NM: Floats) -> None:
-        self._row_NM: Any = row_NM
-        self._search = self._by_faiss
+    def __init__(self, row_NM: Floats, device: str | None = None) -> None:
+        device = device or gpu()
+        self._rows, parts = len(row_NM), (row_NM[begin : begin + BLOCK] for begin in range(0, len(row_NM), BLOCK))
         if faiss_on_gpu():
             self._memory = faiss.StandardGpuResources()
-            self._index = faiss.GpuIndexFlatIP(self._memory, row_NM.shape[1])
-            for begin in range(0, len(row_NM), BLOCK):
-                self._index.add(_float32(row_NM[begin : begin + BLOCK]))
-            self._search = self._by_index
-        elif (device := gpu()) is not None:
-            self.use_torch(device)
-        elif len(row_NM) <= BLOCK:
-            self._index = flat_index(row_NM)
-            self._search = self._by_index
-
-    def use_torch(self, device: str) -> None:
-        import torch
-
-        self._row_NM = torch.from_numpy(self._row_NM).to(device)
-        self._search = self._by_torch
+            index = faiss.GpuIndexFlatIP(self._memory, row_NM.shape[1])
+            for part_NM in parts:
+                index.add(_float32(part_NM))
+            self._blocks: list[Callable[[], Any]] = [partial(_same, index)]
+        elif device is not None:
+            self._blocks = [partial(_same, _TorchRows(part_NM, device)) for part_NM in parts]
+        else:  # of many rows, one block at a time is in memory
+            self._blocks = [partial(flat_index, part_NM) for part_NM in parts]
+            if len(row_NM) <= BLOCK:
+                self._blocks = [partial(_same, flat_index(row_NM))]
 
     def search(self, query_QM: Floats, count: int) -> tuple[Ints, Floats]:
         """Find the `count` rows of greatest inner product with each query [q, m], greatest first.
 
         Returns their numbers and the inner products, both [q, min(count, n)].
         """
-        return self._search(_float32(query_QM), min(count, len(self._row_NM)))
-
-    def _by_index(self, query_QM: Floats, count: int) -> tuple[Ints, Floats]:
-        scores, numbers = self._index.search(query_QM, count)
-        return numbers, scores
-
-    def _by_faiss(self, query_QM: Floats, count: int) -> tuple[Ints, Floats]:
-        """Search blocks of rows one after another, and keep the best."""
+        query_QM, count = _float32(query_QM), min(count, self._rows)
         row_QK, score_QK = np.zeros((len(query_QM), 0), np.int64), np.zeros((len(query_QM), 0), np.float32)
-        for begin in range(0, len(self._row_NM), BLOCK):
-            block_NM = self._row_NM[begin : begin + BLOCK]
-            scores, numbers = flat_index(block_NM).search(query_QM, min(count, len(block_NM)))
-            score_QK, row_QK = np.hstack([score_QK, scores]), np.hstack([row_QK, numbers + begin])
-            order_QK = np.argsort(-score_QK, axis=1, kind="stable")[:, :count]
-            row_QK, score_QK = np.take_along_axis(row_QK, order_QK, 1), np.take_along_axis(score_QK, order_QK, 1)
+        for number, block in enumerate(self._blocks):
+            here = min(count, BLOCK, self._rows - number * BLOCK) if len(self._blocks) > 1 else count
+            scores, rows = block().search(query_QM, here)
+            score_QK, row_QK = np.hstack([score_QK, scores]), np.hstack([row_QK, rows + number * BLOCK])
+            if number:
+                order_QK = np.argsort(-score_QK, axis=1, kind="stable")[:, :count]
+                row_QK, score_QK = np.take_along_axis(row_QK, order_QK, 1), np.take_along_axis(score_QK, order_QK, 1)
         return row_QK, score_QK
 
-    def _by_torch(self, query_QM: Floats, count: int) -> tuple[Ints, Floats]:
-        """Multiply blocks of rows and of queries on the device, and keep the best of each query."""
+
+def _same(searched: Any) -> Any:
+    return searched
+
+
+class _TorchRows:
+    """Rows on a device, searched by matrix products as faiss's index is."""
+
+    def __init__(self, row_NM: Floats, device: str) -> None:
         import torch
 
-        parts, rows = [], self._row_NM
-        for part_QM in torch.split(torch.from_numpy(query_QM).to(rows.device), SCORES // BLOCK):
-            row_QK, score_QK = (part_QM.new_zeros(len(part_QM), 0, dtype=kind) for kind in (torch.int64, torch.float32))
-            for number, block_NM in enumerate(torch.split(rows, BLOCK)):
-                best = (part_QM @ block_NM.float().T).topk(min(count, len(block_NM)), dim=1)
-                score_QK = torch.cat([score_QK, best.values], dim=1)
-                row_QK = torch.cat([row_QK, best.indices + number * BLOCK], dim=1)
-                score_QK, order_QK = score_QK.topk(min(count, score_QK.shape[1]), dim=1)
-                row_QK = row_QK.gather(1, order_QK)
-            parts.append((row_QK.cpu().numpy(), score_QK.cpu().numpy()))
-        rows_QK, scores_QK = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return rows_QK, scores_QK
+        self._row_NM = torch.from_numpy(np.ascontiguousarray(row_NM)).to(device)
+
+    def search(self, query_QM: Floats, count: int) -> tuple[Floats, Ints]:
+        import torch
+
+        queries, row_MN = torch.from_numpy(query_QM).to(self._row_NM.device), self._row_NM.float().T
+        best = [(part_QM @ row_MN).topk(count, dim=1) for part_QM in torch.split(queries, SCORES // BLOCK)]
+        return tuple(torch.cat(part).cpu().numpy() for part in zip(*best, strict=True))  # type: ignore[return-value]
 
 
 def nearest(query_QM: Floats, row_NM: Floats, count: int) -> tuple[Ints, Floats]:

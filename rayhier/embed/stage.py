@@ -12,16 +12,14 @@ from rayhier.dataset.documents import document_texts
 from rayhier.dataset.generated import VECTORS as GENERATED
 from rayhier.dataset.spans import FOLDER
 from rayhier.embed.clock import Clock, Utilisation
-from rayhier.embed.encode import TextEncoder, in_chunks, limit_threads
+from rayhier.embed.encode import TextEncoder, limit_threads
 from rayhier.embed.precision import agreed
 from rayhier.embed.saved import SavedVectors
 from rayhier.embed.spans import SpanDrawer
-from rayhier.embed.tokeniser import Tokeniser, packed, unpacked
 from rayhier.executor import Executor, Pool, Row
 from rayhier.model.encoder import Encoder
 from rayhier.progress import Bar, log
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.train import PseudoQueries
 from rayhier.storage import columns, parquet, schemas
 from rayhier.storage.artifact import Artifact
@@ -50,19 +48,6 @@ def role_of(name: str) -> Role:
     return "query" if name in (QUERIES, GENERATED) else "document"
 
 
-class TokenisePart:
-    def __init__(
-        self, model: Path, encoder: EncoderSpec, corpus: Artifact, cpus: int, generated: Artifact | None = None
-    ) -> None:
-        limit_threads(cpus)
-        self.corpus, self.generated = corpus, generated
-        self.tokenise = Tokeniser.open(model, encoder)
-
-    def __call__(self, item: Row) -> Iterator[Row]:
-        name = str(item["part"])
-        yield {"part": name, **packed(self.tokenise(read_texts(self.corpus, name, self.generated)[1], role_of(name)))}
-
-
 class EmbedPart:
     """Encodes parts: it reads texts of `corpus` and writes their vectors below the root of `ledger`."""
 
@@ -79,7 +64,7 @@ class EmbedPart:
         name = str(item["part"])
         ids, texts = read_texts(self.corpus, name, self.generated)
         saved = SavedVectors(self.ledger, ledger_key(name))
-        chunks = in_chunks(unpacked(item)) if "ids" in item else self.encoder.tokenised(texts, role_of(name))
+        chunks = self.encoder.tokenised(texts, role_of(name))
         vectors = yield from saved.encode(self.encoder, chunks, self.clock)
         key = ids.column_names[0]
         check_numbers(name, ids[key], vectors)
@@ -136,8 +121,7 @@ def build(
     used = Utilisation()
     with Bar("embed", total, "texts") as bar:
         bar.advance(sum(entry.counts["rows"] for name in names if (entry := ledger.done(ledger_key(name)))))
-        ahead = tokenisers(spec, model.path, corpus, generated)
-        for row in executor.stream(missing, Pool(EmbedPart, arguments, spec.cluster.embed), ahead):
+        for row in executor.stream(missing, Pool(EmbedPart, arguments, spec.cluster.embed)):
             bar.advance(row["rows"])
             used.note(row)
     if missing:
@@ -154,14 +138,6 @@ def build(
     if draws is not None:
         counts["spans"] = sum(entry.counts.get("spans", 0) for entry in entries)
     return Output(counts, tuple(file for entry in entries for file in entry.files))
-
-
-def tokenisers(spec: JobSpec, folder: Path, corpus: Artifact, generated: Artifact | None = None) -> Pool | None:
-    workers = spec.cluster.tokenise
-    if workers is None:
-        return None
-    arguments = {"model": folder, "encoder": spec.encoder, "corpus": corpus, "cpus": workers.cpus}
-    return Pool(TokenisePart, {**arguments, "generated": generated}, workers)
 
 
 def check_draws(draws: PseudoQueries, spec: JobSpec, encoder: Encoder, corpus: Artifact) -> None:

@@ -37,10 +37,9 @@ class Executor(Protocol):
         """Return the name of the GPU that these workers compute on, else "CPU"."""
         ...
 
-    def stream(self, items: Sequence[Row], pool: Pool, ahead: Pool | None = None) -> Iterator[Row]:
+    def stream(self, items: Sequence[Row], pool: Pool) -> Iterator[Row]:
         """Yield what actors of a pool yield for all items, as it arrives.
 
-        With a pool `ahead`, an actor of that pool does each item first, and its one row goes to an actor of `pool`.
         Raises InputError if an actor raises InputError or has no room to write.
         """
         ...

@@ -21,20 +21,18 @@ class Here:
     def device(self, _: Workers | TrainWorkers) -> str:
         return CPU
 
-    def stream(self, items: Sequence[Row], pool: Pool, ahead: Pool | None = None) -> Iterator[Row]:
+    def stream(self, items: Sequence[Row], pool: Pool) -> Iterator[Row]:
         done = queue.SimpleQueue[Row | BaseException | None]()
-        free, stops = queue.SimpleQueue[list[Actor]](), threading.Event()
+        free, stops = queue.SimpleQueue[Actor](), threading.Event()
         count = min(_at_once(pool.workers), len(items))
         # All before the first thread starts: transformers changes torch's default type meanwhile.
         for _ in range(count):
-            free.put([each.actor(**each.arguments) for each in (ahead, pool) if each is not None])
+            free.put(pool.actor(**pool.arguments))
 
         def work(item: Row) -> None:
-            actors = free.get()
+            actor = free.get()
             try:
-                for actor in actors[:-1]:
-                    (item,) = actor(item)
-                for row in actors[-1](item):
+                for row in actor(item):
                     if stops.is_set():
                         return
                     done.put(row)
@@ -43,7 +41,7 @@ class Here:
             else:
                 done.put(None)
             finally:
-                free.put(actors)
+                free.put(actor)
 
         pool_of_threads = ThreadPoolExecutor(max(1, count), "stage", set_threads, (pool.workers.cpus,))
         with threads(pool.workers.cpus), pool_of_threads as stage:

@@ -157,21 +157,6 @@ def check_resources(spec: JobSpec) -> None:
         for kind, each in (("CPU", workers.cpus), ("GPU", workers.gpus)):
             if each:
                 _check(f"cluster.{stage}", least or workers.workers, each, kind, [node.get(kind, 0) for node in nodes])
-    _check_tokenise(spec, [node.get("CPU", 0) for node in nodes])
-
-
-def _check_tokenise(spec: JobSpec, nodes: Sequence[float]) -> None:
-    """InputError if tokenising and encoding together need more CPUs than there are: they would wait for ever."""
-    if (tokenise := spec.cluster.tokenise) is None:
-        return
-    _check("cluster.tokenise", tokenise.workers, tokenise.cpus, "CPU", nodes)
-    has = sum(nodes)
-    for stage in spec.encoding:
-        encoding = getattr(spec.cluster, stage)
-        cpus = tokenise.workers * tokenise.cpus + encoding.workers * encoding.cpus
-        if cpus > has:
-            where = f"cluster.tokenise: got {tokenise.workers} workers x {tokenise.cpus} CPUs with cluster.{stage}"
-            raise InputError(f"{where}, together {cpus:g}; allowed: at most the cluster's {has:g} CPUs")
 
 
 def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float]) -> None:
@@ -231,8 +216,8 @@ class RayExecutor:
     def device(self, workers: Workers | TrainWorkers) -> str:
         return self._gpu if workers.gpus else CPU
 
-    def stream(self, items: Sequence[Row], pool: Pool, ahead: Pool | None = None) -> Iterator[Row]:
-        """Do items by actors of Ray Data. The actors of both pools work at the same time."""
+    def stream(self, items: Sequence[Row], pool: Pool) -> Iterator[Row]:
+        """Do items by actors of Ray Data."""
         if not items:
             return
         import ray.data
@@ -241,15 +226,13 @@ class RayExecutor:
         context.enable_progress_bars = False
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         rows = ray.data.from_items(list(items), override_num_blocks=len(items))
-        for each in (ahead, pool):
-            if each is not None:
-                rows = rows.flat_map(
-                    _reporting(each.actor),
-                    fn_constructor_kwargs=each.arguments,
-                    compute=ray.data.ActorPoolStrategy(size=min(each.workers.workers, len(items))),
-                    num_cpus=min(each.workers.cpus, _largest()),
-                    num_gpus=each.workers.gpus or None,
-                )
+        rows = rows.flat_map(
+            _reporting(pool.actor),
+            fn_constructor_kwargs=pool.arguments,
+            compute=ray.data.ActorPoolStrategy(size=min(pool.workers.workers, len(items))),
+            num_cpus=min(pool.workers.cpus, _largest()),
+            num_gpus=pool.workers.gpus or None,
+        )
         yield from map(_told, rows.iter_rows())
 
     def call(self, function: Callable[..., T], workers: Workers | TrainWorkers, *arguments: Any) -> T:
@@ -316,9 +299,6 @@ def _reporting(actor: Any) -> type:
 
     class Reporter(actor):  # type: ignore[misc]
         def __call__(self, item: Row) -> Iterator[Row]:
-            if item.get(ERROR):  # the pool `ahead` failed on this item
-                yield {ERROR: item[ERROR]}
-                return
             try:
                 for row in super().__call__(item):
                     yield {ERROR: "", **row}

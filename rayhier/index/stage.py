@@ -12,13 +12,10 @@ import pyarrow as pa
 
 from rayhier.arrays import Floats
 from rayhier.dataset.documents import document_texts, language
-from rayhier.embed.batches import Tokens
 from rayhier.embed.clock import Clock, Utilisation
-from rayhier.embed.encode import TextEncoder, in_chunks
+from rayhier.embed.encode import TextEncoder
 from rayhier.embed.precision import agreed, as_embedded
 from rayhier.embed.saved import SavedVectors
-from rayhier.embed.stage import tokenisers
-from rayhier.embed.tokeniser import unpacked
 from rayhier.executor import Actor, Executor, Pool, Row
 from rayhier.index import leaf_limit
 from rayhier.index.assign import Assigner, leaf_sizes, read_part
@@ -75,7 +72,7 @@ class RoutePart:
         name = str(item["part"])
         documents, base_NM = read_part(self.corpus.path(name), self.vectors.path(name))
         saved = SavedVectors(self.ledger, part_key(name))
-        encoded = yield from self._encoded(saved, documents, base_NM, unpacked(item) if "ids" in item else None)
+        encoded = yield from self._encoded(saved, documents, base_NM)
         with self.clock.working():
             table = self.assign(documents, encoded)
         slices = parquet.slices(table, ROUTED_ROWS)
@@ -87,15 +84,12 @@ class RoutePart:
         saved.drop()
         yield {"rows": documents.num_rows if self.encoder is None else 0, **self.clock.lap()}
 
-    def _encoded(
-        self, saved: SavedVectors, documents: pa.Table, base_NM: Floats, tokens: Tokens | None
-    ) -> Generator[Row, None, Encoded]:
+    def _encoded(self, saved: SavedVectors, documents: pa.Table, base_NM: Floats) -> Generator[Row, None, Encoded]:
         if self.encoder is not None:
-            chunks = self.encoder.tokenised(document_texts(documents)) if tokens is None else in_chunks(tokens)
-            vectors = yield from saved.encode(self.encoder, chunks, self.clock)
-            return Encoded(vectors)
+            chunks = self.encoder.tokenised(document_texts(documents))
+            return Encoded((yield from saved.encode(self.encoder, chunks, self.clock)))
         with self.clock.working():
-            return self.model.encode_stored(base_NM, lambda: document_texts(documents), "document", tokens)
+            return self.model.encode_stored(base_NM, lambda: document_texts(documents), "document")
 
 
 def build(
@@ -148,11 +142,10 @@ def _route(
     arguments = {"spec": spec, "corpus": corpus, "vectors": vectors, "model": model, "scratch": attempt.scratch}
     done = {name: entry.counts["documents"] for name in names if (entry := ledger.done(part_key(name)))}
     missing = [{"part": name} for name in names if name not in done]
-    ahead = tokenisers(spec, model.local("encoder"), corpus) if spec.encodes_again else None
     used = Utilisation()
     with Bar("route", documents, "documents") as bar:
         bar.advance(sum(done.values()))
-        for row in executor.stream(missing, Pool(RoutePart, arguments, spec.cluster.index), ahead):
+        for row in executor.stream(missing, Pool(RoutePart, arguments, spec.cluster.index)):
             bar.advance(row["rows"])
             used.note(row)
     if used.tokens:

@@ -331,13 +331,7 @@ class _Steps:
         return Step(stage, kind, place, inputs, self._resources(stage), size, seed)
 
     def _resources(self, stage: str) -> str:
-        cluster = self.spec.cluster
-        if stage == "generate":
-            return "this process"
-        needs = _resources(getattr(cluster, STAGES[stage].workers))
-        if cluster.tokenise and stage in self.spec.encoding:
-            return f"{needs} + {_resources(cluster.tokenise)} for tokens"
-        return needs
+        return "this process" if stage == "generate" else _resources(getattr(self.spec.cluster, STAGES[stage].workers))
 
 
 def _is_published(place: Place) -> bool:

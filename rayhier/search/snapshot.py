@@ -88,9 +88,9 @@ class Snapshot:
         """
         search, manifest = spec.search, leaf_map.manifest
         self.spec, self.leaf_map, self.manifest, self._model = spec, leaf_map, manifest, model
-        count, size = len(manifest.counts), manifest.size
+        count = len(manifest.counts)
         here = None if leaves is None else range(min(leaves.start, count), min(leaves.stop, count))
-        listed = partial(search.shortlisted, documents=size.documents)
+        listed = partial(search.shortlisted, documents=manifest.documents)
         self.leaves = LeafScan.mapped(leaf_map, here, CACHE_BYTES, listed)
         self.words = WordScan.mapped(leaf_map, self.leaves, CACHE_BYTES) if manifest.words else None
         self.levels: FlatScan | None = None

@@ -59,10 +59,7 @@ class ClusterSpec(Section):
     corpus: Workers = Workers()
     """Processes of stage corpus, which read and check the source."""
     embed: Workers = Workers()
-    """Processes that encode documents and queries."""
-    tokenise: Workers | None = None
-    """Processes that only tokenise texts, so that GPUs do not wait for tokens: for `embed`, and for `index` where it
-    encodes texts again. `null`: each encoding process tokenises in a thread of its own."""
+    """Processes that encode documents and queries. If several share a GPU, some read and write while one encodes."""
     train: TrainWorkers = TrainWorkers()
     """Processes that train the encoder, the router and the cross-encoder."""
     scores: Workers = Workers()
@@ -72,9 +69,3 @@ class ClusterSpec(Section):
     evaluate: Workers = Workers()
     """Workers of stages test, calibrate and evaluate. Stage evaluate is one process with the CPUs of all workers. The
     other two have the CPUs of one worker."""
-
-    @model_validator(mode="after")
-    def _tokens_need_no_gpu(self) -> Self:
-        if self.tokenise is not None:
-            self.tokenise.refuse("gpus", where="for the other stages: tokens are made on CPUs")
-        return self

@@ -275,10 +275,6 @@ class JobSpec(Section):
         return 1 + (self.leaves_per_document - 1) * (SPILLED if self.router.spills else 1)
 
     @property
-    def encoding(self) -> list[str]:
-        return ["embed", *(["index"] if self.encodes_again else [])]
-
-    @property
     def encodes_again(self) -> bool:
         """Return True if routing encodes texts again, because the base encoder's stored vectors are not enough."""
         return self.encoder.transformer_part is not None or self.router.reads == "tokens"

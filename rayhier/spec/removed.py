@@ -9,13 +9,14 @@ cross_encoder.train.lr cross_encoder.train.most_pairs cross_encoder.train.pairs 
 cross_encoder.train.teacher encoder.batch_size evaluate.visited index.max_leaf_factor index.second_leaf
 index.spilled router.first_pass router.residual router.rounds router.teaching scores.draw search.codec
 search.finish search.hybrid.depth search.memory_gb search.rerank.first search.rerank.mu search.widest track.project
-train.hard_negatives.beam train.hard_negatives.top train.hard_negatives.unit train.loss.intra_leaf_form
+train.hard_negatives.beam train.hard_negatives.top train.hard_negatives.unit
 train.loss.margin train.loss.unlike train.measure_every train.most_documents train.most_scale train.patience
 train.pseudo_weight train.scale
 """
 GONE = frozenset(NAMES.split())
 """Dotted keys without which a spec means what it meant, or nearly."""
 INSTEAD = {
+    "cluster.tokenise": "let several processes share a GPU: cluster.embed: {workers: 8, cpus: 2, gpus: 0.5}",
     "corpus.judgements_revision": "write corpus.judgements: ID@REVISION",
     "corpus.revision": "write corpus.path: ID@REVISION",
     "corpus.suffixes": "leave the key out: files that end in .txt, .md or .rst are read",

@@ -20,7 +20,6 @@ from pydantic import BaseModel, Field, ValidationError
 
 from rayhier.spec import InputError
 from rayhier.spec.index import VectorFormat
-from rayhier.spec.index_size import IndexSize
 from rayhier.storage import columns, files, parquet
 from rayhier.storage.artifact import OLDER, Artifact, check
 from rayhier.storage.cache import fetch
@@ -133,10 +132,6 @@ class Manifest(BaseModel, frozen=True, extra="forbid"):
     def words(self) -> Language | None:
         """Language of the counted words, or None if BM25 cannot be used."""
         return self.language if all(shard.postings is not None for shard in self.shards) else None
-
-    @property
-    def size(self) -> IndexSize:
-        return IndexSize(self.documents, self.rows, self.dimension, self.leaves)
 
     def changed(self, change: Change, **fields: Any) -> "Manifest":
         return self.model_copy(update={"change": change, "at": now(), **fields})

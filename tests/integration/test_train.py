@@ -91,7 +91,7 @@ def test_a_trained_last_layer_is_what_indexes_and_searches(
         encoder=f"{{model: {tiny_model}, max_length: 32, precision: float32, train: last_layer{adopt}}}",
         train="{epochs: 2, batch_size: 16, encoder_lr: 1e-2, hard_negatives: {source: exact}}",
         router=f"{{type: {training}, branching: 8}}",
-        cluster=one_worker_each(tokenise="{workers: 1}"),
+        cluster=one_worker_each(),
     )
     assert run.main([str(spec)]) == 0
     before, after = (
@@ -174,24 +174,9 @@ def _follow(
     return spec
 
 
-def test_tokens_may_be_made_by_others(embedded, tiny_spec, tmp_path, monkeypatch):
-    """A tokeniser ahead of the encoder, both actors of Ray, makes what an encoder alone makes in this process.
-
-    It is said how much work that was.
-    """
+def test_a_run_says_how_much_its_encoders_worked(embedded, tiny_spec, tmp_path, monkeypatch):
     said: list[str] = []
     monkeypatch.setattr(embedding, "log", said.append)
-    vectors = []
-    for name in ("own", "ahead"):
-        work = tmp_path / name
-        shutil.copytree(embedded / "work" / "corpus", work / "corpus")
-        if name == "own":
-            make(tiny_spec(workdir=str(work)), "embed")
-        else:
-            spec = tiny_spec(workdir=str(work), cluster=one_worker_each(tokenise="{workers: 1}"))
-            assert run.main([str(spec), "--stage", "embed"]) == 0
-        made = Artifact.open(next((work / "vectors").iterdir()))
-        vectors.append([(file.name, file.sha256) for file in made.record.files])
-    assert vectors[0] == vectors[1]
-    assert len(said) == 2
-    assert all(re.fullmatch(r"  encoders: [\d,]+ tokens, at work \d+% of their time, .* each", one) for one in said)
+    shutil.copytree(embedded / "work" / "corpus", tmp_path / "work" / "corpus")
+    make(tiny_spec(workdir=str(tmp_path / "work")), "embed")
+    assert re.fullmatch(r"  encoders: [\d,]+ tokens, at work \d+% of their time, .* each", "".join(said))

@@ -16,9 +16,7 @@ def test_every_form_finds_the_best_rows(form, kind, block, monkeypatch):
     monkeypatch.setattr(neighbours, "BLOCK", block)
     monkeypatch.setattr(neighbours, "SCORES", 16 * block)
     rows, queries = unit(0, 300, 24).astype(kind), unit(1, 50, 24)
-    made = Neighbours(rows)
-    if form == "torch":
-        made.use_torch("cpu")
+    made = Neighbours(rows, "cpu" if form == "torch" else None)
     scores = queries @ rows.T.astype(np.float32)
     wanted = np.argsort(-scores, axis=1)
     for count in (1, 20, 300, 400):

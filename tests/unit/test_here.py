@@ -67,7 +67,7 @@ def test_a_stopped_stage_ends_at_the_next_row_of_each_thread():
 
 def test_no_worker_has_more_cpus_than_there_are_cores(tiny_spec, monkeypatch):
     monkeypatch.setattr(here, "cores", lambda: 2)
-    spec = load(tiny_spec(), ["cluster.train.cpus=64", "cluster.tokenise={workers: 1, cpus: 9}"])
+    spec = load(tiny_spec(), ["cluster.train.cpus=64", "cluster.index={workers: 1, cpus: 9}"])
     cluster = here.within_cores(spec).cluster
-    assert [cluster.train.cpus, cluster.tokenise.cpus, cluster.embed.cpus] == [2, 2, 1]
-    assert [cluster.train.workers, cluster.tokenise.workers, cluster.embed.workers] == [1, 1, 1]
+    assert [cluster.train.cpus, cluster.index.cpus, cluster.embed.cpus] == [2, 2, 1]
+    assert [cluster.train.workers, cluster.index.workers, cluster.embed.workers] == [1, 1, 1]

@@ -36,9 +36,6 @@ GIVEN = {
     "cluster.index={workers: 3, cpus: 1, gpus: 2}": "cluster.index: got 3 workers x 2 GPUs = 6",
     "cluster.index={workers: 1, gpus: 5}": "allowed: at most 4 GPUs a worker, as the largest node has",
     "cluster.train={workers: 6, least_workers: 5, gpus: 1}": None,
-    "cluster.tokenise={workers: 8}": None,
-    "cluster.tokenise={workers: 9}": "9 workers x 1 CPUs with cluster.embed, together 11; allowed: at most the",
-    "cluster.tokenise={workers: 3, cpus: 3}": "3 workers x 3 CPUs = 9; allowed: at most 2 workers",
 }
 
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from rayhier.arrays import Floats, Ints
 from rayhier.embed import onnx
-from rayhier.embed.batches import Tokens
 from rayhier.embed.onnx import Computed, OnnxEncoder
 from rayhier.extras import needs
 from rayhier.model.encoded import Encoded
@@ -186,17 +185,10 @@ class Model:
         """Encode queries as `encode` does, but in the number format that dev queries chose."""
         return self.query_encoder.encode_for(self.router.reader, texts, "query")
 
-    def encode_stored(
-        self, base_NM: Floats, texts: Callable[[], Sequence[str]], role: Role, tokens: Tokens | None = None
-    ) -> Encoded:
-        """Encode texts for the router from their base vectors [n, m], or from tokens where vectors are not enough.
-
-        `tokens` are the texts' token ids, where they are known already. Otherwise `texts` is called and tokenised.
-        """
+    def encode_stored(self, base_NM: Floats, texts: Callable[[], Sequence[str]], role: Role) -> Encoded:
+        """Encode texts for the router from their base vectors [n, m], or `texts` where vectors are not enough."""
         if self.reads_stored:
             return Encoded(base_NM if self._head is None else self._head(base_NM))
-        if tokens is not None:
-            return self.text_encoder.read(tokens, self.router.reader)
         return self.text_encoder.encode_for(self.router.reader, texts(), role)
 
     def route(self, encoded: Encoded, beam: int) -> Ints:

@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from rayhier.embed import saved
-from rayhier.embed.stage import GENERATED, EmbedPart, TokenisePart, ledger_key
-from rayhier.embed.tokeniser import unpacked
+from rayhier.embed.stage import GENERATED, EmbedPart, ledger_key
 from rayhier.model import precision
-from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import parquet, schemas
 from rayhier.storage.ledger import Ledger
 
@@ -46,22 +44,14 @@ def test_what_the_first_decides_holds_and_is_recorded(actor, tmp_path, named):
     assert [ledger.done(ledger_key(name)).counts["precision"] for name in PARTS] == ["bfloat16"] * 2
 
 
-def test_generated_queries_are_a_part_beside_the_corpus(actor, tiny_model, tmp_path):
-    """Encoded from their own artifact, tokens made ahead of it or not."""
+def test_generated_queries_are_a_part_next_to_the_corpus(actor, tmp_path):
     rows = pa.table([["g0", "g1"], ["pine oak", "ash"]], schema=schemas.QUERIES)
     generated = artifact(tmp_path / "generated", "generated", {"queries.parquet": rows})
     one = actor("float32", torch.float32, generated)
-    (ahead,) = TokenisePart(tiny_model, EncoderSpec(model="tiny", max_length=16), one.corpus, 1, generated)(
-        {"part": GENERATED}
-    )
-    assert [len(ids) for ids in unpacked(ahead)] == [4, 3]
-    found = []
-    for row in ({"part": GENERATED}, ahead):
-        assert sum(done["rows"] for done in one(row)) == 2
-        found.append(parquet.read(tmp_path / "root" / GENERATED))
-    assert found[0].equals(found[1])
-    assert found[0]["query_id"].to_pylist() == ["g0", "g1"]
-    assert found[0]["vector"].to_pylist() == one.encoder.encode(["pine oak", "ash"]).tolist()
+    assert sum(done["rows"] for done in one({"part": GENERATED})) == 2
+    found = parquet.read(tmp_path / "root" / GENERATED)
+    assert found["query_id"].to_pylist() == ["g0", "g1"]
+    assert found["vector"].to_pylist() == one.encoder.encode(["pine oak", "ash"]).tolist()
 
 
 TEXTS = ["oak", "pine ash elm", "fern moss", "wolf bear deer hare", "leaf", "root"]

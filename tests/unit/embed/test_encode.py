@@ -6,7 +6,6 @@ import pytest
 from rayhier.dataset.documents import document_text
 from rayhier.embed import encode
 from rayhier.embed.encode import TextEncoder
-from rayhier.embed.tokeniser import Tokeniser, packed, unpacked
 from rayhier.spec.encoder import EncoderSpec
 
 
@@ -25,15 +24,13 @@ def texts():
     return [" ".join(generator.choice(["tree", "oak", "bear", "x1"], size)) for size in generator.integers(0, 30, 50)]
 
 
-def test_tokens_made_elsewhere_and_sent_give_the_same_vectors(tiny_model, texts, monkeypatch):
+def test_chunks_give_the_vectors_of_all_tokens_together(tiny_model, texts, monkeypatch):
     encoder = tiny(tiny_model, max_length=8)
-    elsewhere = Tokeniser.open(tiny_model, EncoderSpec(model="tiny", max_length=8))
-    assert [ids.tolist() for ids in elsewhere(texts)] == [ids.tolist() for ids in encoder.tokenise(texts)]
-    assert max(map(len, elsewhere(texts))) == 8
+    tokens, settings = encoder.tokenise(texts), {"truncation": True, "max_length": 8}
+    assert [ids.tolist() for ids in tokens] == encoder.encoder.tokenizer(texts, **settings)["input_ids"]
     monkeypatch.setattr(encode, "CHUNK_TEXTS", 7)
-    sent = unpacked(packed(elsewhere(texts)))
-    np.testing.assert_array_equal(encoder.read(sent).numpy, encoder.encode(texts))
-    assert encoder.seen == 2 * sum(map(len, sent))
+    np.testing.assert_array_equal(encoder.read(tokens).numpy, encoder.encode(texts))
+    assert encoder.seen == 2 * sum(map(len, tokens))
 
 
 @pytest.mark.parametrize(("most_texts", "tokens", "most"), [(4, 10_000, 4), (64, 40, 20), (64, 1, 1)])

@@ -147,7 +147,7 @@ LEFT_OUT = {
     "a section of a union's member": (JSONL, "corpus.judgements", Judgements()),
     "a number": (SMALLEST + "search: {k: 7}\n", "search.k", 100),
     "a whole section": (SMALLEST + "search: {k: 7}\n", "search", SearchSpec()),
-    "what none is a value of": (SMALLEST + "cluster: {tokenise: {workers: 3}}\n", "cluster.tokenise", None),
+    "what none is a value of": (SMALLEST + "cluster: {train: {micro_batch: 3}}\n", "cluster.train.micro_batch", None),
 }
 
 
