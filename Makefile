@@ -8,8 +8,8 @@ PORT ?= 8000
 TESTERS ?= 2
 NAME ?=
 ARGS ?=
-BENCHMARKS := adopt answers bm25 default_training image large live live.versions modes mutate package papers.axn \
-	papers.ehi papers.hce papers.retreever quality query rehearsal scale search serve serve.embedded start text
+BENCHMARKS := adopt answers bm25 default_training gpu image large live live.versions modes mutate package papers.axn \
+	papers.ehi papers.hce papers.retreever quality query rehearsal rehearsal.whole scale search serve serve.embedded start text
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

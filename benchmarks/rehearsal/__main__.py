@@ -73,7 +73,7 @@ def main() -> int:
     after += [faster(stage, *(other.seconds[stage] for other in by_nodes)) for stage in STAGES]
     lines = section(given.share, job, estimates, memory, after, hours(sets))
     print("\n".join(lines))
-    write(given.docs / "growing.md", lines)
+    write(given.docs / "scale.md", lines)
     met = [is_within(job.took(stage), estimates[stage]) for stage in STAGES]
     met += [largest <= MOST_BYTES for largest in memory.largest.values()]
     return 0 if all(met) and all(goal.met for goal in after if goal.limit is not None) else 1
