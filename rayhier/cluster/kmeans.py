@@ -32,12 +32,7 @@ Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
 def spherical_kmeans(
-    vectors_NM: Floats,
-    k: int,
-    seed: int,
-    iterations: int = ITERATIONS,
-    rows: Ints | None = None,
-    each: Each = map,
+    vectors_NM: Floats, k: int, seed: int, iterations: int = ITERATIONS, rows: Ints | None = None, each: Each = map
 ) -> Floats:
     """Cluster unit vectors [n, m] in float32 or float16, or only its `rows`. Returns unit centroids [k, m].
 
@@ -94,18 +89,11 @@ def leaf_means(vectors_NM: Floats, leaf_N: Ints, leaves: int) -> Floats:
 
 
 def _flat(vectors_NM: Floats, k: int, seed: int, iterations: int, start_KM: Floats | None = None) -> Floats:
-    vectors_NM = np.ascontiguousarray(vectors_NM, dtype=np.float32)
-    if (device := gpu()) is not None and not faiss_on_gpu():
+    vectors_NM, on_gpu = np.ascontiguousarray(vectors_NM, dtype=np.float32), faiss_on_gpu()
+    if (device := gpu()) is not None and not on_gpu:
         return lloyd(vectors_NM, k, seed, iterations, device, start_KM)
-    kmeans = faiss.Kmeans(
-        vectors_NM.shape[1],
-        k,
-        niter=iterations,
-        spherical=True,
-        seed=seed,
-        min_points_per_centroid=1,
-        gpu=faiss_on_gpu(),
-    )
+    m = vectors_NM.shape[1]
+    kmeans = faiss.Kmeans(m, k, niter=iterations, spherical=True, seed=seed, min_points_per_centroid=1, gpu=on_gpu)
     kmeans.train(vectors_NM, init_centroids=start_KM)
     return np.asarray(kmeans.centroids, dtype=np.float32)
 

@@ -3,8 +3,7 @@
 All forms return the same rows, except where scores are equal or almost equal.
 """
 
-from collections.abc import Callable
-from functools import partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,20 +26,10 @@ class Neighbours:
     """Rows [n, m], float32 or float16, of which the nearest to queries are found. A GPU holds all rows."""
 
     def __init__(self, row_NM: Floats, device: str | None = None) -> None:
-        device = device or gpu()
-        self._rows, parts = len(row_NM), (row_NM[begin : begin + BLOCK] for begin in range(0, len(row_NM), BLOCK))
-        if faiss_on_gpu():
-            self._memory = faiss.StandardGpuResources()
-            index = faiss.GpuIndexFlatIP(self._memory, row_NM.shape[1])
-            for part_NM in parts:
-                index.add(_float32(part_NM))
-            self._blocks: list[Callable[[], Any]] = [partial(_same, index)]
-        elif device is not None:
-            self._blocks = [partial(_same, _TorchRows(part_NM, device)) for part_NM in parts]
-        else:  # of many rows, one block at a time is in memory
-            self._blocks = [partial(flat_index, part_NM) for part_NM in parts]
-            if len(row_NM) <= BLOCK:
-                self._blocks = [partial(_same, flat_index(row_NM))]
+        device, self._rows = device or gpu(), len(row_NM)
+        self._parts = [row_NM[begin : begin + BLOCK] for begin in range(0, len(row_NM), BLOCK)]
+        is_held = device is not None or len(self._parts) == 1  # else one block at a time is in memory
+        self._held = [_searchable(part_NM, device) for part_NM in self._parts] if is_held else []
 
     def search(self, query_QM: Floats, count: int) -> tuple[Ints, Floats]:
         """Find the `count` rows of greatest inner product with each query [q, m], greatest first.
@@ -49,9 +38,9 @@ class Neighbours:
         """
         query_QM, count = _float32(query_QM), min(count, self._rows)
         row_QK, score_QK = np.zeros((len(query_QM), 0), np.int64), np.zeros((len(query_QM), 0), np.float32)
-        for number, block in enumerate(self._blocks):
-            here = min(count, BLOCK, self._rows - number * BLOCK) if len(self._blocks) > 1 else count
-            scores, rows = block().search(query_QM, here)
+        for number, part_NM in enumerate(self._parts):
+            block = self._held[number] if self._held else flat_index(part_NM)
+            scores, rows = block.search(query_QM, min(count, len(part_NM)))
             score_QK, row_QK = np.hstack([score_QK, scores]), np.hstack([row_QK, rows + number * BLOCK])
             if number:
                 order_QK = np.argsort(-score_QK, axis=1, kind="stable")[:, :count]
@@ -59,8 +48,15 @@ class Neighbours:
         return row_QK, score_QK
 
 
-def _same(searched: Any) -> Any:
-    return searched
+def _searchable(row_NM: Floats, device: str | None) -> Any:
+    if device is None:
+        return flat_index(row_NM)
+    return faiss.index_cpu_to_gpu(_memory(), 0, flat_index(row_NM)) if faiss_on_gpu() else _TorchRows(row_NM, device)
+
+
+@cache
+def _memory() -> Any:
+    return faiss.StandardGpuResources()
 
 
 class _TorchRows:

@@ -178,18 +178,19 @@ def check_gpus(spec: JobSpec) -> str:
     asked = {stage: gpus for stage in (*STAGES, "scores") if (gpus := getattr(spec.cluster, stage).gpus)}
     if not asked:
         return CPU
-    nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU")]
     stage, gpus = min(asked.items(), key=operator.itemgetter(1))
-    on_node = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
-    look = ray.remote(num_cpus=0, num_gpus=gpus)(_gpu)
-    names = get([look.options(scheduling_strategy=node).remote() for node in on_node])
-    for node, name in zip(nodes, names, strict=True):
+    look, names = ray.remote(num_cpus=0, num_gpus=gpus)(_gpu), dict[str, str | None]()
+    for node in ray.nodes():
+        if node["Alive"] and node["Resources"].get("GPU"):
+            there = look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
+            (names[node["NodeManagerAddress"]],) = get([there.remote()])
+    for address, name in names.items():
         if name is None:
             raise InputError(
                 f"cluster.{stage}.gpus: got {gpus:g}, but torch sees no CUDA device where a process reserves a GPU of "
-                f"node {node['NodeManagerAddress']}; allowed: 0, or a node with NVIDIA's driver and rayhier[gpu]"
+                f"node {address}; allowed: 0, or a node with NVIDIA's driver and rayhier[gpu]"
             )
-    return str(names[0])
+    return ", ".join(sorted({*filter(None, names.values())}))
 
 
 def _gpu() -> str | None:
