@@ -1,5 +1,5 @@
 # rayhier for one machine, and for every node of a Ray cluster (KubeRay: jobs/rayjob.yaml, jobs/rayservice.yaml).
-# Two targets. Choose `cpu` for nodes without a GPU, and `gpu` for nodes with one.
+# There are two targets. Choose `cpu` for nodes without a GPU, and `gpu` for nodes with one.
 #
 #     docker build --target cpu -t REGISTRY/rayhier:0.2.0-cpu .
 #     docker build --target gpu -t REGISTRY/rayhier:0.2.0-gpu .
@@ -9,8 +9,8 @@
 # `make package` runs the pip lines of `cpu` and resolves those of `gpu`. No image was ever built: there was no Docker.
 # CUDA: torch 2.13 brings CUDA 13.0, and faiss-gpu 1.15 brings CUDA 12, as Python packages. The node brings the driver,
 # version 580 or newer.
-# KubeRay replaces entrypoint and command by its own `ray start`. All nodes of a cluster, and whoever submits to it, run
-# the same Python (3.11) and the same Ray (constraints.txt).
+# KubeRay replaces entrypoint and command by its own `ray start`. All nodes of a cluster need the same Python (3.11) and
+# the same Ray (constraints.txt). So does the machine that submits a job.
 FROM python:3.11-slim AS native
 RUN apt-get update && apt-get install -y --no-install-recommends g++
 WORKDIR /native
@@ -18,7 +18,7 @@ COPY pyproject.toml setup.py MANIFEST.in README.md LICENSE ./
 COPY rayhier rayhier
 RUN pip wheel --no-cache-dir --no-deps -w wheels .
 
-# KubeRay's probes ask by wget whether a node is well; procps is what Ray's dashboard looks at processes with.
+# KubeRay's probes need wget, and Ray's dashboard needs procps.
 FROM python:3.11-slim AS base
 RUN apt-get update && apt-get install -y --no-install-recommends wget procps && rm -rf /var/lib/apt/lists/*
 WORKDIR /app
