@@ -1,7 +1,7 @@
-"""The Dockerfile without Docker: the pip lines of its targets, each stage in a new environment and folder.
+"""Follow the Dockerfile without Docker: run the pip lines of its targets, each stage in a new folder.
 
-`python -m benchmarks.image`: installs what target `cpu` installs, and runs the image's entrypoint with `--check`. For
-target `gpu`, pip only resolves what else it installs, since that has gigabytes. Lines that need root do not run.
+`python -m benchmarks.image` installs what target `cpu` installs, and runs the image's command with `--check`. For
+target `gpu`, pip only finds versions, because its packages have gigabytes. Lines that need root do not run.
 """
 
 import json
@@ -16,9 +16,9 @@ from pathlib import Path
 from benchmarks.package import IMPORTS, ROOT, WHOLE
 
 ROOTS = ("apt-get ", "useradd ")
-"""How a RUN line begins that needs root."""
+"""Beginnings of the RUN lines that need root."""
 INSTALLS, RESOLVES = {"PIP_NO_COMPILE": "1"}, {"PIP_DRY_RUN": "1"}
-"""What pip is told here and not in the image: to save time, and to install nothing."""
+"""Settings of pip that the image does not have. The first saves time, and the second installs nothing."""
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
         command = build("cpu", place, installed, INSTALLS)
         for arguments in ([*command, "--check"], ["python", "-c", f"{IMPORTS[WHOLE]}; {IMPORTS['demo']}"]):
             ran(arguments, place / "cpu" / "app", environment(installed, {}))
-        print(f"Dockerfile, target cpu: {time.monotonic() - began:.0f} s; its command succeeds with --check")
+        print(f"Dockerfile, target cpu: {time.monotonic() - began:.0f} s. Its command succeeds with --check")
         build("gpu", place, installed, RESOLVES)
         print("Dockerfile, target gpu: pip finds versions of all packages")
 
@@ -60,7 +60,7 @@ def copied(source: Path, target: Path) -> None:
 
 
 def stages() -> dict[str, list[tuple[str, str]]]:
-    """Stage -> its instructions, after those of the stage that it begins with."""
+    """Return the instructions of each stage. Those of its base stage come first."""
     found: dict[str, list[tuple[str, str]]] = {}
     for line in (ROOT / "Dockerfile").read_text().splitlines():
         word, _, rest = line.partition(" ")
@@ -73,7 +73,7 @@ def stages() -> dict[str, list[tuple[str, str]]]:
 
 
 def build(name: str, place: Path, venv: Path, variables: dict[str, str]) -> list[str]:
-    """Follow a stage's instructions in a folder of its name; returns the image's command."""
+    """Follow a stage's instructions in a folder of its name. Returns the image's command."""
     root, variables, command = place / name, dict(variables), list[str]()
     here = root
     for word, rest in stages()[name]:
@@ -103,7 +103,7 @@ def build(name: str, place: Path, venv: Path, variables: dict[str, str]) -> list
 
 
 def environment(venv: Path, variables: dict[str, str]) -> dict[str, str]:
-    """Variables of a stage: those of this process, with the stage's Python first."""
+    """Return the variables of a stage: those of this process, with the stage's Python first in PATH."""
     path = f"{venv / 'bin'}{os.pathsep}{os.environ['PATH']}"
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | variables | {"PATH": path}
 

@@ -83,7 +83,7 @@ def ladder(most: int, first: int = 1) -> list[int]:
 
 
 def coded_bytes(manifest: Manifest) -> float:
-    """Bytes of codes, which searches read all of over time: a quarter of a byte for each number, and 12 or 20 a row."""
+    """Bytes of all codes: a quarter of a byte for each number, and 12 bytes per row, or 20 with second leaves."""
     return manifest.rows * (manifest.dimension / 4 + (20 if manifest.rows > manifest.documents else 12))
 
 

@@ -15,11 +15,11 @@ SAVED_SECONDS = 60.0
 
 
 def train(phase: Phase, path: Path | None = None, *, last: bool = False) -> Loop:
-    """Carry out every pass, then go back to the best on dev, or with `last` stay at the last.
+    """Run all passes. Then go back to the best weights on dev, or keep those of the last pass if `last` is True.
 
-    With a path, passes are made once and kept there.
+    If there is a path, the result is kept there, and passes are run once.
 
-    A training that is cut off goes on from a pass of its last minute.
+    A training that was interrupted goes on from a pass of its last minute.
     """
     loop = Loop(phase)
     if path is not None and path.is_file():

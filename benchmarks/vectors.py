@@ -31,7 +31,7 @@ QUERIES, K = 500, 10
 NEIGHBOURS, MOVED = 10, 0.7
 AT_ONCE = 4096
 READ = 10_000, 768
-"""Vectors that are read of files of both forms, and their dimension."""
+"""Number and dimension of the vectors that are read from files of both forms."""
 TOGETHER = 2_048
 """Queries that are compared with a part of the vectors at a time."""
 TIED = 1e-5
@@ -192,7 +192,7 @@ def best(query_QM: Floats, vector_NM: np.ndarray, k: int) -> Ints:
 
 
 def reading() -> str:
-    """Compare the time to read vectors as they are stored with the form of 0.2.0: lists, with a dictionary."""
+    """Compare the times to read vectors in the form of today and in that of 0.2.0, lists with a dictionary."""
     vector_NM = np.random.default_rng(0).standard_normal(READ, np.float32)
     vector_NM /= np.linalg.norm(vector_NM, axis=1, keepdims=True)
     now = pa.table({"vector": columns.vector_column(vector_NM, pa.float16())})

@@ -26,6 +26,6 @@ def for_vectors(*shape: int) -> Floats:
 
 
 def mapped(shape: tuple[int, ...], kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Make an array in a file without a name, which ends with the array. The system may take its memory back."""
+    """Make an array in a file without a name, which is removed with the array. The system may take its memory back."""
     with tempfile.TemporaryFile() as file:  # the mapping outlives the file's handle
         return np.asarray(np.memmap(file, kind, "w+", shape=shape))

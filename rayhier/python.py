@@ -201,7 +201,7 @@ class Index:
     def encode(self, texts: str | Sequence[str], role: Role = "document") -> Floats:
         """Encode n texts by the trained encoder. Returns float32 [n, m], unit vectors where similarity is cosine.
 
-        `role` says which prefix the encoder puts before them: `query` or `document`.
+        `role` says which prefix the encoder puts before the texts: that of a `query` or of a `document`.
         """
         given = [texts] if isinstance(texts, str) else list(texts)
         return self._searcher.model.text_encoder.encode(given, role)

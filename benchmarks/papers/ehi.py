@@ -150,7 +150,7 @@ def cells(seeds: Sequence[Mapping[str, Values]], new_Q: Bools) -> list[str]:
 def main() -> None:
     """Measure every row, and print the table: a stretch of it for each table or figure of the paper."""
     options = Options("EHI on SciFact.", "papers/ehi", "seeds")
-    options.add_argument("--only", default="", help="a word of the titles of the tables that are measured")
+    options.add_argument("--only", default="", help="measure only tables whose titles contain this text")
     given = options.parse_args()
     set_threads(1)
     bench, report, lines = Bench(given.workdir), clock(), heading(HEAD)

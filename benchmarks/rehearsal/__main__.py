@@ -35,7 +35,7 @@ SPEC = "specs/msmarco.yaml"
 WITHIN, MOST_BYTES = 2.0, 4e9
 """Factor within which an estimate must be, and most bytes of a process."""
 SHARE, EPOCHS, LEAVES, BATCH, SEEDS = 50_000 / 8_841_823, 20, 100, 512, (0, 1, 2)
-"""Share of the passages; epochs, leaves and pairs in a step of the rehearsal; seeds of the run by one worker."""
+"""Share of the passages, epochs, leaves, and pairs in a step of the rehearsal. Seeds of the runs by one worker."""
 NEW, REQUESTS = 1_000, 200
 """Passages that are added to the index, and requests to the server."""
 TITLE = "## A rehearsal of MS MARCO"
@@ -46,7 +46,7 @@ UNITS = {"s": 1, "min": 60, "h": 3600}
 def main() -> int:
     """Rehearse, print the table and write its section; the exit code is 1 where a goal was missed."""
     parser = Options("The shipped run over MS MARCO, rehearsed.", "rehearsal", "docs")
-    parser.add_argument("--share", type=float, default=SHARE, help=f"of MS MARCO's passages (default {SHARE})")
+    parser.add_argument("--share", type=float, default=SHARE, help=f"share of MS MARCO's passages (default {SHARE})")
     given = parser.parse_args()
     tell, size, data = clock(), passages.Size.of(given.share), given.workdir / f"data-{given.share:g}"
     shutil.rmtree(workdir := given.workdir / "run", ignore_errors=True)
@@ -89,7 +89,7 @@ def make(data: Path, size: passages.Size) -> None:
 
 
 def overrides(data: Path, workdir: Path, workers: int, seeds: Sequence[int]) -> list[str]:
-    """Options of the run: what a user of two cores without a GPU changes of the shipped spec, and fewer leaves."""
+    """Return the changes to the shipped spec: those for two cores without a GPU, and fewer leaves."""
     sections = {
         "workdir": str(workdir),
         "corpus.path": str(data / "msmarco"),
@@ -160,7 +160,7 @@ def used(data: Path, workdir: Path, size: passages.Size, memory: Memory) -> Iter
 
 
 def undisturbed(data: Path, folder: Path, nodes: int) -> Job:
-    """Run the job on one node or on two, where nobody is killed."""
+    """Run the job on one node or on two, without kills."""
     workdir = folder / f"nodes-{nodes}"
     shutil.rmtree(workdir, ignore_errors=True)
     workdir.mkdir()
@@ -182,7 +182,7 @@ def one_worker(data: Path, workdir: Path, seed: int) -> Report:
 
 
 def equal(two: Report, ones: Sequence[Report]) -> Iterator[Goal]:
-    """Compare the index trained by two workers with those of one worker, whose seeds give the noise."""
+    """Compare the index trained by two workers with those trained by one. Their seeds give the noise."""
     for measure in ("RR@10", "R@100"):
         values = [one.systems[one.router].measures[measure] for one in ones]
         found, mean = two.systems[two.router].measures[measure], statistics.mean(values)

@@ -17,7 +17,7 @@ from rayhier.progress import say
 
 STAGES = ("corpus", "embed", "test", "train", "index", "calibrate", "evaluate")
 LINE = re.compile(rf"^({'|'.join(STAGES)})(?: seed 0)? +(?:([\d.]+) s|published) ")
-"""What a run prints when a stage is done: its seconds, or that it was done before."""
+"""What a run prints when a stage is done: its seconds, or that it was published before."""
 POLL, EVERY = 0.05, 1.0
 """Seconds between two looks at the job's lines and parts, and at the memory of all processes."""
 DONE = 0.3
@@ -79,7 +79,7 @@ class Job:
     log: Path
     memory: Memory
     strikes: bool = True
-    """False where nobody is killed."""
+    """False if nothing is killed."""
     kills: list[Kill] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     """Stage -> seconds that the run printed for it."""

@@ -23,7 +23,7 @@ CPUS, STORE = 1, 500_000_000
 """CPUs of a node, and bytes of its object store."""
 STARTED_WITHIN = 180.0
 ALL = "import ray; ray.init(); raise SystemExit(sum(node['Alive'] for node in ray.nodes()) < {})"
-"""A job that succeeds where the cluster has so many nodes."""
+"""A job that succeeds if the cluster has at least so many nodes."""
 POLL = 0.2
 
 
@@ -31,10 +31,10 @@ class Cluster:
     """A head with a dashboard, which asks for a token, and a second node that may be killed and replaced."""
 
     def __init__(self, workdir: Path, session: str, nodes: int) -> None:
-        """Start one node or two; `session` is a folder with a short path, in which Ray keeps sockets and logs.
+        """Start one node or two. `session` is a folder with a short path, in which Ray keeps sockets and logs.
 
-        Each node has a folder of its own there, as on machines of their own: a node that starts removes the copy of a
-        job's files that it finds in its folder.
+        Each node has its own folder there, as it would on its own machine. A node that starts removes the copy of a
+        job's files from its folder.
         """
         self._session, self._nodes, self._wanted = session, 0, nodes
         token = workdir / "home" / ".ray" / "auth_token"
@@ -66,13 +66,13 @@ class Cluster:
             kill(self._second)
 
     def wait(self) -> None:
-        """Wait until all nodes are there and a job is taken; ends the benchmark where that takes long."""
+        """Wait until all nodes have joined and a job succeeds. Ends the benchmark if that takes too long."""
         end = time.monotonic() + STARTED_WITHIN
         with tempfile.TemporaryFile() as log:
             while self.submit(["python", "-c", ALL.format(self._wanted)], log).wait() != 0:
                 if self._head.poll() is not None or time.monotonic() > end:
                     log.seek(0)
-                    sys.exit(f"the cluster does not have its nodes: {log.read().decode()[-2000:]}")
+                    sys.exit(f"the cluster does not have {self._wanted} nodes: {log.read().decode()[-2000:]}")
                 time.sleep(POLL)
 
     def submit(self, command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:

@@ -1,7 +1,7 @@
-"""The whole size of MS MARCO once, stage by stage: 8,841,823 passages, of which an encoder reads 1%.
+"""Run the whole size of MS MARCO once, stage by stage: 8,841,823 passages, of which an encoder reads 1%.
 
-The vectors of the other passages are means of their words' vectors, which is about what the encoder makes. Each stage
-is a process, whose time and largest memory are noted, with the plan next to them.
+The vectors of the other passages are means of their words' vectors, which are close to what the encoder makes. Each
+stage is a process. The table has its time and its largest memory, next to the plan.
 """
 
 import itertools
@@ -34,7 +34,7 @@ from rayhier.model.encoded import Reader
 from rayhier.run import main as run
 
 DIMENSION, ENCODED, MOST_BYTES = 64, 100, 4e9
-"""Size of vectors; one batch of so many is encoded by the transformer; most bytes of a process."""
+"""Size of vectors, batches of which the transformer encodes one, and most bytes of a process."""
 QUERIES = 1_000
 ESTIMATE = re.compile(rf"^  ({'|'.join(STAGES)})(?: seed 0)? .*estimated +([\d.,]+) (s|min|h)$", re.MULTILINE)
 CHILD = "RAYHIER_WHOLE"
@@ -42,7 +42,7 @@ CHILD = "RAYHIER_WHOLE"
 
 def main() -> int:
     parser = Options("MS MARCO's whole size, once.", "whole")
-    parser.add_argument("--share", type=float, default=1.0, help="of MS MARCO's passages and queries (default 1)")
+    parser.add_argument("--share", type=float, default=1.0, help="share of MS MARCO's passages and queries (default 1)")
     given = parser.parse_args()
     size = replace(passages.Size.of(given.share), test=QUERIES)
     tell, data = clock(), given.workdir / f"data-{given.share:g}"
@@ -104,7 +104,7 @@ def one(stage: str, sets: Sequence[str]) -> tuple[float, int]:
 
 
 def own_memory(pid: int) -> int:
-    """Bytes of a process that are no mapped files: the system can take those back."""
+    """Return the bytes of a process without mapped files. The system can take back the memory of mapped files."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -113,7 +113,7 @@ def own_memory(pid: int) -> int:
 
 
 def generated(self: encode.TextEncoder, tokens: Tokens, reader: Reader | None = None, begin: int = 0) -> Iterator[Any]:
-    """Encode one batch of ENCODED by the transformer. The others are means of word vectors."""
+    """Encode one of ENCODED batches by the transformer. Other vectors are means of word vectors."""
     with torch.inference_mode():
         table_VM = self.encoder.transformer.embeddings.word_embeddings.weight.float()
         for rows in batches(tokens, (4_096, 1 << 20), begin):

@@ -49,7 +49,7 @@ def grow(vectors_NM: Floats, branching: int, seed: int, each: Each = map) -> Doc
 
     ValueError if `branching` is below 2 or there are no vectors. `rayhier.cluster.document_tree.cluster` assigns
     documents to nodes, and nodes to their parents. Nodes are empty only where there are fewer distinct vectors than
-    nodes. `each` clusters the parts of a large level.
+    nodes. `each` computes the parts of a large level.
     """
     counts = node_counts(len(vectors_NM), branching)
     centroids: list[Floats] = []

@@ -18,8 +18,8 @@ from rayhier.model.device import gpu
 ITERATIONS = 25
 """Number of iterations of k-means."""
 FLAT, GPU_FLAT = 2_000_000_000, 100_000_000_000
-"""Largest product of the number of vectors and that of clusters for which k-means takes one step, on a CPU and on a
-GPU. Larger problems take two. FLAT takes ten minutes on two cores at 384 dimensions."""
+"""Most vectors times clusters for which k-means takes one step, on a CPU and on a GPU. Larger problems take two steps.
+A problem of size FLAT takes ten minutes on two cores at 384 dimensions."""
 SAMPLE_A_CLUSTER = 256
 """Most vectors for each cluster from which k-means learns centroids: with k clusters, of more than 256 k vectors only a
 random sample. faiss has the same limit."""
@@ -28,7 +28,7 @@ CAST_ROWS = 65_536
 ASSIGNED = 1 << 28
 """Most inner products in a GPU's memory at a time."""
 Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
-"""Function that computes a function of each item: `map`, or `WorkerGroup.each` on several workers."""
+"""Function that applies a function to each item: `map`, or `WorkerGroup.each` on several workers."""
 
 
 def spherical_kmeans(
@@ -38,15 +38,15 @@ def spherical_kmeans(
 
     ValueError if k exceeds n.
 
-    Large problems (FLAT) are solved in two steps: about √k clusters first, then each of these is cut into a number of
-    clusters in proportion to its vectors, so that the work grows with n √k. `each` clusters the parts.
+    Large problems (FLAT) take two steps, so that the work grows with n √k. The first step makes about √k clusters. The
+    second step cuts each of these into clusters, in proportion to its vectors. `each` computes the steps.
     """
     n = len(vectors_NM) if rows is None else len(rows)
     if k > n:
         raise ValueError(f"k: got {k} clusters of {n} vectors; allowed: at most one cluster a vector")
     if min(n, SAMPLE_A_CLUSTER * k) * k > (FLAT if gpu() is None else GPU_FLAT):
         return _in_two_steps(vectors_NM, np.arange(n) if rows is None else rows, k, seed, iterations, each)
-    if n > SAMPLE_A_CLUSTER * k and vectors_NM.dtype != np.float32:  # faiss would draw a sample of a float32 copy
+    if n > SAMPLE_A_CLUSTER * k and vectors_NM.dtype != np.float32:  # faiss would first copy all to float32
         rows = _sample(np.arange(n) if rows is None else rows, k, seed)
     return _flat(vectors_NM if rows is None else vectors_NM[rows], k, seed, iterations)
 
@@ -115,7 +115,7 @@ def lloyd(
         size_K = torch.bincount(own_N, minlength=k)
         centroid_KM = normalize(torch.zeros_like(centroid_KM).index_add_(0, own_N, x_NM))
         empty_E = (size_K == 0).nonzero()[:, 0]
-        if len(empty_E):  # the largest clusters give half of their vectors
+        if len(empty_E):  # the largest clusters give about half of their vectors
             whole_E = size_K.argsort(descending=True, stable=True)[: len(empty_E)]
             shift_EM = torch.from_numpy(draw.normal(0, 1e-3, (len(whole_E), x_NM.shape[1])).astype(np.float32))
             centroid_KM[empty_E[: len(whole_E)]] = normalize(centroid_KM[whole_E] + shift_EM.to(device))

@@ -1,6 +1,6 @@
 """Exact nearest rows by inner product, in one of three forms: faiss on a GPU, torch on a GPU, or faiss on a CPU.
 
-All forms return the same rows, except where scores are equal or almost equal.
+All forms return the same rows, unless scores are equal or almost equal.
 """
 
 from functools import cache
@@ -23,7 +23,7 @@ def faiss_on_gpu() -> bool:
 
 
 class Neighbours:
-    """Rows [n, m], float32 or float16, of which the nearest to queries are found. A GPU holds all rows."""
+    """Rows [n, m], float32 or float16, among which queries find the nearest. A GPU holds all rows in its memory."""
 
     def __init__(self, row_NM: Floats, device: str | None = None) -> None:
         device, self._rows = device or gpu(), len(row_NM)
@@ -60,7 +60,7 @@ def _memory() -> Any:
 
 
 class _TorchRows:
-    """Rows on a device, searched by matrix products as faiss's index is."""
+    """Rows on a device, with the method `search` of a faiss index. It computes matrix products."""
 
     def __init__(self, row_NM: Floats, device: str) -> None:
         import torch

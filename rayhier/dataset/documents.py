@@ -42,7 +42,7 @@ def language(corpus: Artifact) -> Language:
 
 
 def load_documents(corpus: Artifact, vectors: Artifact, choice: Choice | None = None) -> Documents:
-    """Load all documents of a corpus, or those of a choice. Vectors are float16 in a mapped file if they are many."""
+    """Load all documents of a corpus, or those of a choice. Many vectors are float16 in a mapped file."""
     files, names, vector_NM, end = vectors.names("documents/"), list[pa.Table](), for_vectors(0, 0), 0
     rows = sum(parquet.metadata(vectors.path(name)).num_rows for name in files)
     for name in files:
@@ -105,7 +105,7 @@ def load_texts(corpus: Artifact, ids: Sequence[str]) -> pa.ChunkedArray:
 
 
 class Texts:
-    """Texts that are read by row. The time does not depend on how many there are, nor on how they lie in chunks."""
+    """Texts that are read by row. The time depends neither on the number of texts nor on their chunks."""
 
     def __init__(self, texts: pa.ChunkedArray) -> None:
         self._chunks = texts.chunks
@@ -113,7 +113,7 @@ class Texts:
 
     @classmethod
     def of(cls, corpus: Artifact) -> Self:
-        """Copy the texts of a corpus's documents to a mapped file without a name, which ends with this object."""
+        """Copy the texts of a corpus's documents to a mapped file, which is removed with this object."""
         schema = pa.schema([("text", pa.string())])
         with tempfile.TemporaryFile() as file:
             with pa.ipc.new_file(file, schema) as writer:

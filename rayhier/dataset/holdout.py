@@ -59,7 +59,7 @@ def load_dev(
 
 
 def load_judged(corpus: Artifact, vectors: Artifact) -> Queries:
-    """Load the judged dev queries, at most 1,000, those first by a hash of the id. All phases measure the same ones."""
+    """Load at most 1,000 judged dev queries: those first by a hash of the id. All phases measure the same queries."""
     queries = load_queries(corpus, vectors, "dev")
     return queries.some(np.isin(queries.ids, held_queries(queries.ids, MOST_QUERIES)))
 

@@ -38,7 +38,7 @@ def in_chunks(texts: Sequence[T]) -> list[Sequence[T]]:
 
 
 def ahead(function: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
-    """Yield `function` of each item. A thread computes the next one meanwhile."""
+    """Yield `function` of each item. Meanwhile, a thread computes the next result."""
     if len(items) < 2:
         yield from map(function, items)
         return

@@ -15,8 +15,8 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 BLOCK, LARGEST, IN_INT8, FEW_ROWS = 32, 127, 4, 32
-"""Numbers of a block, the largest integer, the `accuracy_level` by which activations are quantised too, and rows of a
-table that stays in float32, such as T5's biases by distance."""
+"""Numbers of a block, the largest integer, and the `accuracy_level` by which activations are quantised too. A table of
+at most FEW_ROWS rows stays in float32, such as T5's biases by distance."""
 DOMAIN = "com.microsoft"
 
 

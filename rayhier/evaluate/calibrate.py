@@ -72,7 +72,7 @@ def calibrate(
     """Write what the spec's searches choose below `root`, and return counts and weights.
 
     A beam is chosen by at most 1,000 dev queries, or by documents if there are fewer than 20 dev queries. In an index
-    of more than 200,000 rows queries choose it only for a spec that names a recall.
+    of more than 200,000 rows, queries choose a beam only if the spec names a recall.
     """
     dev = load_judged(corpus, vectors)
     opened, leaf_map = Model.open(model, spec), LeafMap.open(index.root, BUILT)

@@ -11,7 +11,7 @@ from rayhier.dataset.measures import Judge, means
 from rayhier.dataset.ranking import Ranking
 
 LARGE, MOST_VISITED = 1_000_000, 0.25
-"""Number of documents above which a curve ends, and the share visited where it ends."""
+"""A curve of more than LARGE documents ends at the first point that visits more than the share MOST_VISITED."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def measure_at(system: System, judge: Judge, beam: int) -> tuple[Point, Ranking]
 
 
 def measure_curve(system: System, judge: Judge) -> Iterator[Point]:
-    """Yield the points of a system's curve, of a large corpus up to a quarter of it. A point is measured when read."""
+    """Yield the points of a system's curve, each measured when it is read. The curve of a large corpus ends early."""
     for beam in system.beams:
         point = measure_at(system, judge, beam)[0]
         yield point
@@ -123,7 +123,7 @@ def _between(curve: Sequence[Point], visited: float) -> tuple[Point, Point, floa
 
 def mean_curve(curves: Sequence[Sequence[Point]]) -> list[Point]:
     """Return the mean of the curves of several seeds, point by point, also for each query."""
-    return [_mean_point(points) for points in zip(*curves, strict=False)]  # those of a large corpus end anywhere
+    return [_mean_point(points) for points in zip(*curves, strict=False)]  # curves of a large corpus may end early
 
 
 def _mean_point(points: Sequence[Point]) -> Point:

@@ -313,7 +313,7 @@ class _Work:
                 lambda _: routing,
                 lambda width: documents.seconds(timed_QM, width, self.k),
             )
-            # ScaNN is asked for all that it finds, which no user does. faiss holds only vectors in memory.
+            # ScaNN returns all that it finds, which no user wants. faiss is timed only if all vectors are in memory.
             untimed = name == "scann" or documents.vector_NM.dtype != np.float32
             return replace(made, seconds=None) if untimed else made
 

@@ -24,8 +24,8 @@ class LeafLoad:
     def groups(self, sizes: Sequence[int], values: Mapping[str, Values]) -> dict[str, dict[str, float]]:
         """Describe three groups of leaves, and measure the queries that visit a leaf of each group first.
 
-        The head: leaves that most queries visit first, until half of the queries are in it. The tail: others that a
-        query visits first. `sizes` are the rows of each leaf [l], `values` each query's measures [q].
+        The head is the smallest set of leaves that at least half of the queries visit first. The tail has the other
+        leaves that a query visits first. `sizes` are the rows of each leaf [l], `values` the measures of queries [q].
         """
         query_L, size_L = np.bincount(self.first_Q, minlength=len(sizes)), np.array(sizes)
         order, head_L = np.argsort(-query_L, kind="stable"), np.zeros(len(sizes), bool)
@@ -41,7 +41,7 @@ class LeafLoad:
 
 
 def answers_by_leaf(leaf_map: LeafMap, queries: Queries) -> Ints:
-    """Count in each leaf [l] the answers of all queries that have a row there. Second leaves do not count."""
+    """Count for each leaf [l] the answers of all queries. An answer counts in its first leaf, not in its second."""
     asked = Counter(name for query in queries.ids for name in relevant(queries.grades[query]))
     names, count_L = pa.array(asked, pa.string()), np.zeros(len(leaf_map.manifest.counts), np.int64)
     for shard in leaf_map.manifest.shards:

@@ -54,8 +54,8 @@ SERVED = (
 )
 REPORT = "report.md"
 SPREAD = (
-    "The leaves that most queries visit first are the head, until half of the queries are in it. Other leaves that a "
-    "query visits first are the tail. Measures are those of the index, over the queries of each group."
+    "The head is the smallest set of leaves that at least half of the queries visit first. The tail has all other "
+    "leaves that a query visits first. Measures are those of the index, over the queries of each group."
 )
 NEW_ANSWERS = (
     "Exact search with the base and with the trained encoder. A query has new answers if none of its answers is an "

@@ -113,7 +113,7 @@ class GroupRow(BaseModel):
 
 
 class LeafRow(_Row):
-    """A group of leaves: their share of all rows, answers in them, queries that visit them first and their measures."""
+    """A group of leaves: its share of all rows, its answers, the queries that visit it first, and their measures."""
 
     leaves: float
     rows: float
@@ -151,7 +151,7 @@ class Report(BaseModel):
     curves: dict[str, list[MeanRow]]
     balance: MeanBalance
     leaf_groups: dict[str, LeafRow] = {}
-    """Leaves that many, few or no queries visit first. Measures are those of the router's system."""
+    """`head`, `tail` or `unvisited` -> this group of leaves. Measures are those of the index."""
     significance: list[Difference]
     lists: dict[str, int]
     """Name of a baseline that cuts the corpus into lists (groups of documents, like leaves) -> its number of lists."""

@@ -187,7 +187,7 @@ def check_gpus(spec: JobSpec) -> str:
     for address, name in names.items():
         if name is None:
             raise InputError(
-                f"cluster.{stage}.gpus: got {gpus:g}, but torch sees no CUDA device where a process reserves a GPU of "
+                f"cluster.{stage}.gpus: got {gpus:g}, but torch sees no CUDA device in a process with a GPU of "
                 f"node {address}; allowed: 0, or a node with NVIDIA's driver and rayhier[gpu]"
             )
     return ", ".join(sorted({*filter(None, names.values())}))

@@ -42,7 +42,7 @@ COUNTED_ROWS = 5_000
 WORD_ROWS = 16_384
 """Rows in a row group of counts. A row group of each shard lies in memory while buckets are read."""
 SORTED = 1 << 20
-"""Least number of scored words among which the best of each node are found."""
+"""If more words than this are scored, only the best words of each node are kept."""
 COUNTS = pa.schema([("bucket", pa.int32()), ("leaf", pa.int32()), ("word", pa.string()), ("count", pa.int64())])
 """Number of times that a word occurs in a leaf. Rows of one word and leaf add up."""
 SCORED = pa.schema([("node", pa.int32()), ("score", pa.float64()), ("word", pa.string())])
@@ -157,7 +157,7 @@ def keywords(buckets: Iterable[pa.Table], path_LT: Ints, totals: Sequence[Ints],
             key_A, place_A = np.unique(path_LT[leaf_A, level] << 32 | word_A, return_inverse=True)
             scored = _scored(key_A, _summed(place_A, count_A, len(key_A)), corpus_W, total_K, word.dictionary)
             best[level] = pa.concat_tables([best[level], scored])
-            if len(best[level]) > max(2 * kept[level], SORTED):  # not after each bucket: time grows with words
+            if len(best[level]) > max(2 * kept[level], SORTED):  # not after each bucket, to save time
                 best[level] = _best(best[level], most)
                 kept[level] = len(best[level])
     levels = []

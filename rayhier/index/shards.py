@@ -52,7 +52,7 @@ def write_shard(
 class DivideParts:
     """An actor that merges groups of parts, each sorted by leaf, and writes a file of the group for each shard.
 
-    So a shard reads a file of each group, not some rows of each part. `ends` has, for each shard, its last leaf + 1.
+    A shard then reads a file of each group, not some rows of each part. `ends` maps each shard to its last leaf + 1.
     """
 
     def __init__(self, paths: list[Location], ends: dict[str, int], ledger: Ledger, made_of: str) -> None:

@@ -215,7 +215,7 @@ def _gather(
 
     shards = [_item("shard", number, *cut) for number, cut in enumerate(cuts)]
     if len(done(published, shards)) < len(shards):
-        # About as many files as parts, because a group has as many parts as shards: reads grow with rows.
+        # A group has as many parts as there are shards. So there are about as many files as parts.
         width = max(1, min(len(shards), MERGED, -(-len(parts.paths) // spec.cluster.index.workers)))
         groups = [_item(f"divided-{width}", n, n, n + width) for n in range(0, len(parts.paths), width)]
         ends = {shard["key"]: shard["last"] for shard in shards}

@@ -51,7 +51,7 @@ def _by_size(plan: Plan, to_make: Sequence[Step]) -> Choice:
                 spec, f"{step.stage} needs about {needed / 1e9:.0f} GB of this machine's {has / 1e9:.0f} GB"
             )
         cost = stage_cost(step.stage, spec, plan.work, known)
-        seconds += cost.amount / ((cost.rate or math.inf) * cost.devices)  # a stage on a GPU has chosen Ray already
+        seconds += cost.amount / ((cost.rate or math.inf) * cost.devices)  # a stage with a GPU has chosen Ray above
     if seconds > SECONDS:
         return _here_if_small(spec, f"about {seconds / 3600:.1f} h of work")
     return Choice(False, f"about {seconds:.0f} s of work")

@@ -2,8 +2,8 @@
 
 Time is an amount of work / (rate x devices), and the start of processes. A rate that a run measured on this machine
 (`rates.py`) takes the place of the table's. The table was measured in November 2026 on two shared cores (AMD EPYC,
-AVX512-BF16, no AMX) with all-MiniLM-L6-v2. It tells hours from days. It has no rate of a GPU: without a run that
-measured one, the time of a stage on a GPU is not known.
+AVX512-BF16, no AMX) with all-MiniLM-L6-v2. Its estimates are rough. It has no rate of a GPU. The time of a
+stage on a GPU is unknown until a run on this machine measures it.
 """
 
 import math
@@ -31,7 +31,7 @@ RATES = {
 FLOPS = {False: 150e9, True: 60e9}
 """FLOP/s of a core that passes tokens through a transformer: in float32 (True), or in bfloat16."""
 TOKENISED = 100e3
-"""Most tokens a second of a core, however small the transformer: texts are tokenised first."""
+"""Most tokens per second of a core, however small the transformer is. Texts are tokenised first."""
 START, START_HERE, LEAST_WORK = 10.0, 2.0, 2.0
 """Seconds that a stage's processes need to start on Ray, and seconds that a stage needs in a process that runs. The
 third is the least seconds of work by the table's rate. A stage that took twice its start, and had that work to do,
@@ -76,7 +76,7 @@ class Cost:
     amount: float
     unit: str
     rate: float | None
-    """Amount that one device works off in a second. None if it was not measured."""
+    """Amount that one device does in a second. None if it was not measured."""
     devices: float
     device: str = "core"
     of: str = ""

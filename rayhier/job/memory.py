@@ -10,7 +10,7 @@ STARTED, SETTLED, SEARCHED, NUMBERS = 200_000, 1_024, 100_000, 1 << 28
 holds; SEARCHED documents that dev queries search, and NUMBERS numbers that represent these documents."""
 
 BYTES_AN_ID = 150.0
-"""Bytes that training holds of a document's id, as a string and in a column, and of its numbers."""
+"""Bytes that training holds for a document's id, as a string and in a column, and for the document's row numbers."""
 
 
 def drawn_rows(spec: JobSpec, work: Work) -> int:
@@ -35,10 +35,10 @@ def stage_memory(stage: str, spec: JobSpec, work: Work) -> float:
 
 
 def _train_memory(spec: JobSpec, work: Work) -> float:
-    """Bytes of ids, base and trained vectors, and of pseudo-queries' base vectors, copied once.
+    """Estimate the bytes of ids, of base and trained vectors, and of pseudo-queries' base vectors with a copy.
 
-    Large arrays of vectors, and texts, are mapped. Scores at a tree's deepest level count: of documents in the first
-    fit of the tree, or of the documents that dev queries search, with two arrays to compare them, whichever is larger.
+    Texts and large arrays of vectors are mapped, and do not count. ReTreever's tree adds scores at its deepest level:
+    of its first fit, or of the documents that dev queries search, with two arrays to compare them. The larger counts.
     """
     drawn = 2 * 4.0 * drawn_rows(spec, work) * work.dimension
     sizes = [4.0 * rows * work.dimension for rows in (work.documents, work.queries + work.generated)]

@@ -49,7 +49,7 @@ def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = F
         lines.append(f"  {step.title:<16} {place:<26} {room}  {step.resources:<18}  {state(step):<9}  {hours}")
     size, seconds = sum(step.bytes for step in to_do), [costs[step.stage].seconds for step in to_do]
     lines.append(f"runs {choice}")
-    unknown = f", and {seconds.count(None)} steps whose time on a GPU was not measured" if None in seconds else ""
+    unknown = f", plus steps on a GPU that were not measured: {seconds.count(None)}" if None in seconds else ""
     total = sum(filter(None, seconds))
     lines.append(f"to do: about {size_of(size)}, estimated {_time(total)}{unknown}")
     return "\n".join([*lines, *notes(plan)])

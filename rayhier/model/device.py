@@ -6,7 +6,7 @@ from rayhier.arrays import Floats, Ints
 
 
 def gpu() -> str | None:
-    """Return "cuda" if this process may compute on a GPU, else None. A process that has not loaded torch may not."""
+    """Return "cuda" if this process may compute on a GPU, else None. A process without torch may not."""
     if "torch" not in sys.modules:
         return None
     from rayhier.model.precision import best_device

@@ -153,7 +153,7 @@ def triplet(scores_NC: Tensor, positive_N1: Tensor, valid_NC: Tensor, margin: fl
 
 @torch.no_grad()
 def unlike_pairs(batch: Batch, unlike: float) -> Tensor:
-    """Return booleans [n, d], True if documents i and j are not of one query, and less similar than τ (`unlike`)."""
+    """Return booleans [n, d], True if document j is a negative of query i, and less similar to document i than τ."""
     cosine_ND = F.normalize(batch.positive_NM, dim=-1) @ F.normalize(batch.document_DM, dim=-1).T
     return (cosine_ND < unlike) & batch.negative_ND
 
@@ -164,7 +164,7 @@ def intra_leaf_product(batch: Batch, unlike_ND: Tensor) -> Tensor:
 
 
 def intra_leaf_triplet(batch: Batch, unlike_ND: Tensor, margin: float) -> Tensor:
-    """Compute the same loss as a triplet (Algorithm 1): its anchor and its positive are both T(d+)."""
+    """Compute the mean loss of unlike documents as a triplet (Algorithm 1). T(d+) is both anchor and positive."""
     own_N1 = _rowwise(batch.positive_NT, batch.positive_NT)
     return triplet(batch.positive_NT @ batch.document_DT.T, own_N1, unlike_ND, margin) / batch.pairs.clamp(min=1)
 

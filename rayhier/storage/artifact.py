@@ -44,7 +44,7 @@ class Record(BaseModel, frozen=True, extra="forbid"):
     versions: dict[str, str]
     seconds: float
     device: str = "CPU"
-    """The GPU that the stage computed on, if it had one."""
+    """Name of the GPU that the stage reserved, else "CPU"."""
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def as_stored(column: pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def as_bytes(table: pa.Table) -> pa.Table:
-    """Convert columns of vectors that were stored as fixed-size lists, as rayhier 0.2.0 did."""
+    """Convert columns of fixed-size lists, the form in which rayhier 0.2.0 stored vectors."""
     for place, field in enumerate(table.schema):
         if pa.types.is_fixed_size_list(field.type):
             column = _as_bytes(table[place])
@@ -101,6 +101,6 @@ def _as_bytes(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _numbers(stored: pa.FixedSizeBinaryArray, kind: VectorType) -> npt.NDArray[Any]:
-    """View stored vectors as an array [n, m]. A row that is null holds any numbers."""
+    """View stored vectors as an array [n, m]. A null row holds arbitrary numbers."""
     shape, begin = (len(stored), kind.dimension), stored.offset * stored.type.byte_width
     return np.ndarray(shape, kind.value_type.to_pandas_dtype(), stored.buffers()[1], begin)

@@ -28,7 +28,7 @@ HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<rev
 WANTED = ("*.json", "*.txt", "*.model", "*.safetensors")
 """Patterns of files to download: no pickles, no code."""
 APART = re.compile(r".*embed|shared\.|decoder\.")
-"""Names of weights that are no matrices of an encoder: embeddings, which T5 also calls `shared`, and a decoder."""
+"""Names of weights that do not count as matrices of an encoder: embeddings (T5's are `shared`) and a decoder."""
 UNWANTED = ("onnx/*", "openvino/*", "coreml/*", "original/*", "*/onnx/*")
 """Patterns of files that are not downloaded: weights in formats that are not read."""
 

@@ -31,9 +31,9 @@ DENSE = "2_Dense"
 """Subfolder of a trained head. The base encoder's modules after pooling are in `base/`."""
 PROMPTS = "config_sentence_transformers.json"
 PROMPT_NAMES: dict[Role, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
-"""Role of a text -> the names of its prompt, the first of which in a folder counts, as in sentence-transformers."""
+"""Role of a text -> names of its prompt. The first name that a folder has counts, as in sentence-transformers."""
 T5 = ("t5", "mt5", "umt5")
-"""Types of models with a decoder, of which transformers loads the encoder alone."""
+"""Types of models with a decoder. rayhier loads only their encoder."""
 SENTENCE = "sentence_embedding"
 
 

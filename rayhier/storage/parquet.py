@@ -55,9 +55,9 @@ def slices(table: pa.Table, rows: int) -> list[pa.Table]:
 
 
 def divided(path: Location, key: str, ends: Iterable[int]) -> Iterator[pa.Table]:
-    """Yield, for each of the ascending `ends`, the next rows whose number in column `key` is less.
+    """Yield, for each of the ascending `ends`, the next rows whose number in column `key` is below this end.
 
-    The rows of the file ascend by `key`. Each row group is read once, and the file is not open meanwhile.
+    The rows of the file ascend by `key`. Each row group is read once. Between reads the file is closed.
     """
     about = metadata(path)
     rest, group = about.schema.to_arrow_schema().empty_table(), 0

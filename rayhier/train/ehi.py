@@ -39,7 +39,7 @@ from rayhier.train.tower import Side, Tower
 VISITED = (0.05, 0.1, 0.2)
 MEASURES = ("R@10", "R@100")
 MOST_READ = 200_000
-"""Most documents that the start of a tree of several levels reads. Of more, it reads a random sample."""
+"""Most documents that the start of a tree of several levels reads. Of a larger corpus it reads a random sample."""
 STEPS, BATCH, RATE = 1_000, 512, 3e-3
 LOSSES = ("semantic", "indexing", "intra_leaf", "total")
 MINING_BEAM = 4
@@ -60,7 +60,7 @@ class TrainedIndex:
 
     @classmethod
     def of(cls, router: EhiRouter, document_NM: Floats, dev_QM: Floats, result_N: Ints | None = None) -> Self:
-        """Place documents in leaves, each worker a share."""
+        """Place documents in leaves. Each worker places a share."""
         trained, group = opened(router), WorkerGroup()
         parts_N1 = group.each(lambda part: trained.choose(Encoded(document_NM[part]), 1), parts(len(document_NM)))
         return cls(router, document_NM, dev_QM, np.concatenate(parts_N1)[:, 0], result_N, group)
@@ -128,7 +128,7 @@ class Joint(Phase):
         return {"dev": measured.dev, "error": error, **measured.values, **balance(now.sizes)}
 
     def finish(self) -> None:
-        """Store each leaf's mean vector in the router. Second leaves are chosen by these."""
+        """Store each leaf's mean vector in the router. These means choose second leaves."""
         now = self.snapshot()
         means_LM = leaf_means(now.document_NM, now.leaf_N, self.router.n_leaves)
         self.router.cells.centroid_LM.copy_(torch.from_numpy(means_LM))

@@ -3,7 +3,7 @@
 Gradients on shares of a batch sum to the batch's gradient, because gathering passes gradients back.
 
 torch ends a collective call that waits longer than its timeout. Steps of training use the usual timeout. Calls after
-work of unequal length, such as mining, wait as long as the others live: Ray ends the group if a worker dies.
+work of unequal length, such as mining, wait up to PATIENCE. Ray ends the group earlier if a worker dies.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +22,7 @@ T = TypeVar("T")
 A = TypeVar("A", bound=tuple[npt.NDArray[Any], ...])
 PATIENCE = timedelta(days=7)
 _patient: dict[Any, Any] = {}
-"""The patient group of each group of all workers. Every worker makes it at its first WorkerGroup."""
+"""Group of all workers -> a group of the same workers with timeout PATIENCE. The first WorkerGroup makes it."""
 
 
 class WorkerGroup:
@@ -37,7 +37,7 @@ class WorkerGroup:
         return [np.asarray(part) for part in np.array_split(rows, self.size)]
 
     def each(self, function: Callable[[T], Any], items: Iterable[T]) -> list[Any]:
-        """Compute `function` of each item, every worker a share of the items. All results, on every worker."""
+        """Compute `function` of each item. Each worker computes a share of the items, and gets all results."""
         listed = list(items)
         own = [function(item) for item in listed[self.rank :: self.size]]
         if self.size == 1:
@@ -46,9 +46,9 @@ class WorkerGroup:
         return [shares[place % self.size][place // self.size] for place in range(len(listed))]
 
     def spread(self, function: Callable[..., A], *arrays: npt.NDArray[Any]) -> A:
-        """Compute arrays from the rows of `arrays`, every worker from a share of the rows. All rows, on every worker.
+        """Apply `function` to rows of `arrays`. Each worker computes a share of the rows, and gets all results.
 
-        The function returns a tuple of arrays, whose rows belong to the rows it got.
+        The function returns a tuple of arrays, with a row for each row of its share.
         """
         if self.size == 1:
             return function(*arrays)

@@ -16,7 +16,7 @@ CHUNK_QUERIES = 4096
 
 
 Search = Callable[[Ints, int], Ints]
-"""Function from numbers [p] of pairs and k to the k best document rows [p, k] for their queries; -1 means no row."""
+"""Function from numbers [p] of pairs and k to the k best document rows [p, k] for their queries. -1: no row."""
 
 
 def mine(search: Search, query_P: Ints, known: KnownPositives, top: int) -> Ints:
@@ -60,7 +60,7 @@ class Pairs:
         return encode_side(self.tower, side, self.examples.document_NM.shape[1], self.learner.group)
 
     def steps(self, epoch: int, search: Callable[[], Search]) -> Iterator[tuple[float, Ints, np.random.Generator]]:
-        """Yield each step's share done, pairs by number, and generator. Each worker searches for a share of them."""
+        """Yield each step's share done, pairs by number, and generator. Each worker searches for a share of pairs."""
         hard = self.hard
         if hard.source != "none" and epoch % hard.refresh == 0:
             self.mine(search())

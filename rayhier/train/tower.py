@@ -29,9 +29,9 @@ from rayhier.train.group import WorkerGroup
 
 Side = Literal["query", "document", "dev", "pseudo"]
 TOWER_ROWS, TOKENISED = 16_384, 1 << 20
-"""Rows that a head reads at a time, and rows in a block of tokens."""
+"""Rows that a head reads at a time, and texts in a block of tokens."""
 ENCODED = 65_536
-"""Rows that the workers encode together before each gathers them."""
+"""Rows that the workers encode together before each worker gathers all of them."""
 
 
 class TokenStore:
@@ -42,7 +42,7 @@ class TokenStore:
 
     @classmethod
     def of(cls, texts: Texts, tokenise: Callable[[list[str]], Tokens]) -> Self:
-        """Tokenise texts, a share on each worker."""
+        """Tokenise texts. Each worker tokenises a share, and gets all tokens."""
 
         def share(row_N: Ints) -> tuple[npt.NDArray[np.int32], Ints]:
             chunks = [tokenise(texts[some_N]) for some_N in _chunks(row_N)]
@@ -138,7 +138,7 @@ class TextTower:
         return self._tokens[side]
 
     def encode(self, side: Side, rows: Ints) -> Tensor:
-        self.tokens(side)  # on every worker, also if it has no rows
+        self.tokens(side)  # on every worker, also without rows
         if not len(rows):
             return torch.zeros(0, self.encoder.dimension, device=self.device, requires_grad=torch.is_grad_enabled())
         ids_NT, mask_NT, back = self._padded(side, rows)
@@ -233,12 +233,12 @@ def text_tower(spec: EncoderSpec, folder: Path, corpus: Artifact, examples: Exam
 
 
 def encode_side(tower: Tower, side: Side, dimension: int, group: WorkerGroup) -> Floats:
-    """Encode all texts of a side, a share on each worker: [n, m] on every worker."""
+    """Encode all texts of a side [n, m]. Each worker encodes a share, and gets all vectors."""
     return divided(lambda rows: tower.infer(side, rows), np.arange(tower.size(side)), dimension, group)
 
 
 def divided(infer: Callable[[Ints], Tensor], row_N: Ints, width: int, group: WorkerGroup) -> Floats:
-    """Apply `infer` to rows, a share on each worker: [n, width] on every worker."""
+    """Apply `infer` to rows [n, width]. Each worker computes a share, and gets all results."""
     result_NW = for_vectors(len(row_N), width)
     for begin in range(0, len(row_N), ENCODED):
         shares = group.shares(row_N[begin : begin + ENCODED])

@@ -42,7 +42,7 @@ def build(built, work, *overrides):
 
 
 def full_after(monkeypatch, count, *below):
-    """No room from the next write after `count` on, of those to these folders, or of all."""
+    """Let writes fail for lack of room after `count` writes. With `below`, only writes to these folders count."""
     write, written = parquet.write, []
 
     def fails(root, name, groups, schema):

@@ -65,7 +65,7 @@ def test_bm25_is_bm25s(texts, k, seed, masked):
 
 
 IVF = KmeansIvf(DOCUMENTS, 24, seed=4)
-"""One baseline for all beams: a wider beam continues the search of the one before."""
+"""One baseline for all beams: a wider beam continues the search of the narrower beam."""
 
 
 @pytest.mark.parametrize("nprobe", [5, 24, 1])

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 OUTSIDE = {"cd", ".", "git", "cat", "serve", "export", "echo", "docker", "kind", "helm", "kubectl"}
-"""Programs whose arguments no test reads, but for the files that kubectl applies."""
+"""Programs whose arguments no test reads, except the files that kubectl applies."""
 PROGRAMS = {"rayhier", "python", "curl", "make", "ray", *OUTSIDE}
 ADDRESS = "http://127.0.0.1:8000"
 """Where the guides' server listens."""

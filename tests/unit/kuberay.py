@@ -1,6 +1,6 @@
-"""The fields of KubeRay's API ray.io/v1 that jobs/ uses, by hand from its types, 1.5.1 to 1.7.0. Any other is wrong.
+"""The fields of KubeRay's API ray.io/v1 that jobs/ uses, copied by hand from its types of 1.5.1 to 1.7.0.
 
-Kubernetes drops fields that it does not know, so a misspelt one would be lost. Deprecated fields are left out.
+Any other field is an error. Kubernetes would silently drop a misspelt field. Deprecated fields are left out.
 """
 
 from typing import Annotated, Literal
@@ -97,7 +97,7 @@ class RayService(Resource):
 
 
 def check(manifest):
-    """Check a manifest of KubeRay or of Kubernetes itself. An error if it has a field that is not known."""
+    """Check a manifest of KubeRay or of Kubernetes itself. A field that is not known is an error."""
     match manifest["kind"]:
         case "RayJob":
             RayJob.model_validate(manifest)

@@ -141,7 +141,7 @@ def test_the_service_has_the_deployments_of_the_jobs_index(config, spec):
 
 @pytest.mark.parametrize("bound", ["min", "max"])
 def test_the_pods_hold_the_replicas(service, config, bound):
-    """The least of both, and the most. A pod has as many CPUs and GPUs in Ray as its limits say."""
+    """Compare the least numbers, and the most. In Ray, a pod has as many CPUs and GPUs as its limits say."""
     (application,) = config["applications"]
     needs, pods = Counter(), Counter()
     for deployment in application["deployments"]:

@@ -103,12 +103,12 @@ class BaselineDocuments:
         return Holdout.of(self.doc_ids, self.result_ids, self.vector_NM, holdout_size(len(self.doc_ids)))
 
     def sample(self, most: int, seed: int) -> Ints | None:
-        """Draw the rows of at most so many documents. None: all."""
+        """Draw the rows of at most `most` documents. None: all documents."""
         n, generator = len(self.doc_ids), np.random.default_rng(seed)
         return None if n <= most else np.sort(generator.choice(n, most, replace=False, shuffle=False))
 
     def some(self, most: int, wanted: Collection[str], seed: int) -> Self:
-        """Return about `most` of the documents, drawn at random, and all that are parts of the `wanted` results."""
+        """Return about `most` documents, drawn at random, and all documents of the `wanted` results."""
         drawn = self.sample(most, seed)
         if drawn is None:
             return self

@@ -64,7 +64,7 @@ class KmeansIvf:
         self._index: Any = self._faiss(vector_NM[self._document_E], centroids) if in_memory else None
 
     def rank(self, query_QM: Floats, beam: int, k: int) -> Ranking:
-        """Rank the best k results in `beam` lists. A wider beam for the same queries scans only its further lists."""
+        """Rank the best k results in `beam` lists. A wider beam for the same queries scans only the further lists."""
         k = min(k, len(self._document_E))
         if self._seen is None or self._seen.query_QM is not query_QM or self._seen.beam > beam or self._seen.k != k:
             list_QL = self._near.search(query_QM, len(self._sizes))[0].astype(np.int32)
@@ -89,7 +89,7 @@ class KmeansIvf:
         return replace(ranking, scanned_Q=scanned_Q, leaves_Q=np.full(len(documents), beam))
 
     def alone(self, query_QM: Floats, beam: int, k: int) -> None:
-        """Search as a user of faiss would, to be timed."""
+        """Search as a user of faiss would. Only the time of this search counts."""
         library: Any = faiss  # its type hints lack this name
         self._index.search(np.ascontiguousarray(query_QM), k, params=library.SearchParametersIVF(nprobe=beam))
 
@@ -104,7 +104,7 @@ class KmeansIvf:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a search has found: queries, all their lists [q, l] in order, and the best of the first `beam` lists."""
+    """What a search has found: queries, all their lists [q, l] in order, and the best rows of the first `beam`."""
 
     query_QM: Floats
     list_QL: npt.NDArray[np.int32]
@@ -116,7 +116,7 @@ class _Seen:
 def tuned_lists(documents: BaselineDocuments, dev: Queries, seed: int, leaves: int = 1) -> int:
     """Choose the number of lists with which 95% of exact search's R@100 on dev costs least.
 
-    Of many documents a sample with all answers chooses. The number of lists grows with the root of that of documents.
+    Of many documents, only a sample with all answers is searched. The number of lists grows with √documents.
     """
     every, answers = len(documents.doc_ids), {name for grades in dev.grades.values() for name in grades}
     documents = documents.some(MOST_TUNED, answers, seed)

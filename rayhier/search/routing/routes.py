@@ -186,7 +186,7 @@ class Model:
         return self.query_encoder.encode_for(self.router.reader, texts, "query")
 
     def encode_stored(self, base_NM: Floats, texts: Callable[[], Sequence[str]], role: Role) -> Encoded:
-        """Encode texts for the router from their base vectors [n, m], or `texts` where vectors are not enough."""
+        """Encode texts for the router from their base vectors [n, m], or from `texts` if vectors are not enough."""
         if self.reads_stored:
             return Encoded(base_NM if self._head is None else self._head(base_NM))
         return self.text_encoder.encode_for(self.router.reader, texts(), role)

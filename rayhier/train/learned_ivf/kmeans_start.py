@@ -88,7 +88,7 @@ def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: i
         crowding_L = np.clip(sizes / sizes.mean() - 1, -0.5, 2).astype(np.float32)
         router.cells.price_L += PRICE * torch.from_numpy(crowding_L).to(router.device)
         router.cells.price_L.clamp_(-DEAREST, DEAREST)
-    (best,) = each(lambda _: best, [None])  # of the first worker, for all
+    (best,) = each(lambda _: best, [None])  # all workers take the best of the first
     for buffer, value in zip((router.cells.price_L, router.cells.border), best, strict=True):
         buffer.copy_(value)
     leaf_NR = place(opened(router), Encoded(document_NM), leaves, each)[0]

@@ -92,7 +92,7 @@ def _keys(pair_P2: Ints, documents: int) -> Ints:
 
 class RouterPhase(Phase):
     def __init__(self, router: LearnedIvfRouter, leaf_NR: Ints, targets: Targets, dev: Targets, seed: int) -> None:
-        """Prepare to train a router whose documents lie in leaves [n, r]. Those of the first worker count."""
+        """Prepare to train a router whose documents lie in leaves [n, r]. The first worker's leaves count."""
         self.router, self.seed = router, seed
         self.sizes = leaf_sizes(leaf_NR, router.n_leaves)
         self.dev = dev
@@ -197,8 +197,8 @@ def build_router_phase(
 ) -> RouterPhase:
     """Make the phase that trains a learned IVF's router by the trained encoder's vectors.
 
-    `dev_P2` are judged pairs (dev query row, document row). Without judged queries k-means remains: a router that
-    learns from documents alone visits half as many again (docs/LOG.md).
+    `dev_P2` are judged pairs (dev query row, document row). Without judged queries k-means remains. A router
+    that learns from documents alone visits 50% more documents (docs/LOG.md).
     """
     group, seed = trained.learner.group, trained.pairs.seed
     m = examples.document_NM.shape[1]

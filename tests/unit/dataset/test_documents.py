@@ -1,4 +1,4 @@
-"""Documents that stand in for queries, and texts of documents by row."""
+"""Documents that serve as queries, and texts of documents by row."""
 
 import time
 

@@ -83,7 +83,7 @@ def test_queries_that_also_train_are_counted_and_the_others_have_a_row(spec, eva
 
 
 def test_head_and_tail_by_hand(spec, evaluation):
-    """Of two queries, one visits leaf 1 first, which is the head as it comes before leaf 2. 10 rows are in 3 leaves."""
+    """Two queries visit leaves 1 and 2 first. Leaf 1 is the head, because it comes first. Three leaves have 10 rows."""
     for one in evaluation.seeds:
         one.load = LeafLoad(np.array([2, 1]), np.array([4, 1, 0]))
         one.values["ehi"] = {measure: np.array([0.2, 0.6]) for measure in spec.evaluate.measures}

@@ -1,4 +1,4 @@
-"""Shards gathered from routed parts: the same as from all rows at once, by reads that grow with rows."""
+"""Shards gathered from routed parts equal shards of all rows at once. The number of reads grows with rows."""
 
 from itertools import pairwise
 from types import SimpleNamespace
@@ -42,7 +42,7 @@ def reads(monkeypatch):
 
 
 class Build:
-    """Routed parts, `size` times as many as the least, in as many more leaves and shards."""
+    """Routed parts of an index with `size` times the least number of parts, leaves and shards."""
 
     def __init__(self, folder, size):
         self.attempt = SimpleNamespace(root=folder, scratch=folder / "scratch")
