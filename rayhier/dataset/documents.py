@@ -114,9 +114,8 @@ class Texts:
     @classmethod
     def of(cls, corpus: Artifact) -> Self:
         """Copy the texts of a corpus's documents to a mapped file, which is removed with this object."""
-        schema = pa.schema([("text", pa.string())])
         with tempfile.TemporaryFile() as file:
-            with pa.ipc.new_file(file, schema) as writer:
+            with pa.ipc.new_file(file, schema := pa.schema([("text", pa.string())])) as writer:
                 for name in corpus.names("documents/"):
                     part = columns.read([corpus.path(name)], ["title", "text"])
                     joined = pc.binary_join_element_wise(part["title"], part["text"], " ")

@@ -1,5 +1,6 @@
 """Curves of a measure, such as recall, against documents visited: one point for each beam."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,17 +47,20 @@ class Point:
         return {**{name: getattr(self, name) for name in costs}, **timed, **self.measures}
 
 
-def beams(leaves: int) -> list[int]:
-    """Return the beams to measure: 1 to 16, then each 1.25 times the one before, up to all leaves.
+def beams(leaves: int, documents: int = 0) -> list[int]:
+    """Return the beams to measure: 1 to 16, then each 1.25 times the one before, up to all leaves or a quarter (LARGE).
 
     >>> beams(40)
     [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 25, 31, 39, 40]
+    >>> beams(100, 2_000_000)[-3:]
+    [16, 20, 25]
     """
-    widths = list(range(1, min(16, leaves) + 1))
+    most = leaves if documents <= LARGE else math.ceil(leaves * MOST_VISITED)
+    widths = list(range(1, min(16, most) + 1))
     size = 16.0
-    while widths[-1] < leaves:
+    while widths[-1] < most:
         size *= 1.25
-        widths.append(min(leaves, int(size)))
+        widths.append(min(most, int(size)))
     return widths
 
 
@@ -79,12 +83,8 @@ def measure_at(system: System, judge: Judge, beam: int) -> tuple[Point, Ranking]
 
 
 def measure_curve(system: System, judge: Judge) -> Iterator[Point]:
-    """Yield the points of a system's curve, each measured when it is read. The curve of a large corpus ends early."""
-    for beam in system.beams:
-        point = measure_at(system, judge, beam)[0]
-        yield point
-        if system.documents > LARGE and point.visited_mean > MOST_VISITED:
-            return
+    """Yield the points of a system's curve. A point is measured when it is consumed."""
+    return (measure_at(system, judge, beam)[0] for beam in system.beams)
 
 
 def read(curve: Sequence[Point], visited: float, measure: str) -> float:

@@ -294,11 +294,11 @@ class _Work:
                 make, given, widths, routing = Hnsw, (), efforts(self.documents), 0.0
             case "scann":  # with as many partitions as the k-means baseline has lists
                 lists = self._list_count("faiss_ivf_same_encoder", trained, model, result.seed)
-                make, given, widths, routing = ScannTree, (lists,), beams(lists), float(lists)
+                make, given, widths, routing = ScannTree, (lists,), beams(lists, self.documents), float(lists)
             case _:
                 lists = self._list_count(name, documents, model, result.seed)
                 given = (lists, result.seed, LEAVES.get(name, 1))
-                make, widths, routing = KmeansIvf, beams(lists), float(lists)
+                make, widths, routing = KmeansIvf, beams(lists, self.documents), float(lists)
         if name != "hnsw":
             self.lists[name] = lists
 

@@ -87,7 +87,7 @@ def index_system(name: str, searches: IndexSearch, model: Model, documents: int,
     return System(
         name,
         documents,
-        beams(router.n_leaves),
+        beams(router.n_leaves, documents),
         searches.scan,
         lambda beam: router.multiply_adds(beam) / dimension,
         searches.seconds,

@@ -220,6 +220,12 @@ class Ehi(OpenedRouter):
                 input_NKD = np.concatenate([np.eye(self.branching, dtype=np.float32)[child_NK], above_NKD], axis=2)
         return leaf_NK, log_p_NK
 
+    def choose(self, encoded: Encoded, beam: int) -> Ints:
+        if self.levels > 1 or self._on_gpu is not None:
+            return super().choose(encoded, beam)
+        W = self._W[0]
+        return self._batched(lambda some, k: leading(self._bent(0, some.numpy) @ W.T, k), encoded, beam, len(W))[0]
+
     def _log_softmax(self, level: int, x_XD: Floats) -> Floats:
         score_XB = self._bent(level, x_XD) @ self._W[level].T
         return np.asarray(score_XB - logsumexp(score_XB))
