@@ -43,12 +43,14 @@ CHILD = "RAYHIER_WHOLE"
 def main() -> int:
     parser = Options("MS MARCO's whole size, once.", "whole")
     parser.add_argument("--share", type=float, default=1.0, help="share of MS MARCO's passages and queries (default 1)")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, help="stages to run (default all)")
     given = parser.parse_args()
     size = replace(passages.Size.of(given.share), test=QUERIES)
     tell, data = clock(), given.workdir / f"data-{given.share:g}"
     workdir = given.workdir / f"run-{given.share:g}"
-    shutil.rmtree(workdir, ignore_errors=True)
-    workdir.mkdir(parents=True)
+    if len(given.stages) == len(STAGES):
+        shutil.rmtree(workdir, ignore_errors=True)
+    workdir.mkdir(parents=True, exist_ok=True)
     if not data.exists():
         tell(f"making {size.passages:,} passages")
         passages.write(data / "msmarco", size)
@@ -57,7 +59,7 @@ def main() -> int:
     planned = output("rayhier.run", SPEC, "--plan", *sets)
     estimates = {stage: float(n.replace(",", "")) * UNITS[unit] for stage, n, unit in ESTIMATE.findall(planned)}
     rows, met = [], True
-    for stage in STAGES:
+    for stage in given.stages:
         seconds, memory = one(stage, sets)
         within = 1 / WITHIN <= seconds / estimates[stage] <= WITHIN
         met &= within and memory <= MOST_BYTES

@@ -394,7 +394,8 @@ def leading(score_NL: Floats, count: int) -> tuple[Ints, Floats]:
     count = min(count, score_NL.shape[1])
     place_NK = np.broadcast_to(np.arange(count), (len(score_NL), count))
     if 0 < count < score_NL.shape[1]:
-        place_NK = np.argpartition(score_NL, -count, axis=1)[:, -count:]
+        is_one = count == 1  # ten times as fast
+        place_NK = score_NL.argmax(1)[:, None] if is_one else np.argpartition(score_NL, -count, axis=1)[:, -count:]
     value_NK = np.take_along_axis(score_NL, place_NK, axis=1)
     order_NK = np.argsort(-value_NK, axis=1, kind="stable")
     return np.take_along_axis(place_NK, order_NK, axis=1), np.take_along_axis(value_NK, order_NK, axis=1)
