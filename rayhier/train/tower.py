@@ -175,7 +175,6 @@ class TextTower:
     @torch.no_grad()
     def read(self, side: Side, rows: Ints) -> tuple[Tensor, Tensor]:
         """Compute vectors [n, t, m] of the tokens in a side's texts, and a mask [n, t], 1 on tokens."""
-        self.tokens(side)
         if not len(rows):
             return torch.zeros(0, 1, self.encoder.dimension, device=self.device), torch.zeros(0, 1, device=self.device)
         ids_NT, mask_NT, back = self._padded(side, rows)
@@ -229,7 +228,10 @@ def text_tower(spec: EncoderSpec, folder: Path, corpus: Artifact, examples: Exam
     texts: dict[Side, Texts] = {"document": Texts.of(corpus), "dev": dev_texts, "query": query_texts}
     if examples.same:
         texts["query"] = texts["document"]
-    return TextTower(encoder, spec.transformer_part, texts, resolve(spec.precision, device))
+    tower = TextTower(encoder, spec.transformer_part, texts, resolve(spec.precision, device))
+    for side in texts:  # on every worker now: later only some of them may read a side
+        tower.tokens(side)
+    return tower
 
 
 def encode_side(tower: Tower, side: Side, dimension: int, group: WorkerGroup) -> Floats:

@@ -6,15 +6,17 @@ import pytest
 import torch
 
 from rayhier.dataset.documents import Texts
+from rayhier.dataset.queries import Queries
 from rayhier.embed.encode import TextEncoder
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import EhiTraining
 from rayhier.train.ehi import Joint
 from rayhier.train.examples import Examples
-from rayhier.train.tower import TextTower
+from rayhier.train.tower import TextTower, TokenStore, text_tower
 
 from ...conftest import WORDS
+from ...toys import artifact
 from .conftest import one_query
 from .driver import Driver
 
@@ -57,6 +59,19 @@ def test_vectors_with_gradient_are_those_without(build, texts, similarity):
     torch.testing.assert_close(vectors.detach(), tower.infer("document", rows), atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(vectors.detach(), torch.from_numpy(trainer.examples.document_NM[rows]))
     assert tower.encode("query", np.array([], int)).shape == (0, 32)
+
+
+def test_all_sides_are_tokenised_before_some_workers_read_one(texts, tiny_model, tmp_path, monkeypatch):
+    """Workers tokenise together: one that reads alone, as the first does at a tree's start, would wait for ever."""
+    rows = pa.table({"doc_id": [str(n) for n in range(N)], "title": [""] * N, "text": texts["document"]})
+    corpus = artifact(tmp_path, "corpus", {"documents/a.parquet": rows})
+    dev = Queries(["q"], np.zeros((1, 32), np.float32), {"q": {}}, texts["dev"])
+    examples = Examples(np.zeros((Q, 32)), np.zeros((N, 32)), np.zeros((0, 2), int), query_texts=texts["query"])
+    spec = EncoderSpec(model=str(tiny_model), precision="float32")
+    tower = text_tower(spec, tiny_model, corpus, examples, dev)
+    monkeypatch.setattr(TokenStore, "of", None)
+    for side, found in texts.items():
+        assert len(tower.read(side, np.arange(len(found)))[0]) == len(found)
 
 
 @pytest.mark.parametrize("which", ["last_layer", "all"])
