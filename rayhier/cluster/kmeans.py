@@ -48,7 +48,8 @@ def spherical_kmeans(
         return _in_two_steps(vectors_NM, np.arange(n) if rows is None else rows, k, seed, iterations, each)
     if n > SAMPLE_A_CLUSTER * k and vectors_NM.dtype != np.float32:  # faiss would first copy all to float32
         rows = _sample(np.arange(n) if rows is None else rows, k, seed)
-    return _flat(vectors_NM if rows is None else vectors_NM[rows], k, seed, iterations)
+    (flat,) = each(lambda own: _flat(vectors_NM if own is None else vectors_NM[own], k, seed, iterations), [rows])
+    return np.asarray(flat)
 
 
 def hierarchical_kmeans(vectors_NM: Floats, branching: int, height: int, seed: int) -> list[Floats]:

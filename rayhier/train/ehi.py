@@ -5,7 +5,7 @@ Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Ret
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
@@ -210,7 +210,7 @@ class DevMeasure:
         visited: list[float] = [0.0]
         curve = [DevMeasured({}, np.zeros(len(now.dev_QM)))]
         for beam in doublings(now.router.n_leaves):
-            leaves_QB = now.leaves(now.dev_QM, beam)
+            (leaves_QB,) = now.group.each(partial(now.leaves, now.dev_QM), [beam])  # alike, or some workers would end
             visited_Q = now.sizes[leaves_QB].sum(axis=1)
             best = now.group.spread(lambda query_QM, list_QB: now.scan(query_QM, list_QB, DEPTH), now.dev_QM, leaves_QB)
             ranking = whole_scan(*best, self.result_ids, visited_Q)

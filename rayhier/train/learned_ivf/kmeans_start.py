@@ -42,7 +42,7 @@ def make_router(spec: LearnedIvfRouting, document_NM: Floats, seed: int, each: E
     router = empty_router(spec, n, m, seed)
     centroid_LM = spherical_kmeans(document_NM, router.n_leaves, seed, each=each)
     if router.cells.groups:
-        group_GM = spherical_kmeans(centroid_LM, router.cells.groups, seed)
+        group_GM = spherical_kmeans(centroid_LM, router.cells.groups, seed, each=each)
         router.cells.group_GM.copy_(torch.from_numpy(group_GM))
         router.cells.group_L.copy_(torch.from_numpy(nearest(centroid_LM, group_GM, 1)[0][:, 0]))
     # 20 x cosine, also where vectors are longer than 1.

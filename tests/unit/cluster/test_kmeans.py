@@ -20,6 +20,11 @@ def test_fewer_distinct_vectors_than_clusters(vectors):
     assert (vectors[:3] @ centroids.T).max(axis=1).min() > 0.99
 
 
+def test_one_step_is_done_by_one_worker_for_all(vectors):
+    centroids = spherical_kmeans(vectors, 5, seed=0, each=lambda _, items: [vectors[:5] for _ in items])
+    assert np.array_equal(centroids, vectors[:5])
+
+
 @pytest.mark.parametrize("at_once", [7])
 def test_two_steps_read_vectors_of_16_bits_in_batches(vectors, monkeypatch, at_once):
     monkeypatch.setattr(kmeans, "FLAT", 0)
