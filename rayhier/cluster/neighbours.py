@@ -16,6 +16,8 @@ BLOCK = 1 << 18
 """Rows that are converted to float32 and searched at a time."""
 SCORES = 1 << 28
 """Most scores in a GPU's memory at a time."""
+FAISS_MOST = 2048
+"""Most rows for a query that faiss finds on a GPU. torch finds more."""
 
 
 def faiss_on_gpu() -> bool:
@@ -26,10 +28,10 @@ class Neighbours:
     """Rows [n, m], float32 or float16, among which queries find the nearest. A GPU holds all rows in its memory."""
 
     def __init__(self, row_NM: Floats, device: str | None = None) -> None:
-        device, self._rows = device or gpu(), len(row_NM)
+        self._device, self._rows = device or gpu(), len(row_NM)
         self._parts = [row_NM[begin : begin + BLOCK] for begin in range(0, len(row_NM), BLOCK)]
-        is_held = device is not None or len(self._parts) == 1  # else one block at a time is in memory
-        self._held = [_searchable(part_NM, device) for part_NM in self._parts] if is_held else []
+        is_held = self._device is not None or len(self._parts) == 1  # else one block at a time is in memory
+        self._held = [_searchable(part_NM, self._device) for part_NM in self._parts] if is_held else []
 
     def search(self, query_QM: Floats, count: int) -> tuple[Ints, Floats]:
         """Find the `count` rows of greatest inner product with each query [q, m], greatest first.
@@ -39,7 +41,8 @@ class Neighbours:
         query_QM, count = _float32(query_QM), min(count, self._rows)
         row_QK, score_QK = np.zeros((len(query_QM), 0), np.int64), np.zeros((len(query_QM), 0), np.float32)
         for number, part_NM in enumerate(self._parts):
-            block = self._held[number] if self._held else flat_index(part_NM)
+            is_held = self._held and (count <= FAISS_MOST or not faiss_on_gpu())
+            block = self._held[number] if is_held else _searchable(part_NM, self._device, count)
             scores, rows = block.search(query_QM, min(count, len(part_NM)))
             score_QK, row_QK = np.hstack([score_QK, scores]), np.hstack([row_QK, rows + number * BLOCK])
             if number:
@@ -48,10 +51,15 @@ class Neighbours:
         return row_QK, score_QK
 
 
-def _searchable(row_NM: Floats, device: str | None) -> Any:
+def _searchable(row_NM: Floats, device: str | None, count: int = 0) -> Any:
     if device is None:
         return flat_index(row_NM)
-    return faiss.index_cpu_to_gpu(_memory(), 0, flat_index(row_NM)) if faiss_on_gpu() else _TorchRows(row_NM, device)
+    if not faiss_on_gpu() or count > FAISS_MOST:
+        return _TorchRows(row_NM, device)
+    import torch
+
+    # A worker of Ray Train sees all GPUs of its node.
+    return faiss.index_cpu_to_gpu(_memory(), torch.cuda.current_device(), flat_index(row_NM))
 
 
 @cache
