@@ -34,7 +34,6 @@ MISTAKE = 2
 MAX_FAILURES = 3
 """Times that training goes on from its checkpoint after a worker died."""
 ERROR = "error"
-STAGES = ("corpus", "embed", "train", "index", "evaluate")
 PARTS = 4
 """Decimals to which sums of resources are rounded, as Ray does: 100 x 0.07 GPUs are 7, not 7.000000000000001."""
 
@@ -145,10 +144,14 @@ def _on_loopback() -> Iterator[None]:
             os.environ[CLUSTERS] = exported
 
 
+def stages(spec: JobSpec) -> list[str]:
+    return ["corpus", "embed", "train", "index", "evaluate", *(["scores"] if spec.scores else [])]
+
+
 def check_resources(spec: JobSpec) -> None:
     """Raise InputError if a stage needs more CPUs or GPUs than the cluster has: Ray would wait for ever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    for stage in (*STAGES, *(["scores"] if spec.scores else [])):
+    for stage in stages(spec):
         workers: Workers | TrainWorkers = getattr(spec.cluster, stage)
         if stage == "evaluate":  # one process has the CPUs of all
             cpus = min(workers.workers * workers.cpus, int(max(node.get("CPU", 0) for node in nodes)))
@@ -175,13 +178,13 @@ def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float
 
 def check_gpus(spec: JobSpec) -> str:
     """Return the name of the GPUs that stages reserve. InputError if torch sees none in a process that reserves one."""
-    asked = {stage: gpus for stage in (*STAGES, "scores") if (gpus := getattr(spec.cluster, stage).gpus)}
+    asked = {stage: gpus for stage in stages(spec) if (gpus := getattr(spec.cluster, stage).gpus)}
     if not asked:
         return CPU
     stage, gpus = min(asked.items(), key=operator.itemgetter(1))
     look, names = ray.remote(num_cpus=0, num_gpus=gpus)(_gpu), dict[str, str | None]()
     for node in ray.nodes():
-        if node["Alive"] and node["Resources"].get("GPU"):
+        if node["Alive"] and node["Resources"].get("GPU", 0) >= gpus:
             there = look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
             (names[node["NodeManagerAddress"]],) = get([there.remote()])
     for address, name in names.items():
