@@ -17,7 +17,7 @@ from rayhier.model.device import gpu
 
 ITERATIONS = 25
 """Number of iterations of k-means."""
-FLAT, GPU_FLAT = 2_000_000_000, 100_000_000_000
+FLAT, GPU_FLAT = 2_000_000_000, 20_000_000_000
 """Most vectors times clusters for which k-means takes one step, on a CPU and on a GPU. Larger problems take two steps.
 A problem of size FLAT takes ten minutes on two cores at 384 dimensions."""
 SAMPLE_A_CLUSTER = 256

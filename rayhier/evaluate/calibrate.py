@@ -37,7 +37,7 @@ from rayhier.search.words.fusion_weight import WEIGHTS, FusionWeight, best
 from rayhier.search.words.hybrid import WordScan, fused
 from rayhier.spec import JobSpec
 from rayhier.spec.cross_encoder import CHOSEN_DEPTH
-from rayhier.spec.index_size import MOST_SMALL
+from rayhier.spec.index import MOST_SMALL
 from rayhier.spec.search import (
     CACHE_BYTES,
     CHOOSING_DOCUMENTS,

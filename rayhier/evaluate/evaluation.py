@@ -24,7 +24,6 @@ from rayhier.evaluate.baselines.ivf import KmeansIvf, tuned_lists
 from rayhier.evaluate.baselines.scann import ScannTree
 from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve
 from rayhier.evaluate.index_search import IndexSearch, as_searched, index_system, level_system
-from rayhier.evaluate.leaf_load import LeafLoad, answers_by_leaf
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
 from rayhier.progress import say
@@ -60,7 +59,8 @@ class SeedResult:
     runs: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     balance: dict[str, float] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
-    load: LeafLoad | None = None
+    first_Q: Ints | None = None
+    """The leaf that each query visits first."""
     history: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     """Phase of training -> metrics that it recorded, epoch by epoch."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -214,8 +214,7 @@ class _Work:
             result.weight, result.beside = FusionWeight.open(calibration), RerankWeight.open(calibration)
         result.precision = QueryPrecision.open(calibration) if calibration is not None else None
         encoded = self._encoded(model, self.queries)
-        answer_L = answers_by_leaf(LeafMap.open(index.root, BUILT), self.queries)
-        result.load = LeafLoad(model.route(encoded, 1)[:, 0], answer_L)
+        result.first_Q = model.route(encoded, 1)[:, 0]
         asked = model.encode_queries(self.queries.texts) if model.in_int8 else encoded
         searches = self._searches(result, artifact, index, read, asked)
         size = self.matching, encoded.source.shape[1]

@@ -10,6 +10,7 @@ from rayhier.dataset.families import told_before
 from rayhier.dataset.measures import means
 from rayhier.evaluate.curve import Point
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
+from rayhier.evaluate.leaf_load import groups_of
 from rayhier.evaluate.significance import Difference, QueryGroup, differences, groups
 from rayhier.model.adoption import Adoption
 from rayhier.search.rerank import RerankWeight
@@ -113,12 +114,11 @@ class GroupRow(BaseModel):
 
 
 class LeafRow(_Row):
-    """A group of leaves: its share of all rows, its answers, the queries that visit it first, and their measures."""
+    """A group of leaves: its share of all rows, the queries that visit it first, and their measures."""
 
     leaves: float
     rows: float
     queries: float
-    answers: float
 
 
 class Report(BaseModel):
@@ -262,7 +262,8 @@ def _encoders(evaluation: Evaluation) -> dict[QueryGroup, GroupRow]:
 
 
 def _leaf_groups(router: str, seeds: Sequence[SeedResult]) -> dict[str, LeafRow]:
-    found = [result.load.groups(result.sizes, result.values[router]) for result in seeds if result.load is not None]
+    told = [result for result in seeds if result.first_Q is not None]
+    found = [groups_of(np.asarray(result.first_Q), result.sizes, result.values[router]) for result in told]
     groups = found[0] if found else {}
     return {group: LeafRow.model_validate(_mean([seed[group] for seed in found])) for group in groups}
 

@@ -63,9 +63,9 @@ def leaf_groups(report: Report, measures: Sequence[str]) -> tuple[list[str], lis
     """Return header and rows: leaves that many, few or no queries visit first, and measures of these queries."""
     rows = []
     for group, row in report.leaf_groups.items():
-        counts = [f"{group}: {row.leaves:g} leaves", f"{row.rows:.1%}", f"{row.queries:g}", f"{row.answers:g}"]
+        counts = [f"{group}: {row.leaves:g} leaves", f"{row.rows:.1%}", f"{row.queries:g}"]
         rows.append([*counts, *(cell(row.measures[m]) if m in row.measures else "" for m in measures)])
-    return ["leaves", "rows", "queries", "answers", *measures], rows
+    return ["leaves", "rows", "queries", *measures], rows
 
 
 def said(row: Difference) -> str:

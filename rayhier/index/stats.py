@@ -11,7 +11,7 @@ import numpy as np
 from rayhier.arrays import Ints
 from rayhier.dataset.balance import balance
 from rayhier.spec import JobSpec
-from rayhier.spec.index_size import MOST_SMALL
+from rayhier.spec.index import MOST_SMALL
 from rayhier.storage.leaf_map import Manifest
 from rayhier.storage.shard import Shard
 

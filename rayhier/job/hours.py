@@ -156,15 +156,18 @@ def _cost(stage: str, spec: JobSpec, work: Work) -> Cost:
 
 
 def _counted(stage: str, amount: float, workers: Workers, of: str = "") -> Cost:
-    unit, rate = RATES[stage]
-    return Cost(amount, unit, rate, workers.workers * workers.cpus, of=of)
+    return _cost_on(workers, amount, *RATES[stage], of)
 
 
 def _passed(amount: float, parameters: int, workers: Workers, precision: str) -> Cost:
-    device = "GPU" if workers.gpus else "core"
-    rate = min(TOKENISED, FLOPS[precision == "float32"] / (2 * max(1, parameters))) if device == "core" else None
-    devices = workers.workers * (workers.gpus if device == "GPU" else workers.cpus)
-    return Cost(amount, "tokens", rate, devices, device, f"{parameters} {precision}")
+    rate = min(TOKENISED, FLOPS[precision == "float32"] / (2 * max(1, parameters)))
+    return _cost_on(workers, amount, "tokens", rate, f"{parameters} {precision}")
+
+
+def _cost_on(workers: Workers, amount: float, unit: str, rate: float, of: str) -> Cost:
+    if workers.gpus:
+        return Cost(amount, unit, None, workers.workers * workers.gpus, "GPU", of)
+    return Cost(amount, unit, rate, workers.workers * workers.cpus, of=of)
 
 
 def _read(spec: JobSpec, work: Work, pairs: float, workers: Workers) -> Cost:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from rayhier.spec.base import Section, UnusedKeysError
-from rayhier.spec.index_size import MOST_SMALL
+from rayhier.spec.index import MOST_SMALL
 
 ROWS_A_RESULT = 10
 """Rows for each result that the visited leaves hold, where `beam` is auto."""

@@ -3,7 +3,7 @@
 import math
 from typing import Literal
 
-from rayhier.spec.index_size import MOST_SMALL
+from rayhier.spec.index import MOST_SMALL
 from rayhier.spec.router.tree import TreeSpec
 
 RANK = 16
