@@ -48,10 +48,11 @@ def test_what_is_asked_for(override, check):
 
 def test_nodes_that_a_process_fits_are_searched_for_a_gpu(tiny_spec, monkeypatch):
     """Scores that no spec makes need none; a task that is larger than its node would fail."""
-    nodes = [{"Alive": True, "NodeID": "ab" * 28, "Resources": held} for held in TWO_NODES]
+    named = {"Alive": True, "NodeID": "ab" * 28, "NodeManagerAddress": "127.0.0.1"}
+    nodes = [{**named, "Resources": held} for held in TWO_NODES]
     monkeypatch.setattr("ray.nodes", lambda: nodes)
     monkeypatch.setattr("ray.remote", Mock())
-    monkeypatch.setattr(adapter, "get", lambda looks: ["H100"] * len(looks) if len(looks) == 1 else [])
+    monkeypatch.setattr(adapter, "get", lambda looks: ["H100"] * len(looks))
     assert adapter.check_gpus(load(tiny_spec(cluster="{embed: {gpus: 2}, scores: {gpus: 1}}"))) == "H100"
 
 
