@@ -52,8 +52,10 @@ def test_nodes_that_a_process_fits_are_searched_for_a_gpu(tiny_spec, monkeypatch
     nodes = [{**named, "Resources": held} for held in TWO_NODES]
     monkeypatch.setattr("ray.nodes", lambda: nodes)
     monkeypatch.setattr("ray.remote", Mock())
-    monkeypatch.setattr(adapter, "get", lambda looks: ["H100"] * len(looks))
+    looked: list[object] = []
+    monkeypatch.setattr(adapter, "get", lambda looks: looked.extend(looks) or ["H100"])
     assert adapter.check_gpus(load(tiny_spec(cluster="{embed: {gpus: 2}, scores: {gpus: 1}}"))) == "H100"
+    assert len(looked) == 1
 
 
 def test_parts_that_make_a_whole_fit(check, monkeypatch):
