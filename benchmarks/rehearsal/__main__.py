@@ -113,7 +113,7 @@ def flow(value: object) -> str:
 
 def plan(sets: Sequence[str]) -> dict[str, float]:
     """Stage -> seconds that `--plan` estimates."""
-    text = output("rayhier.run", SPEC, "--plan", *sets)
+    text = output("rayhier.run", SPEC, "--plan", *sets, "--set", "cluster.address=local")
     print(text, flush=True)
     return {stage: float(amount.replace(",", "")) * UNITS[unit] for stage, amount, unit in ESTIMATE.findall(text)}
 

@@ -25,14 +25,14 @@ RATES = {
     "index": ("documents", 10e3),  # routed to 1,000 leaves, sorted, written
     "factors": ("scores", 100e3),
     "calibrate": ("comparisons", 30e6),  # of a query and a document
-    "evaluate": ("comparisons", 500e3),  # for each system, whose curve has some twenty beams
+    "evaluate": ("comparisons", 1e6),  # for each system, whose curve has some twenty beams
 }
 """Unit of a stage's work, and how much of it one core does in a second. Other work is tokens, at the rates below."""
 FLOPS = {False: 150e9, True: 60e9}
 """FLOP/s of a core that passes tokens through a transformer: in float32 (True), or in bfloat16."""
 TOKENISED = 100e3
 """Most tokens per second of a core, however small the transformer is. Texts are tokenised first."""
-START, START_HERE, LEAST_WORK = 10.0, 2.0, 2.0
+START, START_HERE, LEAST_WORK = 5.0, 2.0, 2.0
 """Seconds that a stage's processes need to start on Ray, and seconds that a stage needs in a process that runs. The
 third is the least seconds of work by the table's rate. A stage that took twice its start, and had that work to do,
 tells its rate."""
@@ -159,8 +159,9 @@ def _counted(stage: str, amount: float, workers: Workers, of: str = "") -> Cost:
     return _cost_on(workers, amount, *RATES[stage], of)
 
 
-def _passed(amount: float, parameters: int, workers: Workers, precision: str) -> Cost:
-    rate = min(TOKENISED, FLOPS[precision == "float32"] / (2 * max(1, parameters)))
+def _passed(amount: float, parameters: int, workers: Workers, precision: str, *, tokenised: bool = False) -> Cost:
+    rate = FLOPS[precision == "float32"] / (2 * max(1, parameters))
+    rate = rate if tokenised else min(TOKENISED, rate)  # a training tokenizes each text once
     return _cost_on(workers, amount, "tokens", rate, f"{parameters} {precision}")
 
 
@@ -193,7 +194,7 @@ def _training(spec: JobSpec, work: Work) -> Cost:
         epochs = sum(count for name, count in times.items() if name != "router")
         measured = 2 * epochs / train.between(max(1, max(phases.values(), default=1)))  # on dev, and mining
         count = BACKWARD * epochs * pairs * (2 * document + query) + measured * documents * document
-        return _passed(count, work.parameters, spec.cluster.train, spec.encoder.precision)
+        return _passed(count, work.parameters, spec.cluster.train, spec.encoder.precision, tokenised=True)
     taught = spec.router.targets(work.pairs, documents)
     count = documents + sum(epochs * (taught if name == "router" else pairs) for name, epochs in times.items())
     return _counted("train", count, spec.cluster.train, spec.router.type)
