@@ -1,6 +1,7 @@
 """Type names of the numpy arrays that modules pass on. Variable names end in their shape: `vector_NM` is [N, M]."""
 
 import math
+import os
 import tempfile
 from typing import Any
 
@@ -28,4 +29,6 @@ def for_vectors(*shape: int) -> Floats:
 def mapped(shape: tuple[int, ...], kind: npt.DTypeLike) -> npt.NDArray[Any]:
     """Make an array in a file without a name, which is removed with the array. The system may take its memory back."""
     with tempfile.TemporaryFile() as file:  # the mapping outlives the file's handle
+        if hasattr(os, "posix_fallocate"):  # a full disk is an error here, and would later end the process
+            os.posix_fallocate(file.fileno(), 0, math.prod(shape) * np.dtype(kind).itemsize)
         return np.asarray(np.memmap(file, kind, "w+", shape=shape))
