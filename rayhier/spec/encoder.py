@@ -34,7 +34,7 @@ class EncoderSpec(Section):
     counts words, BM25. `always`: the trained one. Only with train.type
     contrast, hce or retreever, and not with router.type hce."""
     max_length: Annotated[int, Field(ge=4, le=8192)] = 256
-    """Most tokens of a text. Further tokens are cut off. `max_seq_length` of the folder is ignored."""
+    """Most tokens of a text. Further tokens are cut off. The limit that the folder states is ignored."""
     query_prefix: str | None = None
     """Text that is put before each query, such as `query: ` for e5. null: the folder's prompt for queries, if it has
     one."""
