@@ -16,7 +16,6 @@ from rayhier.spec.search import MOST_QUERIES
 from rayhier.storage.artifact import Artifact
 
 SHARE = 0.1
-MOST = 1_000
 NEIGHBOURS = 10
 
 
@@ -70,7 +69,7 @@ def holdout_rows(ids: Sequence[str]) -> Ints:
 
 def holdout_size(documents: int) -> int:
     """Return the number of documents to hold out: a tenth, at least one, at most 1,000."""
-    return max(1, min(MOST, int(documents * SHARE)))
+    return max(1, min(MOST_QUERIES, int(documents * SHARE)))
 
 
 def held_queries(ids: Sequence[str], count: int) -> list[str]:

@@ -12,7 +12,7 @@ from rayhier.dataset.measures import Judge, means
 from rayhier.dataset.ranking import Ranking
 
 LARGE, MOST_VISITED = 1_000_000, 0.25
-"""A curve of more than LARGE documents ends at the first point that visits more than the share MOST_VISITED."""
+"""Number of documents above which a curve ends early, and the share of leaves where it ends."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def _between(curve: Sequence[Point], visited: float) -> tuple[Point, Point, floa
 
 def mean_curve(curves: Sequence[Sequence[Point]]) -> list[Point]:
     """Return the mean of the curves of several seeds, point by point, also for each query."""
-    return [_mean_point(points) for points in zip(*curves, strict=False)]  # curves of a large corpus may end early
+    return [_mean_point(points) for points in zip(*curves, strict=True)]
 
 
 def _mean_point(points: Sequence[Point]) -> Point:

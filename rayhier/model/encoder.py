@@ -25,7 +25,7 @@ from rayhier.storage.model_layout import ACTIVATIONS, DENSE, MODES, PROMPTS, Act
 DENSE_WEIGHT = "linear.weight"
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 LAYERS = ("encoder.layer", "transformer.layer", "layers", "encoder.block")
-"""Names of the list of layers in models of `transformers`: BERT, RoBERTa and MPNet; DistilBERT; ModernBERT; T5."""
+"""Names of the list of layers in models of `transformers`, in this order: BERT, DistilBERT, ModernBERT, T5."""
 
 
 class ResidualHead(nn.Module):

@@ -60,8 +60,8 @@ class KmeansIvf:
         pairs = np.ones(int(is_searched_N.sum()), np.int64), tuple(leaf_AN[:, is_searched_N])
         self._both = None if len(leaf_AN) == 1 else csr_array(pairs, shape=(lists, lists))
         self._seen: _Seen | None = None
-        in_memory = vector_NM.dtype == np.float32
-        self._index: Any = self._faiss(vector_NM[self._document_E], centroids) if in_memory else None
+        mapped = vector_NM.dtype != np.float32
+        self._index: Any = None if mapped else self._faiss(vector_NM[self._document_E], centroids)
 
     def rank(self, query_QM: Floats, beam: int, k: int) -> Ranking:
         """Rank the best k results in `beam` lists. A wider beam for the same queries scans only the further lists."""
