@@ -48,7 +48,7 @@ class WorkerGroup:
     def spread(self, function: Callable[..., A], *arrays: npt.NDArray[Any]) -> A:
         """Apply `function` to rows of `arrays`. Each worker computes a share of the rows, and gets all results.
 
-        The function returns a tuple of arrays, with a row for each row of its share.
+        The function returns a tuple of arrays. Those of all workers are joined, in the order of the shares.
         """
         if self.size == 1:
             return function(*arrays)
