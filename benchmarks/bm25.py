@@ -18,7 +18,7 @@ from benchmarks import collection
 from benchmarks.commands import Options
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
-from rayhier.dataset.words import words
+from rayhier.dataset.words import language_of, words
 from rayhier.search.words import postings
 from rayhier.search.words.bm25 import Bm25Index
 
@@ -44,7 +44,7 @@ def measured(folder: Path) -> dict[str, object]:
     began = time.perf_counter()
     count = sum(len(words(text)) for text in texts)
     split = time.perf_counter() - began
-    index, asked_Q = Bm25Index(texts, None), [asked[name] for name in names]
+    index, asked_Q = Bm25Index(texts, language_of(texts)), [asked[name] for name in names]
     score_QK, row_QK = index.best(asked_Q, 10)
     run = {
         name: {ids[row]: float(score) for row, score in zip(rows_K, scores_K, strict=True) if row >= 0}

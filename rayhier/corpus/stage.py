@@ -58,7 +58,7 @@ def build(executor: Executor, spec: JobSpec, attempt: Attempt) -> Output:
             contents = _iterated(spec.corpus, attempt.root)
         case _:
             contents = _ranged(executor, spec.corpus, spec.cluster.corpus, attempt.root)
-    stored = tables.stored(attempt.root, contents.documents, layout.fields)
+    stored = tables.stored(attempt.root, contents.documents, layout.fields, spec.corpus.language)
     # Queries and judgements of the test split are checked with the others, before anything is encoded.
     counts = {"documents": contents.count, **contents.questions.counts(), **stored}
     requirements.check(spec, counts)

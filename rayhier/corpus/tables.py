@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -12,6 +12,7 @@ from rayhier.corpus.row_checks import Entry, Judgement, Reason, Rejection
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.families import told_before, told_cut
 from rayhier.dataset.words import SOME, language_of
+from rayhier.spec.corpus import Language
 from rayhier.storage import parquet, schemas
 from rayhier.storage.files import File
 from rayhier.storage.paths import Location
@@ -30,11 +31,14 @@ def describe(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, dict[st
     }
 
 
-def stored(root: Location, documents: Sequence[File], fields: Iterable[str]) -> dict[str, Any]:
-    """Count the rows in files of documents and the values of each declared field, and detect the language."""
+def stored(
+    root: Location, documents: Sequence[File], fields: Iterable[str], language: Language | Literal["auto"]
+) -> dict[str, Any]:
+    """Count the rows in files of documents and the values of each declared field. Detect the language if it is auto."""
     rows, filled, some = 0, dict.fromkeys(fields, 0), -(-SOME // max(1, len(documents)))
     read = (parquet.read_rows(root / file.name, ["title", "text"], 0, some) for file in documents)
-    language = language_of(text for table in read for text in document_texts(table))
+    if language == "auto":
+        language = language_of(text for table in read for text in document_texts(table))
     for file in documents:
         metadata = parquet.metadata(root / file.name)
         rows += metadata.num_rows
@@ -87,6 +91,9 @@ def lines(counts: Mapping[str, Any]) -> list[str]:
         shown.insert(1, f"  passages: {counts['rows']:,}")
     if counts.get("fields"):
         shown.insert(1, f"  documents with fields: {', '.join(f'{k} {n:,}' for k, n in counts['fields'].items())}")
+    if "language" in counts:
+        stems = "words are counted as they are" if counts["language"] == "none" else "words are counted by their stems"
+        shown.append(f"  language: {counts['language']}, {stems}")
     written = [f"{split} {row['queries']:,} ({row['judgements']:,})" for split, row in counts["splits"].items()]
     shown.append(f"  queries (judgements) by split: {', '.join(written)}")
     return shown

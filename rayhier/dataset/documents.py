@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.arrays import Floats, Ints, for_vectors
+from rayhier.spec.corpus import Language
 from rayhier.storage import columns, parquet
 from rayhier.storage.artifact import Artifact
-from rayhier.storage.schemas import Language
 
 Choice = Callable[[pa.ChunkedArray], pa.Array]
 """Function that chooses rows, from the id of each row's document (of a passage, its parent)."""
@@ -37,8 +37,9 @@ class Documents:
 
 
 def language(corpus: Artifact) -> Language:
-    """Return the language of a corpus. A corpus that an older rayhier read counts as English."""
-    return "other" if corpus.record.counts.get("language") == "other" else "english"
+    """Return the language of a corpus. In older corpora it is `other` for `none`, or missing, which means English."""
+    named: Language = corpus.record.counts.get("language", "english")
+    return "none" if named == "other" else named  # type: ignore[comparison-overlap]
 
 
 def load_documents(corpus: Artifact, vectors: Artifact, choice: Choice | None = None) -> Documents:

@@ -1,7 +1,8 @@
 """Words of texts as BM25 counts them: which documents have a word, and how often.
 
 A word is a run of letters, digits, marks and underscores, as Unicode has them, in any script. In scripts without
-blanks between words, each pair of neighbouring characters counts as a word, as in Lucene's CJK analyzer.
+blanks between words, each pair of neighbouring characters counts as a word, as in Lucene's CJK analyzer. If the
+language is known, a word is reduced to its stem by the Snowball stemmer (M. F. Porter, 2001).
 """
 
 import hashlib
@@ -17,10 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import regex
+import Stemmer
 
 from rayhier.arrays import Ints
+from rayhier.spec.corpus import Language
 from rayhier.storage import schemas
-from rayhier.storage.schemas import Language
 
 UNSPACED = (
     r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Hangul}\p{Yi}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
@@ -46,28 +48,64 @@ ENGLISH_STOP_WORDS = (
     "these they this to was will with"
 )
 """Lucene's stop words, as bm25s has them."""
-STOP_WORDS: dict[Language, frozenset[str]] = {
-    "english": frozenset((*ENGLISH_STOP_WORDS.split(), "i")),
-    "other": frozenset(),
+STOP_WORDS = {"english": frozenset((*ENGLISH_STOP_WORDS.split(), "i"))}
+FREQUENT: dict[Language, str] = {
+    "arabic": "في من على إلى أن التي هذا عن",
+    "catalan": "els amb dels als aquest aquesta també perquè",
+    "czech": "že jsou pro které jako podle nebo při",
+    "danish": "af nogle hvad blevet mod uden deres",
+    "dutch": "het een van niet zijn ook voor aan",
+    "english": "the and with that this",
+    "finnish": "ja on ei että oli myös joka",
+    "french": "le les des est dans et du aux",
+    "german": "der die und das ist nicht ein mit",
+    "greek": "και το του της η ο να είναι",
+    "hindi": "के में की है से का और",
+    "hungarian": "az és hogy nem egy volt meg csak",
+    "indonesian": "yang dan untuk dengan dari ini tidak",
+    "italian": "il di che della per non sono è",
+    "norwegian": "av etter ble hva noen fra",
+    "persian": "به از که این را است",
+    "polish": "nie się jest że oraz przez dla od",
+    "portuguese": "os uma não em do da um ao",
+    "romanian": "și în este din pentru sau cu sunt",
+    "russian": "что это как его она был чтобы если",
+    "spanish": "el los las del una por que y",
+    "swedish": "och att för är inte ett från också",
+    "turkish": "ve bir bu için ile olarak çok daha",
 }
-ENGLISH, RARE, SOME = ("the", "and", "with", "that", "this"), 50, 10_000
-"""Texts are English if these words, rare in other languages, are more than one in RARE words of the first SOME
-texts."""
+"""Frequent words by which texts tell their language. Few of them are frequent in two languages."""
+RARE, TWICE, SOME = 50, 2, 10_000
+"""Texts have a language if its frequent words are more than one in RARE words of the first SOME texts, and TWICE as
+many as those of any other language."""
 
 
 def language_of(texts: Iterable[str]) -> Language:
-    count = Counter(word for text in islice(texts, SOME) for word in words(text, "other"))
-    return "english" if RARE * sum(count[word] for word in ENGLISH) > count.total() else "other"
+    """Detect the language of texts. `none` if no language is frequent enough, or if languages are mixed."""
+    count = Counter(word for text in islice(texts, SOME) for word in words(text, "none"))
+    found = {language: sum(count[word] for word in of.split()) for language, of in FREQUENT.items()}
+    first, second = sorted(found, key=found.__getitem__, reverse=True)[:2]
+    return first if found[first] > max(count.total() / RARE, TWICE * found[second]) else "none"
 
 
 def words(text: str, language: Language = "english") -> list[str]:
-    """Split a text into the words that BM25 counts: in lower case, in Unicode's form NFKC, without stop words.
+    """Split a text into the words that BM25 counts: stems of words in lower case and in Unicode's form NFKC.
 
-    >>> words("The quick fox, the FOX; plan B")
+    English words have no stop words. With language `none`, words are not reduced to stems.
+
+    >>> words("The quick foxes, the FOX; plan B")
     ['quick', 'fox', 'fox', 'plan', 'b']
-    >>> words("हिन्दी में किताब, 压缩文件")
+    >>> words("हिन्दी में किताब, 压缩文件", "none")
     ['हिन्दी', 'में', 'किताब', '压缩', '缩文', '文件']
     """
+    return stems(unstemmed(text, language), language)
+
+
+def stems(unstemmed: list[str], language: Language) -> list[str]:
+    return unstemmed if language == "none" else Stemmer.Stemmer(language, 0).stemWords(unstemmed)
+
+
+def unstemmed(text: str, language: Language) -> list[str]:
     if text.isascii():
         found = ASCII.findall(text.lower())
     else:
@@ -76,7 +114,7 @@ def words(text: str, language: Language = "english") -> list[str]:
         found = WORD.findall(folded)
         if RUN.search(folded):
             found = [part for word in found for part in (_pairs(word) if RUN.match(word) else [word])]
-    stop_words = STOP_WORDS[language]
+    stop_words = STOP_WORDS.get(language, ())
     return [word for word in found if word not in stop_words]
 
 
@@ -101,11 +139,13 @@ def occurrences(
     """
     number, numbers, lengths = dict[str, int](), array("i"), list[int]()
     for text in texts:
-        text_words = words(text, language) or blank
+        text_words = unstemmed(text, language) or blank
         numbers.extend([number.setdefault(word, len(number)) for word in text_words])
         lengths.append(len(text_words))
-    length_N = np.array(lengths, np.int64)
-    return list(number), np.repeat(np.arange(len(lengths)), length_N), np.frombuffer(numbers, np.int32), length_N
+    length_N, of_stem = np.array(lengths, np.int64), dict[str, int]()
+    stem_V = np.array([of_stem.setdefault(stem, len(of_stem)) for stem in stems(list(number), language)], np.int64)
+    word_T = stem_V[np.frombuffer(numbers, np.int32)]
+    return list(of_stem), np.repeat(np.arange(len(lengths)), length_N), word_T, length_N
 
 
 def postings(texts: Sequence[str], row_N: Ints, language: Language = "english") -> pa.Table:
@@ -125,7 +165,8 @@ def postings(texts: Sequence[str], row_N: Ints, language: Language = "english") 
         count_P[word_P == 0] = 0  # the first of all words
     offsets = pa.array(np.searchsorted(word_P, np.arange(len(distinct) + 1)), pa.int32())
     lists = {
+        "word": spelled.take(order),
         "rows": pa.ListArray.from_arrays(offsets, pa.array(np.asarray(row_N)[text_P], pa.int32())),
         "counts": pa.ListArray.from_arrays(offsets, pa.array(count_P, pa.int32())),
     }
-    return pa.table({"word": spelled.take(order), **lists}, schema=schemas.POSTINGS)
+    return pa.table(lists, schema=schemas.POSTINGS.with_metadata({schemas.RULE: schemas.rule(language)}))

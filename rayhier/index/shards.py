@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.words import postings
 from rayhier.spec import JobSpec
+from rayhier.spec.corpus import Language
 from rayhier.storage import parquet
 from rayhier.storage.files import File
 from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.paths import Location
-from rayhier.storage.schemas import Language
 from rayhier.storage.shard import Shard, Sidecar
 
 GROUP_ROWS = 4096

@@ -28,6 +28,7 @@ from rayhier.progress import Bar, log
 from rayhier.search.routing.routes import Model
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import Workers
+from rayhier.spec.corpus import Language
 from rayhier.spec.index import LEAF_FACTOR
 from rayhier.storage import files, leaf_map, parquet, schemas
 from rayhier.storage.artifact import Artifact
@@ -35,7 +36,6 @@ from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import BUILT, LEAVES, LeafMap, Manifest, ranges
 from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.paths import Location
-from rayhier.storage.schemas import Language
 from rayhier.storage.shard import Shard
 from rayhier.threads import set_threads
 

@@ -282,8 +282,8 @@ def _lease(root: Location, number: int) -> Location:
 def _count_words(root: Location) -> str:
     """Publish a version whose words are split by today's rule. Returns what was done, "" if there was nothing to do."""
     newest = LeafMap.open(root)
-    shards = newest.manifest.shards
-    old = [shard for shard in shards if shard.postings and _metadata(root, shard.postings) != schemas.POSTINGS.metadata]
+    shards, rule = newest.manifest.shards, schemas.rule(newest.manifest.language)
+    old = [shard for shard in shards if shard.postings and _rule(root, shard.postings) != rule]
     if not old:
         return ""
     counted: dict[str, File] = {}
@@ -291,7 +291,7 @@ def _count_words(root: Location) -> str:
         for shard in old:
             table = _counted(newest, shard)
             stem = shard.file.name.rpartition("/")[2].removesuffix(".parquet")
-            name = f"words/{stem}-{schemas.POSTINGS.metadata[b'rayhier.words'].decode()}.parquet"
+            name = f"words/{stem}-{rule.replace(' ', '-')}.parquet"
             counted[shard.file.name] = parquet.write(root, name, [table], table.schema)
 
         def change(latest: LeafMap) -> Manifest:
@@ -314,8 +314,8 @@ def _counted(leaf_map: LeafMap, shard: Shard) -> pa.Table:
     return postings(texts, np.flatnonzero(is_first_N), leaf_map.manifest.language)
 
 
-def _metadata(root: Location, file: File) -> Any:
-    return parquet.metadata(root / file.name).schema.to_arrow_schema().metadata
+def _rule(root: Location, file: File) -> str:
+    return schemas.rule_of(parquet.metadata(root / file.name).schema.to_arrow_schema())
 
 
 if __name__ == "__main__":

@@ -41,8 +41,11 @@ class Upgraded:
             for name, without in SECTIONS.get(stage, {}).items()
         }
         match stage:
-            case "corpus" if "query_columns" not in parts["corpus"]:
-                changed["corpus"].pop("query_columns", None)
+            case "corpus":
+                if parts["corpus"]["language"] != "auto":
+                    return None
+                if "query_columns" not in parts["corpus"]:
+                    changed["corpus"].pop("query_columns", None)
             case "cross_encoder":
                 if changed["cross_encoder"].get("layers") is None:
                     changed["cross_encoder"].pop("layers", None)

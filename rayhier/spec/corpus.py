@@ -10,6 +10,13 @@ from rayhier.spec.base import Section
 
 Text = Annotated[str, Field(min_length=1)]
 FieldType = Literal["int", "float", "string", "bool"]
+Language = Literal[
+    "none", "arabic", "armenian", "basque", "catalan", "czech", "danish", "dutch", "english", "esperanto", "estonian",
+    "finnish", "french", "german", "greek", "hindi", "hungarian", "indonesian", "irish", "italian", "lithuanian",
+    "nepali", "norwegian", "persian", "polish", "portuguese", "romanian", "russian", "serbian", "sesotho", "spanish",
+    "swedish", "tamil", "turkish", "yiddish",
+]  # fmt: skip
+"""Languages of Snowball's stemmers. With `none`, words are counted as they are."""
 RESERVED = (
     *("doc_id", "title", "text", "parent", "leaf", "rank", "leaves", "log_prob", "vector", "score"),
     *("and", "or", "not"),
@@ -103,6 +110,9 @@ class _Corpus(Section):
 
     type: str
     """Kind of the source, for instance beir or jsonl."""
+    language: Language | Literal["auto"] = "auto"
+    """Language by which BM25 reduces words to their stems. `none`: words are counted as they are. `auto`: detected
+    by the frequent words of 23 languages; `none` if no language is frequent, or if languages are mixed."""
 
     @property
     def names_judgements(self) -> bool:

@@ -10,22 +10,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from rayhier.spec import InputError
+from rayhier.spec.corpus import Language
 from rayhier.spec.index import VectorFormat
 from rayhier.storage import columns, files, parquet
 from rayhier.storage.artifact import OLDER, Artifact, check
 from rayhier.storage.cache import fetch
 from rayhier.storage.files import File, seal, unseal
 from rayhier.storage.paths import Location
-from rayhier.storage.schemas import Language
 from rayhier.storage.shard import Removal, Shard, Sidecar
 
 FORMAT = 2
@@ -99,8 +99,8 @@ class Manifest(BaseModel, frozen=True, extra="forbid"):
     """Idempotency key of the request that asked for the rollback."""
     rollbacks: list[Rollback] = []
     """Rollbacks with an idempotency key, of this version and earlier versions, the newest last."""
-    language: Language = "english"
-    """Language in which the words of all documents are counted."""
+    language: Annotated[Language, BeforeValidator(lambda named: "none" if named == "other" else named)] = "english"
+    """Language by which the words of all documents are counted. Older manifests have `other` for `none`."""
     undone: int = 0
     """Number of the last change of the change log that a rollback left behind."""
     undone_in: int = 0

@@ -1,11 +1,11 @@
 """Schemas (names and types of columns) of all parquet files that rayhier writes."""
 
 from collections.abc import Mapping
-from typing import Literal
 
 import pyarrow as pa
+import Stemmer
 
-from rayhier.spec.corpus import FieldType
+from rayhier.spec.corpus import FieldType, Language
 from rayhier.storage.columns import VectorType
 
 DOCUMENTS = pa.schema([("doc_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
@@ -60,13 +60,26 @@ def leaf_map(dimension: int, precision: str, documents: pa.Schema = DOCUMENTS) -
 
 NODES = "nodes"
 """Name of the sidecar with the probabilities of a document's leaves in ReTreever's tree, float16 [leaves]."""
-POSTINGS = pa.schema(
-    [("word", pa.string()), ("rows", pa.list_(pa.int32())), ("counts", pa.list_(pa.int32()))], {"rayhier.words": "2"}
-)
-"""Columns of a shard's postings: a word, the first rows of documents that have it, and how often each has it. The
-number in the metadata is raised when texts are split into other words."""
-Language = Literal["english", "other"]
-"""Language in which a corpus's words are counted. English stop words are left out of English documents."""
+POSTINGS = pa.schema([("word", pa.string()), ("rows", pa.list_(pa.int32())), ("counts", pa.list_(pa.int32()))])
+"""Columns of a shard's postings: a word, the first rows of documents that have it, and how often each has it."""
+WORDS_RULE, SNOWBALL = "3", Stemmer.version().rpartition(".")[0]
+"""Number of the rule that splits texts into words, and version of Snowball's stemmers. Other stemmers may make other
+stems."""
+
+
+RULE = b"rayhier.words"
+
+
+def rule(language: Language) -> str:
+    """Name the rule by which texts are split into words, and the version of the stemmer if words are stemmed."""
+    return WORDS_RULE if language == "none" else f"{WORDS_RULE} Snowball {SNOWBALL}"
+
+
+def rule_of(postings: pa.Schema) -> str:
+    metadata: dict[bytes, bytes] = postings.metadata or {}
+    return metadata.get(RULE, b"1").decode()
+
+
 IDS = pa.schema([("doc_id", pa.string())])
 WORDS = pa.list_(pa.string())
 LEAVES = pa.schema(

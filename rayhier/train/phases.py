@@ -19,6 +19,7 @@ from rayhier.model.router import TrainedRouter
 from rayhier.search.segment.exact import exact
 from rayhier.search.words.bm25 import Bm25Index
 from rayhier.spec import JobSpec
+from rayhier.spec.corpus import Language
 from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining, RetreeverTraining
 from rayhier.storage.artifact import Artifact
@@ -51,6 +52,7 @@ class Material:
     read: Read | None = None
     held_N: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     source: Source = "dev queries"
+    language: Language = "english"
 
 
 def train(
@@ -70,10 +72,12 @@ def train(
         run("encoder", phase)
         if spec.encoder.adopt == "always" or not is_changed(tower.module, before):
             return None
-        counts = (
-            (lambda: Bm25Index(document_texts(material.titled()), None)) if spec.index.words and is_judged else None
-        )
-        searches = Searches(documents, counts, cosines=spec.encoder.similarity == "cosine")
+
+        def words() -> Bm25Index:
+            return Bm25Index(document_texts(material.titled()), material.language)
+
+        counted = words if spec.index.words and is_judged else None
+        searches = Searches(documents, counted, cosines=spec.encoder.similarity == "cosine")
         adoption = decide(phase, before, dev, searches, material.source, make, run)
         if not adoption.adopted:
             restore(tower.module, before)

@@ -237,4 +237,4 @@ def test_passages_and_fields_reach_the_leaf_map(tiny_spec, tiny_corpus, tmp_path
             wanted.append(dict(zip(names, (doc_id, row["_id"], text, 1800 + n, bool(n % 2)), strict=True)))
     assert sorted(found, key=lambda row: row["doc_id"]) == sorted(wanted, key=lambda row: row["doc_id"])
     assert leaf_map.manifest.documents == 2 * len(documents)
-    assert leaf_map.manifest.words == "other"
+    assert leaf_map.manifest.words == "none"

@@ -45,13 +45,13 @@ def exact(result_of, k):
 )
 def test_bm25_is_bm25s(texts, k, seed, masked):
     mask_N = np.random.default_rng(seed).random(len(texts)) < 0.5
-    index, theirs = Bm25Index(texts, "other"), bm25s.BM25()
-    split = [words(text, "other") for text in texts]
+    index, theirs = Bm25Index(texts, "none"), bm25s.BM25()
+    split = [words(text, "none") for text in texts]
     if any(split):
         theirs.index(split, show_progress=False)
     queries = ["", "unheard", "ab", *texts, " ".join(texts[:2] * 2)]
     for query, score_K, row_K in zip(queries, *index.best(queries, k, mask_N if masked else None), strict=True):
-        asked = words(query, "other")
+        asked = words(query, "none")
         wanted_N = theirs.get_scores(asked) if any(split) and asked else np.zeros(len(texts))
         np.testing.assert_allclose(index.scores(query), wanted_N, rtol=1e-5)
         wanted_K = np.sort(np.where(mask_N, wanted_N, 0) if masked else wanted_N)[::-1][:k]

@@ -50,7 +50,7 @@ def test_native_code_finds_what_numpy_finds(native, seed, shards, n, k, kept, ta
         row_N = np.sort(rng.choice(ROWS, len(texts), replace=False))
         made.append(opened(texts, row_N, ROWS, rng.choice([None, np.uint32])))
         spans.append(tuple(np.sort(rng.integers(0, ROWS + 1, 2)).tolist()) if rng.random() < 0.3 else (0, ROWS))
-    lists = PostingLists(made[:-1], spans[:-1], made[-1:])
+    lists = PostingLists(made[:-1], spans[:-1], made[-1:], language="english")
     # Words nobody has, and words that are only in the tail.
     queries = [a_text(rng, 9) + rng.choice(["", " unheard", " later later"]) for _ in range(20)]
     keep_N = None if kept is None else rng.random(shards * ROWS) < kept
@@ -81,7 +81,9 @@ def test_native_code_finds_what_numpy_finds(native, seed, shards, n, k, kept, ta
 @pytest.fixture
 def arrays(native):
     made = opened(["one two", "two three"], np.arange(2), 2)
-    (file,) = [PostingLists([made], [(0, 2)])._file(made, np.ones(len(made.count_C), np.float32), (0, 2))]
+    (file,) = [
+        PostingLists([made], [(0, 2)], language="english")._file(made, np.ones(len(made.count_C), np.float32), (0, 2))
+    ]
     return list(file)
 
 

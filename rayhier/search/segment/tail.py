@@ -23,11 +23,11 @@ from rayhier.dataset.words import occurrences, word_hashes
 from rayhier.search.segment.filter import matching
 from rayhier.search.segment.scan import ListedRows, scan
 from rayhier.search.segment.segment import DOC_ID, INNER, VECTOR
+from rayhier.spec.corpus import Language
 from rayhier.spec.filter import Filter
 from rayhier.storage import columns
 from rayhier.storage.change_log import Change
 from rayhier.storage.leaf_map import key_of
-from rayhier.storage.schemas import Language
 
 NEVER = np.iinfo(np.int64).max
 """Number of the change that took a row away, where none did."""

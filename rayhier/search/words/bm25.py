@@ -5,19 +5,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.words import language_of, postings
+from rayhier.dataset.words import postings
 from rayhier.search.words.postings import PostingLists, Postings, counted
-from rayhier.storage.schemas import Language
+from rayhier.spec.corpus import Language
 
 
 class Bm25Index:
     """Postings of texts, made in memory, which score texts by the words that they share with a query."""
 
-    def __init__(self, texts: Sequence[str], language: Language | None = "english") -> None:
-        """Count the words of texts. If the language is None, it is detected from the texts."""
-        self.count, self.language = len(texts), language or language_of(texts)
+    def __init__(self, texts: Sequence[str], language: Language = "english") -> None:
+        self.count, self.language = len(texts), language
         table = postings(texts, np.arange(self.count), self.language)
-        self._lists = PostingLists([Postings(counted(table, self.count))], [(0, self.count)])
+        self._lists = PostingLists([Postings(counted(table, self.count))], [(0, self.count)], language=self.language)
 
     def scores(self, query: str) -> Floats:
         """Score all texts for a query: [n], 0 where a text shares no word with it."""

@@ -151,7 +151,7 @@ def _opened(leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> PostingL
         leaf_L, size_L = segment.lists
         before, within = leaf_L < leaves.leaves.start, leaf_L < leaves.leaves.stop
         spans.append((int(size_L[before].sum()), int(size_L[within].sum())))
-    return PostingLists(searched, spans, others)
+    return PostingLists(searched, spans, others, language=leaf_map.manifest.language)
 
 
 def fused(

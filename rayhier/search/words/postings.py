@@ -31,10 +31,11 @@ from rayhier.dataset.words import postings as count_words
 from rayhier.dataset.words import word_hashes, words
 from rayhier.search.native import extension, threads_for
 from rayhier.search.segment.tail import TailView
+from rayhier.spec import InputError
+from rayhier.spec.corpus import Language
 from rayhier.storage import cache, schemas
 from rayhier.storage.cache import Lease
 from rayhier.storage.leaf_map import LeafMap
-from rayhier.storage.schemas import Language
 from rayhier.storage.shard import Shard
 
 log = logging.getLogger(__name__)
@@ -42,8 +43,6 @@ K1, B = 1.5, 0.75
 FORMAT = 4
 TIES = 4
 """Results that are found for each one asked, at most, where scores tie."""
-OF_QUERIES: Language = "other"
-"""Language by which queries are split into words. Documents of an English index do not have the stop words."""
 KIND = "postings"
 Weighted = tuple[npt.NDArray[np.uint64], Floats]
 """Hashes of a text's words [t], and what each weighs: its rarity times how often the text has it."""
@@ -87,7 +86,8 @@ class Postings:
         """
         void_V = leaf_map.void(shard)
         digest = "none" if shard.postings is None else shard.postings.sha256
-        made_of = f"{FORMAT} {digest} {shard.rows} {void_V.tolist()} {rarity_alone}"
+        rule = f"{FORMAT} {schemas.rule(leaf_map.manifest.language)}"
+        made_of = f"{rule} {digest} {shard.rows} {void_V.tolist()} {rarity_alone}"
 
         def fill(folder: Path) -> None:
             table = _table(leaf_map, shard)
@@ -115,15 +115,21 @@ class Postings:
 
 
 def _table(leaf_map: LeafMap, shard: Shard) -> pa.Table:
-    table = leaf_map.postings(shard)
-    if table.schema.metadata == schemas.POSTINGS.metadata:
+    table, language = leaf_map.postings(shard), leaf_map.manifest.language
+    rule, today = schemas.rule_of(table.schema), schemas.rule(language)
+    if rule == today:
         return table
+    if rule.split()[0] == today.split()[0]:
+        raise InputError(
+            f"{leaf_map.root}: its words were stemmed by {rule[2:]}, and here is {today[2:]}; allowed: a PyStemmer of "
+            "that version, or rayhier upgrade of the workdir"
+        )
     log.warning("%s: an older rayhier split its words; counted again until rayhier index compact", shard.file.name)
     whole = replace(leaf_map, manifest=leaf_map.manifest.model_copy(update={"removed": []}))
     rows = whole.read(shard, ["rank", "title", "text"])
     is_first_N = rows["rank"].to_numpy() == 0
     texts = document_texts(rows.filter(pa.array(is_first_N)))
-    return count_words(texts, np.flatnonzero(is_first_N), leaf_map.manifest.language)
+    return count_words(texts, np.flatnonzero(is_first_N), language)
 
 
 def counted(
@@ -174,12 +180,18 @@ class PostingLists:
     """BM25 over the documents of some shards, or of a range of each one's rows."""
 
     def __init__(
-        self, searched: Sequence[Postings], spans: Sequence[tuple[int, int]], others: Sequence[Postings] = ()
+        self,
+        searched: Sequence[Postings],
+        spans: Sequence[tuple[int, int]],
+        others: Sequence[Postings] = (),
+        *,
+        language: Language,
     ) -> None:
         """Search opened shards, in the rows of each from one number to before another. Rows are numbered on and on.
 
-        Rarity is counted over the documents of these shards and of `others`.
+        Rarity is counted over the documents of these shards and of `others`. `language` is that of all.
         """
+        self.language = language
         self._searched, self._spans, self._shards = list(searched), list(spans), [*searched, *others]
         self.documents = sum(postings.documents for postings in self._shards)
         """Number of documents of the whole index."""
@@ -212,7 +224,7 @@ class PostingLists:
         [n], only rows where it is True are results. Rarity is counted over all documents either way, and over
         `further` ones.
         """
-        words_Q = [words(text, OF_QUERIES) for text in texts]
+        words_Q = [words(text, self.language) for text in texts]
         hash_T = word_hashes(chain.from_iterable(words_Q))
         count_Q = [len(of_text) for of_text in words_Q]
         if self._native is None:
@@ -228,7 +240,7 @@ class PostingLists:
 
     def weighted(self, text: str, further: TailView | None = None) -> Weighted:
         """Weigh a text's words by their rarity in all documents, and `further` ones; 0 where none has a word."""
-        return self._weighted(word_hashes(words(text, OF_QUERIES)), further)
+        return self._weighted(word_hashes(words(text, self.language)), further)
 
     def _weighted(self, hashes: npt.NDArray[np.uint64], further: TailView | None) -> Weighted:
         hash_T, times_T = np.unique(hashes, return_counts=True)

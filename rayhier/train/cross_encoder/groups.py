@@ -11,6 +11,7 @@ import numpy as np
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.neighbours import nearest
 from rayhier.search.words.bm25 import Bm25Index
+from rayhier.spec.corpus import Language
 from rayhier.spec.cross_encoder import OF_BASE, OF_BM25, WRONG
 from rayhier.train.examples import Examples
 from rayhier.train.pairs import draw, mine
@@ -32,9 +33,9 @@ class TrainingGroup:
 
 
 class TrainingGroups:
-    def __init__(self, examples: Examples, texts: list[str]) -> None:
+    def __init__(self, examples: Examples, texts: list[str], language: Language = "english") -> None:
         self.examples, self.texts = examples, texts
-        self.words, self.known = Bm25Index(texts, None), examples.known()
+        self.words, self.known = Bm25Index(texts, language), examples.known()
         self.query_P = examples.pair_P2[:, 0]
         self.base_PT = mine(self._nearest, self.query_P, self.known, TOP)
         self.bm25_PT = mine(self._sharing, self.query_P, self.known, TOP)

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayhier.dataset.documents import Choice, load_documents, load_texts
+from rayhier.dataset.documents import Choice, language, load_documents, load_texts
 from rayhier.dataset.holdout import hash_ids, held_queries
 from rayhier.dataset.queries import Queries, load_queries
 from rayhier.dataset.ranking import ID, Ranking
@@ -96,7 +96,8 @@ def _phase(
     reads = _cross(spec)
     queries = train_queries(corpus, vectors, spec)
     documents = load_documents(corpus, vectors, sampled(corpus))
-    groups = TrainingGroups(judged_pairs(queries, documents), load_texts(corpus, documents.ids).to_pylist())
+    texts = load_texts(corpus, documents.ids).to_pylist()
+    groups = TrainingGroups(judged_pairs(queries, documents), texts, language(corpus))
     passed = 0
 
     def measure(model: CrossEncoder) -> dict[str, float]:

@@ -172,12 +172,12 @@ def test_words_find_what_a_loop_finds(world, text):
             assert any(abs(base - sign * product) < 1e-5 for sign in ((1, -1) if world.passages else (1,)))
 
 
-@pytest.mark.parametrize("language", ["english", "other"])
+@pytest.mark.parametrize("language", ["english", "none"])
 def test_a_tail_counts_words_as_its_index_does(world, language):
     world.live = world.opened(Tail(0, words=language))
-    world.live.tail.add(Change(1, "put", world.rows([world.new("fresh") | {"text": "une bague en or"}])))
-    lexical = world.live.read(Words(["or"], world.unit(world.rng, 1, M), 5), 1)
-    assert [name for name, _ in listed(lexical)[0]] == ["fresh"] * (language == "other")
+    world.live.tail.add(Change(1, "put", world.rows([world.new("fresh") | {"text": "rings of gold"}])))
+    lexical = world.live.read(Words(["ring"], world.unit(world.rng, 1, M), 5), 1)
+    assert [name for name, _ in listed(lexical)[0]] == ["fresh"] * (language == "english")
 
 
 def test_documents_by_their_ids_and_in_pages(world):

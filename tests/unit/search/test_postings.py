@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rayhier.dataset.words import language_of, postings, words
+from rayhier.dataset.words import FREQUENT, language_of, postings, unstemmed, words
 from rayhier.index.verify import verify
 from rayhier.search.native import extension
 from rayhier.search.segment.leaf_scan import LeafScan
@@ -86,6 +86,16 @@ def test_words_of_an_older_tokenizer_are_counted_again(monkeypatch, request):
     check(leaf_map, texts, ["older", *queries])
 
 
+def test_stems_of_another_version_are_refused(monkeypatch, world):
+    leaf_map, texts, queries = world
+    check(leaf_map, texts, queries)
+    monkeypatch.setattr("rayhier.storage.schemas.SNOWBALL", "9.9")
+    with pytest.raises(
+        InputError, match=r"stemmed by Snowball \d.*, and here is Snowball 9\.9; allowed: .*rayhier upgrade"
+    ):
+        check(leaf_map, texts, queries)
+
+
 @pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("k", [1, 10, N])
 def test_equals_one_index_of_all_documents(world, k):
@@ -96,7 +106,7 @@ def test_equals_one_index_of_all_documents(world, k):
 @given(st.text(st.sampled_from("ab1_ '-.")))
 def test_english_words_are_those_of_bm25s_and_single_letters(text):
     theirs = bm25s.tokenize([text], return_ids=False, show_progress=False)[0]
-    found = words(text)
+    found = unstemmed(text, "english")
     assert [word for word in found if len(word) > 1] == theirs
     cut_off = {text[place] for place in range(len(text)) if "'" in text[max(0, place - 1) : place + 2]}
     assert {word for word in found if len(word) == 1} >= {*re.findall(r"\b\w\b", text)} - {"a"} - cut_off
@@ -126,20 +136,70 @@ def test_words_do_not_depend_on_how_a_text_is_composed(text):
     ],
 )
 def test_every_word_of_a_query_is_found_in_the_text(query, text):
-    assert words(query)
-    assert set(words(query)) <= set(words(text))
+    for language in ("none", "english", "turkish"):
+        assert words(query, language)
+        assert set(words(query, language)) <= set(words(text, language))
 
 
 FRENCH = ["Le prix de l'or monte depuis un mois.", "On a vu la bague en or."] * 9 + ["The Beatles à Paris"]
 GERMAN = ["Die Bank will ein Haus an der Elbe.", "Er war in Rom, das war schön.", "So war es."]
+RIGHTS = {
+    "arabic": "يولد جميع الناس أحرارا متساوين في الكرامة والحقوق، وقد وهبوا عقلا وعليهم أن يعامل بعضهم بعضا من دون",
+    "catalan": "Tots els éssers humans neixen lliures i iguals en dignitat. Les lleis dels pobles parlen també amb",
+    "czech": "Všichni lidé jsou si rovni, protože je známo, že jsou svobodní, jako byli pro své otce nebo podle",
+    "danish": "Alle mennesker er født frie af natur, uden forskel, og mod deres ret er blevet sagt, hvad nogle ville",
+    "dutch": "Alle mensen worden vrij geboren. Het recht van een mens is niet voor de koning, het is ook van het volk",
+    "english": "All human beings are born free and equal in dignity. They act towards one another with the spirit of",
+    "finnish": "Kaikki ihmiset syntyvät vapaina. Ihminen on vapaa, ja se on myös oikeus, joka oli ennen, että ei ole",
+    "french": "Tous les êtres humains naissent libres dans le monde et égaux. La loi est une règle pour les peuples",
+    "german": "Alle Menschen sind frei geboren. Das Recht der Menschen ist nicht die Gnade, und mit der Freiheit ist",
+    "greek": "Όλοι οι άνθρωποι γεννιούνται ελεύθεροι και ίσοι. Η αξία του ανθρώπου είναι το μέτρο της πολιτείας",
+    "hindi": "सभी मनुष्यों को गौरव और अधिकारों के मामले में स्वतन्त्रता प्राप्त है। उन्हें बुद्धि की देन प्राप्त है",
+    "hungarian": "Minden ember szabad, és az ember joga az, hogy egy úr se mondja meg, mi nem volt jó, csak az",
+    "indonesian": "Semua orang dilahirkan merdeka dan mempunyai hak yang sama. Hak ini tidak datang dari raja untuk",
+    "italian": "Tutti nascono liberi. La legge che vale per il popolo non è di un uomo, e le leggi della terra sono",
+    "norwegian": "Alle mennesker er født frie av natur, og noen har en rett fra før. Hva som ble sagt etter det, er",
+    "persian": "تمام افراد بشر آزاد به دنیا می‌آیند و از حقوق برابر که این قانون را داده است، برخوردارند",
+    "polish": "Wszyscy ludzie rodzą się wolni, jest to prawo od dawna, że nie ma panów dla ludzi oraz nie ma wojen",
+    "portuguese": "Todos nascem livres e iguais em direitos. A lei do povo não é uma lei da coroa, e os homens vão",
+    "romanian": "Toți oamenii se nasc liberi în drepturi. Legea este pentru popor, și cu ea sunt legați toți din",
+    "russian": "Все люди рождаются свободными. Это право, что дано им, как было, чтобы она, если его нет, была дана",
+    "spanish": "Todos los seres nacen libres e iguales. La ley del pueblo es una regla por la que viven el rey y las",
+    "swedish": "Alla människor är födda fria och lika. Det är inte för en kung att ta ett liv från folket, och det",
+    "turkish": "Bütün insanlar hür ve eşit doğar. Bu hak bir kral için değil, halk ile olarak çok daha eskidir ve",
+}
+"""Sentences about human rights, in each language that is detected."""
 ENGLISH = ["the small tree", "a shrub with red berries and thorns", "act of giving", "of or like gold"]
 
 
 def test_texts_tell_their_language():
-    for texts in (FRENCH, GERMAN, ENGLISH + 9 * FRENCH, ["如何打开压缩文件"], []):
-        assert language_of(texts) == language_of(texts[::-1]) == "other"
-    for texts in (ENGLISH, 9 * ENGLISH + FRENCH):
-        assert language_of(texts) == language_of(texts[::-1]) == "english"
+    named = {language: [text] for language, text in RIGHTS.items()} | {
+        "german": GERMAN,
+        "english": 9 * ENGLISH + FRENCH,
+    }
+    assert RIGHTS.keys() == FREQUENT.keys()
+    for language, texts in named.items():
+        assert language_of(texts) == language_of(texts[::-1]) == language
+    for texts in (ENGLISH + GERMAN, ["如何打开压缩文件"], ["Zn 65, Fe 55"], ["Усі люди народжуються вільними"], []):
+        assert language_of(texts) == "none"
+
+
+@pytest.mark.parametrize(
+    ("language", "query", "text"),
+    [
+        ("english", "indexing a library", "Libraries and their indexes"),
+        ("german", "Haus", "in den Häusern"),
+        ("french", "enfant naturelle", "des enfants naturels"),
+        ("russian", "книга", "в книгах"),
+        ("finnish", "talo", "talossa"),
+    ],
+)
+def test_forms_of_a_word_are_one_word(language, query, text):
+    assert words(query, language)
+    assert set(words(query, language)) <= set(words(text, language))
+    assert not set(words(query, "none")) <= set(words(text, "none"))
+    index = Bm25Index([text, "x y z"], language)
+    assert index.scores(query)[0] > index.scores(query)[1] == 0
 
 
 def test_an_index_without_words_is_refused(world):
