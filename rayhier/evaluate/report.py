@@ -221,6 +221,11 @@ class Report(BaseModel):
         wanted = (system, baseline, measure, queries)
         return [row for row in self.significance if (row.system, row.baseline, row.measure, row.queries) == wanted]
 
+    @property
+    def groups(self) -> list[QueryGroup]:
+        """Groups of queries that tell what training gains: new answers first, because they show what generalises."""
+        return sorted(self.encoders, key=lambda group: group == "all")
+
     def learned(self, measure: str, queries: QueryGroup) -> Difference:
         (difference,) = self.between("exact_same_encoder", "exact", measure, queries)
         return difference

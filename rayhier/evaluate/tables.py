@@ -50,7 +50,8 @@ def served_path(report: Report, measures: Sequence[str]) -> tuple[list[str], lis
 def encoders(report: Report, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows: exact search by both encoders for each group of queries, and the difference."""
     rows = []
-    for group, encoders in report.encoders.items():
+    for group in report.groups:
+        encoders = report.encoders[group]
         title = f"{group} ({encoders.queries:,} queries)"
         rows += [[f"{title}: {name}", *(cell(encoders.systems[name][m]) for m in measures)] for name in ENCODERS]
         changes = [report.learned(m, group) for m in measures]

@@ -30,14 +30,17 @@ def _training(spec: JobSpec, report: Report) -> str:
         return f"Training: the encoder was not trained, {untrained_because(spec)}." if untrained else ""
     if report.keeps_base:
         return f"Training: {report.adoptions[0].sentence}; encoder.adopt: always keeps it."
-    row, learned = report.encoders["all"], report.learned(measure, "all")
-    base, trained = (row.systems[name][measure] for name in ENCODERS)
+    gains = list[str]()
+    for group in report.groups:
+        base, trained = (report.encoders[group].systems[name][measure] for name in ENCODERS)
+        learned = report.learned(measure, group)
+        of = " for queries with new answers" if group != "all" else " for all queries" if gains else ""
+        gains.append(f"{base:.3f} -> {trained:.3f}, {tables.said(learned)}{of}")
     if report.began_best:
         told = f"no epoch was better on dev than the encoder it began with ({measure} {base:.3f}), which was kept"
         return f"Training: {told}; with few dev queries give more, as corpus.judgements.dev."
     worse = "; training made it worse: keep the base encoder" if learned.high < 0 and not learned.doubt else ""
-    gain = f"{measure} of exact search {base:.3f} -> {trained:.3f}, {tables.said(learned)}"
-    return f"Training: {gain}{worse}{learned.doubt}."
+    return f"Training: {measure} of exact search {', and '.join(gains)}{worse}{learned.doubt}."
 
 
 def untrained_because(spec: JobSpec) -> str:

@@ -1,5 +1,7 @@
 """What a report says in plain lines, on numbers worked out by hand."""
 
+import re
+
 import pytest
 
 from rayhier.evaluate.report import MeanRow, Report, SystemRow
@@ -80,6 +82,11 @@ def test_which_encoder_was_kept_is_said_first_and_advice_names_it(adopted, spec,
     assert few.endswith("keep the encoder.") == adopted
 
 
+def test_what_training_gains_for_new_answers_is_said_first(spec, trained):
+    (line,) = told(spec, Report.of(spec, trained), "Training: nDCG@10 of exact search ")
+    assert re.findall(r"\d -> \d.*? for ([\w ]+)", line) == ["queries with new answers", "all queries"]
+
+
 def test_a_training_without_a_better_epoch_says_so(spec, trained):
     for one in trained.seeds:
         one.best = {"encoder": {"epoch": 0.0}, "router": {"epoch": 3.0}}
@@ -110,7 +117,7 @@ def test_an_encoder_that_was_not_trained_says_why_and_the_index_what_it_finds(tr
         (0.2, -0.1, 0.5, "; this may be chance."),
         (-0.02, -0.03, -0.01, "; training made it worse: keep the base encoder."),
         (-0.02, -0.03, 0.01, "; this may be chance."),
-        (0.2, 0.1, 0.3, ")."),
+        (0.2, 0.1, 0.3, ") for all queries."),
     ],
 )
 def test_what_training_gained_is_said_with_its_doubt(difference, low, high, said, spec, trained):
