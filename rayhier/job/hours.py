@@ -36,6 +36,8 @@ START, START_HERE, LEAST_WORK = 5.0, 2.0, 2.0
 """Seconds that a stage's processes need to start on Ray, and seconds that a stage needs in a process that runs. The
 third is the least seconds of work by the table's rate. A stage that took twice its start, and had that work to do,
 tells its rate."""
+PLACED = 4e9
+"""Multiply-adds of a core in a second while it places documents in leaves."""
 BYTES_A_TOKEN = 4
 """Bytes of text that make one token, about."""
 DEV_PAIRS = 200 * 50
@@ -84,10 +86,12 @@ class Cost:
     is_measured: bool = False
     """True if a run on this machine measured the rate."""
     start: float = START
+    placing: float = 0.0
+    """Seconds of one device for placing documents in leaves, in addition to `amount`."""
 
     @property
     def seconds(self) -> float | None:
-        return None if self.rate is None else self.start + self.amount / (self.rate * self.devices)
+        return None if self.rate is None else self.start + (self.amount / self.rate + self.placing) / self.devices
 
     def measured(self, seconds: float) -> float | None:
         """Return the rate of a run that took so many seconds.
@@ -95,7 +99,8 @@ class Cost:
         None if the run was short, or had less to do than the table does in two seconds.
         """
         is_little = not self.amount or self.amount < LEAST_WORK * (self.rate or 0) * self.devices
-        return None if is_little or seconds < 2 * self.start else self.amount / (seconds - self.start) / self.devices
+        left = (seconds - self.start) * self.devices - self.placing
+        return None if is_little or seconds < 2 * self.start or left < self.placing else self.amount / left
 
 
 def stage_cost(
@@ -132,7 +137,7 @@ def _cost(stage: str, spec: JobSpec, work: Work) -> Cost:
         case "train":
             return _training(spec, work)
         case "index" if spec.encodes_again:
-            return _passed(texts, work.parameters, cluster.index, encoding)
+            return replace(_passed(texts, work.parameters, cluster.index, encoding), placing=_placing(spec, work))
         case "calibrate" if spec.chooses_beside:
             return _read(spec, work, DEV_PAIRS, cluster.evaluate)
         case "evaluate" if (rerank := spec.search.reranking) is not None:
@@ -194,10 +199,15 @@ def _training(spec: JobSpec, work: Work) -> Cost:
         epochs = sum(count for name, count in times.items() if name != "router")
         measured = 2 * epochs / train.between(max(1, max(phases.values(), default=1)))  # on dev, and mining
         count = BACKWARD * epochs * pairs * (2 * document + query) + measured * documents * document
-        return _passed(count, work.parameters, spec.cluster.train, spec.encoder.precision, tokenised=True)
+        cost = _passed(count, work.parameters, spec.cluster.train, spec.encoder.precision, tokenised=True)
+        return replace(cost, placing=measured * _placing(spec, work)) if train.routes else cost
     taught = spec.router.targets(work.pairs, documents)
     count = documents + sum(epochs * (taught if name == "router" else pairs) for name, epochs in times.items())
     return _counted("train", count, spec.cluster.train, spec.router.type)
+
+
+def _placing(spec: JobSpec, work: Work) -> float:
+    return work.documents * spec.leaves(work.documents) * work.dimension / PLACED
 
 
 def _trainings(spec: JobSpec, work: Work) -> int:
