@@ -9,7 +9,8 @@ TESTERS ?= 2
 NAME ?=
 ARGS ?=
 BENCHMARKS := adopt answers bm25 default_training gpu image large live live.versions modes mutate package papers.axn \
-	papers.ehi papers.hce papers.retreever quality query rehearsal rehearsal.whole scale search serve serve.embedded start text
+	papers.ehi papers.hce papers.retreever quality query rehearsal rehearsal.whole scale search serve serve.embedded \
+	small_queries start text
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

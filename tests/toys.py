@@ -31,8 +31,8 @@ def job(**sections: object) -> object:
     return JobSpec.model_validate(least | sections)
 
 
-def tiny_bert(folder: Path, words: Sequence[str], seed: int = 0) -> Path:
-    """Save a BERT of one layer and 32 dimensions with random weights, in sentence-transformers' layout."""
+def tiny_bert(folder: Path, words: Sequence[str], seed: int = 0, width: int = 32) -> Path:
+    """Save a BERT of one layer and `width` dimensions with random weights, in sentence-transformers' layout."""
     import torch
     from transformers import BertConfig, BertModel, BertTokenizerFast
 
@@ -42,7 +42,7 @@ def tiny_bert(folder: Path, words: Sequence[str], seed: int = 0) -> Path:
     (folder / "vocab.txt").write_text("\n".join(pieces))
     BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
     torch.manual_seed(seed)
-    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    shape = {"hidden_size": width, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     BertModel(BertConfig(vocab_size=len(pieces), max_position_embeddings=64, **shape)).save_pretrained(folder)
     modules = [{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}]
     (folder / "modules.json").write_text(json.dumps(modules))

@@ -49,6 +49,7 @@ from rayhier.spec.search import (
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap, key_of
+from rayhier.storage.model_layout import query_folder
 from rayhier.storage.paths import Location
 from rayhier.storage.shard import Shard
 from rayhier.threads import get_threads
@@ -89,7 +90,7 @@ def calibrate(
             made.write(root, ids)
             counts |= {"queries": len(ids), "k": made.position_QK.shape[1]}
     if spec.chooses_precision:
-        precision = choose_precision(dev, opened, model.local("encoder"), leaf_map)
+        precision = choose_precision(dev, opened, model.local(query_folder(spec.encoder)), leaf_map)
         if precision is not None:
             precision.write(root)
     if spec.chooses_weight:
@@ -181,7 +182,7 @@ def positions(model: Model, encoded: Encoded, leaf_QKR: Ints) -> Ints:
 
 
 def choose_precision(dev: Queries, model: Model, folder: Path, leaf_map: LeafMap) -> QueryPrecision | None:
-    """Measure exact search by dev queries that are encoded in float32 and in int8. The encoder lies in `folder`.
+    """Measure exact search by dev queries in float32 and in int8. The queries' encoder lies in `folder`.
 
     None if there are few dev queries, or queries cannot be encoded in int8. Routers that read tokens need float32.
     """
@@ -189,7 +190,7 @@ def choose_precision(dev: Queries, model: Model, folder: Path, leaf_map: LeafMap
         return None
     dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_ENCODED)))
     vectors = [
-        model.text_encoder.encode(dev.texts, "query"),
+        model.query_encoder.encode(dev.texts, "query"),
         OnnxEncoder(folder, model.spec.encoder, get_threads(), "int8").encode(dev.texts, "query"),
     ]
     found = split(exact_best(leaf_map, np.concatenate(vectors), RESULTS), [len(dev), len(dev)])

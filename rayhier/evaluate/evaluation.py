@@ -215,7 +215,7 @@ class _Work:
         result.precision = QueryPrecision.open(calibration) if calibration is not None else None
         encoded = self._encoded(model, self.queries)
         result.first_Q = model.route(encoded, 1)[:, 0]
-        asked = model.encode_queries(self.queries.texts) if model.in_int8 else encoded
+        asked = model.encode_queries(self.queries.texts) if model.encodes_queries_apart else encoded
         searches = self._searches(result, artifact, index, read, asked)
         size = self.matching, encoded.source.shape[1]
         if (similarity := model.flat_similarity) is not None:

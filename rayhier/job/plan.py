@@ -82,6 +82,9 @@ class Plan:
     workdir: Location
     source: Source
     model: ModelFolder
+    """The encoder of documents, which is trained."""
+    query_model: ModelFolder | None = None
+    """The encoder of queries. None if one encoder encodes both."""
     pairs: PairSource | None = None
     """Source of generated pairs. None without `train.generated`."""
     cross_encoder: CrossEncoderFolder | None = None
@@ -158,7 +161,8 @@ def make_plan(spec: JobSpec, fresh: Collection[str] = ()) -> Plan:
         spec.check_leaves(described.documents)
     pairs = None if generation is None else pair_source.describe(generation)
     reads = None if spec.cross_encoder is None else cross_encoder_folder.describe(spec.cross_encoder)
-    plan = Plan(spec, place, described, model_folder.open_model(spec.encoder), pairs, reads)
+    models = model_folder.open_model(spec.encoder), model_folder.open_query_model(spec.encoder)
+    plan = Plan(spec, place, described, *models, pairs, reads)
     before = current.kept(place, RELEASE) if is_built else None
     plan.steps.extend(_Steps(plan, None if before is None else Upgraded(spec, before), fresh).all())
     _check_space(plan)
@@ -233,7 +237,7 @@ class _Steps:
             "embed",
             inputs,
             encoded * self.work.dimension * 4,
-            encoder=_fields(self.spec.encoder, "model", "sha256", "train", "adopt", *PREFIXES),
+            encoder=_fields(self.spec.encoder, "model", "documents", "sha256", "train", "adopt", *PREFIXES),
             weights=self.plan.model.files,
             **parts,
         )
@@ -279,6 +283,7 @@ class _Steps:
             what=spec.encoder.train,
             adopt=[spec.encoder.adopt, spec.adopts_by_words],
             similarity=spec.encoder.similarity,
+            **({} if self.plan.query_model is None else {"queries": self.plan.query_model.files}),
         )
 
     def _index(self, inputs: dict[str, str], seed: int) -> Step:

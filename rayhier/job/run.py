@@ -203,7 +203,8 @@ def _build(executor: Executor, plan: Plan, step: Step, attempt: Attempt) -> Outp
             from rayhier.train.stage import build as build_model
 
             base = opened["corpus"], opened["vectors"]
-            return build_model(executor, spec, step.seed or 0, plan.model, *base, attempt, opened.get("generated"))
+            models = plan.model, plan.query_model
+            return build_model(executor, spec, step.seed or 0, *models, *base, attempt, opened.get("generated"))
         case "index":
             from rayhier.index.stage import build as build_index
 

@@ -22,6 +22,9 @@ class EncoderSpec(Section):
     model: Annotated[str, Field(min_length=1)]
     """A folder, `package:NAME` for the folder inside an installed package, or a Hugging Face hub id `ORG/NAME`
     (`@REVISION`)."""
+    documents: Annotated[str, Field(min_length=1)] | None = None
+    """A larger encoder, which encodes documents and is trained. `model` then encodes only queries of searches: after
+    the training, `model` learns the vectors that the trained encoder makes of queries. null: `model` encodes both."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """Expected SHA-256 of `model.safetensors` (where weights are in several files: of their digests in order of name);
     a model with another one is refused. null: any."""

@@ -86,6 +86,11 @@ class JobSpec(Section):
             )
         if self.search.how == "level":
             self._level_fits()
+        if self.encoder.documents is not None and self.router.reads == "tokens":
+            raise InputError(
+                f"encoder.documents: got {self.encoder.documents} with router.splits attention, which reads the tokens "
+                "of one encoder; allowed: null, or router.splits linear or mlp"
+            )
         self._filter_fits()
         self._words_fit()
         self._reranking_fits()

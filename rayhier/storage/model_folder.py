@@ -44,15 +44,24 @@ class ModelFolder:
 
 
 def open_model(spec: EncoderSpec) -> ModelFolder:
-    """Find the encoder's folder that a spec names and check its files.
+    """Find the folder of the encoder that encodes documents and is trained, and check its files.
 
     InputError if there is no such folder, or it has pickled weights, another SHA-256 than the spec's, custom code, or a
     module or pooling that rayhier lacks.
     """
-    path = find(spec.model)
+    return _open(spec.model, spec.sha256) if spec.documents is None else _open(spec.documents)
+
+
+def open_query_model(spec: EncoderSpec) -> ModelFolder | None:
+    """Find the folder of the encoder that encodes only queries, as `open_model` does. None if a spec has none."""
+    return None if spec.documents is None else _open(spec.model, spec.sha256)
+
+
+def _open(model: str, expected: str | None = None) -> ModelFolder:
+    path = find(model)
     layout = read_layout(path)
     refuse_code(layout.transformer, layout.config, KEY)
-    digests, sha256 = checked_weights(layout.transformer, KEY, spec.sha256)
+    digests, sha256 = checked_weights(layout.transformer, KEY, expected)
     for step in layout.steps:
         if isinstance(step, DenseStep):
             digests |= checked_weights(step.folder, KEY)[0]

@@ -29,12 +29,19 @@ LETTERS = 100
 """Characters that are read for each token that a text may have. A longer text is cut before it is tokenized."""
 DENSE = "2_Dense"
 """Subfolder of a trained head. The base encoder's modules after pooling are in `base/`."""
+QUERY_ENCODER = "query_encoder"
+"""Folder, next to `encoder`, of an encoder that encodes only queries."""
 PROMPTS = "config_sentence_transformers.json"
 PROMPT_NAMES: dict[Role, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
 """Role of a text -> names of its prompt. The first name that a folder has counts, as in sentence-transformers."""
 T5 = ("t5", "mt5", "umt5")
 """Types of models with a decoder. rayhier loads only their encoder."""
 SENTENCE = "sentence_embedding"
+
+
+def query_folder(spec: EncoderSpec) -> str:
+    """Return the folder of a trained model with the encoder of queries."""
+    return "encoder" if spec.documents is None else QUERY_ENCODER
 
 
 @dataclass(frozen=True)

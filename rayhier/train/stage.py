@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from rayhier.dataset.documents import load_documents, load_titled
+from rayhier.dataset.documents import language, load_documents, load_titled
 from rayhier.dataset.holdout import holdout_rows
 from rayhier.embed.export import export
 from rayhier.embed.precision import agreed, as_embedded
 from rayhier.executor import Executor, Row
 from rayhier.model.adoption import Adoption, Source
-from rayhier.model.encoder import write_prompts
+from rayhier.model.encoder import save_trained, write_prompts
 from rayhier.model.router import save_router
 from rayhier.progress import Bar, log, say
 from rayhier.spec import JobSpec
@@ -27,6 +27,7 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.model_folder import ModelFolder
+from rayhier.storage.model_layout import QUERY_ENCODER
 from rayhier.storage.paths import Location
 from rayhier.threads import set_threads
 from rayhier.track import Sink, tracked
@@ -35,6 +36,7 @@ from rayhier.train.data import check_differences, count_pairs, has_dev, load_exa
 from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import FEW_DEV, Loop, Phase, best_row
 from rayhier.train.phases import Material, dev_and_spans, train
+from rayhier.train.query_encoder import DOCUMENTS, distil, texts_of
 from rayhier.train.tower import TextTower, build_tower, text_tower
 
 METRICS, CHECKPOINT = "metrics.json", "checkpoint"
@@ -48,6 +50,7 @@ def build(
     spec: JobSpec,
     seed: int,
     model: ModelFolder,
+    query_model: ModelFolder | None,
     corpus: Artifact,
     vectors: Artifact,
     attempt: Attempt,
@@ -61,6 +64,7 @@ def build(
     dev = corpus.record.counts["splits"]["dev"]
     _say_what_teaches(spec, supervised=pairs > 0, dev_queries=dev["queries"] if dev["relevant"] else 0)
     config = {"seed": seed, "model": model.path, "corpus": corpus, "vectors": vectors, "generated": generated}
+    config["query_model"] = None if query_model is None else query_model.path
     phases = spec.phases(pairs, int(corpus.record.counts["rows"]))
     run_workers(executor, train_worker, spec, config, attempt, f"train seed {seed}", sum(phases.values()))
     history = files.read_json(attempt.root / METRICS)
@@ -132,7 +136,7 @@ def train_worker(config: dict[str, Any]) -> None:
         read = (tower if isinstance(tower, TextTower) else text_tower(*texts)).read
     held_N = np.zeros(0, np.int64) if has_dev(corpus) else holdout_rows(documents.ids)
     source: Source = "dev queries" if has_dev(corpus) else "pseudo-queries"
-    material = Material(documents, examples, dev, phases, spans, titled, read, held_N, source)
+    material = Material(documents, examples, dev, phases, spans, titled, read, held_N, source, language(corpus))
     with ExitStack() as stack:
         run = Run(spec, phases, config, stack)
         router, adoption = train(spec, seed, tower, material, run)
@@ -142,6 +146,13 @@ def train_worker(config: dict[str, Any]) -> None:
         tower.save(model, spec.encoder.max_length, folder)
         write_prompts(folder, spec.encoder)
         export(folder)
+        if (base := config["query_model"]) is not None:
+            some = texts_of(load_titled(corpus, documents.ids[:: -(-len(documents.ids) // DOCUMENTS)]))
+            some += examples.query_texts if supervised else []
+            small = distil(base, folder, spec.encoder, some, dev.texts if has_dev(corpus) else [], seed)
+            with files.filling(root / QUERY_ENCODER) as queries:
+                save_trained(small, spec.encoder.max_length, queries)
+                export(queries)
     with files.filling(root / "router") as folder:
         save_router(router, folder)
     if adoption is not None:

@@ -32,7 +32,7 @@ from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.current import Current
 from rayhier.storage.leaf_map import LeafMap
-from rayhier.storage.model_layout import Role
+from rayhier.storage.model_layout import Role, query_folder
 from rayhier.storage.paths import Location
 from rayhier.threads import get_threads, set_threads
 
@@ -104,9 +104,11 @@ class Model:
         chosen = Calibration.open(calibration) if calibration is not None and spec.chooses_beam else None
         precision = None if calibration is None else QueryPrecision.open(calibration)
         in_int8 = precision is not None and precision.chosen == "int8"
-        search = partial(search_encoder, folder, spec.encoder, threads=get_threads())
-        opens = search if encoder is None else partial(encoder, folder, spec.encoder)
-        for_queries = cache(partial(search, "int8")) if in_int8 else None
+        search = partial(search_encoder, threads=get_threads())
+        opens = partial(encoder or search, folder, spec.encoder)
+        has_own, precision_of_queries = spec.encoder.documents is not None, "int8" if in_int8 else "float32"
+        of_queries = partial(search, model.local(query_folder(spec.encoder)), spec.encoder, precision_of_queries)
+        for_queries = cache(of_queries) if in_int8 or has_own else None
         return cls(router, cache(opens), spec, head, chosen, for_queries)
 
     @classmethod
@@ -138,8 +140,8 @@ class Model:
         return self._open()
 
     @property
-    def in_int8(self) -> bool:
-        """Return True if dev queries chose int8 for queries. Documents are never encoded in int8."""
+    def encodes_queries_apart(self) -> bool:
+        """Return True if queries have another encoder than documents, or the same encoder in int8."""
         return self._open_for_queries is not None
 
     @cached_property
@@ -187,6 +189,8 @@ class Model:
 
     def encode_stored(self, base_NM: Floats, texts: Callable[[], Sequence[str]], role: Role) -> Encoded:
         """Encode texts for the router from their base vectors [n, m], or from `texts` if vectors are not enough."""
+        if role == "query" and self.spec.encoder.documents is not None:
+            return self.encode_queries(texts())
         if self.reads_stored:
             return Encoded(base_NM if self._head is None else self._head(base_NM))
         return self.text_encoder.encode_for(self.router.reader, texts(), role)
