@@ -1,6 +1,7 @@
 """What users get: the shipped search compared with its parts and with the untouched encoder."""
 
-from collections.abc import Sequence
+import gzip
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from benchmarks import cache
 from benchmarks.collection import BUILT, SPEC, made, place, run
 from benchmarks.commands import Options, clock
 from benchmarks.machine import THREADS, set_threads
-from benchmarks.statistics import Estimate, paired
+from benchmarks.statistics import Estimate, holm, paired, randomised
 from benchmarks.tables import mean, spread, table
 from rayhier.arrays import Bools, Ints, Values
 from rayhier.dataset.documents import load_documents
@@ -21,12 +22,14 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, load_answers, load_split, new_answers, relevant
 from rayhier.dataset.ranking import ID
 from rayhier.dataset.words import words
+from rayhier.evaluate.files import trec
 from rayhier.job.plan import make_plan
 from rayhier.search.segment.exact import exact
 from rayhier.search.snapshot import Snapshot
 from rayhier.search.words.hybrid import fused
 from rayhier.spec import load
 from rayhier.spec.search import UNTAUGHT_WEIGHT, HybridSpec
+from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.paths import locate
 
@@ -53,6 +56,8 @@ class Measured:
     groups: dict[str, Bools]
     """Name of a group of queries -> which are in it [q]."""
     documents: int
+    digests: dict[str, str]
+    """File of a TREC run or of judgements -> its SHA-256."""
 
     def mean(self, system: str, measure: str) -> Values:
         """Mean over seeds of each query's value [q]."""
@@ -61,6 +66,11 @@ class Measured:
     def seeds(self, system: str, measure: str, in_Q: Bools) -> list[float]:
         """Mean over some queries for each seed."""
         return [float(seed[measure][in_Q].mean()) for seed in self.values[system]]
+
+    def chance(self, control: str, measure: str, in_Q: Bools) -> float:
+        """P-value of the difference between shipped search and a control, by a randomisation test over families."""
+        ours_Q, theirs_Q = (self.mean(name, measure)[in_Q] for name in (SHIPPED, control))
+        return randomised(ours_Q, theirs_Q, self.family_Q[in_Q])
 
     def over(self, system: str, control: str, measure: str, in_Q: Bools) -> Estimate:
         """Points by which a system is above a control; resamples draw whole families of queries."""
@@ -75,9 +85,12 @@ def twins(queries: Queries, train: Sequence[str]) -> Bools:
     return np.array([any(len(a & b) >= TWIN * len(a | b) > 0 for b in known) for a in query_words])
 
 
-def measure(name: str, workdir: Path, seeds: int) -> Measured:
-    """Run the shipped spec on a collection with each seed, and ask the test queries of what it made."""
-    base = place(name, workdir)
+def measure(name: str, workdir: Path, seeds: int, more: Sequence[str] = ()) -> Measured:
+    """Run the shipped spec on a collection with each seed, and ask the test queries of what it made.
+
+    `more` overrides the spec.
+    """
+    base = [*place(name, workdir), *more]
     values: dict[str, list[dict[str, Values]]] = {system: [] for system in SYSTEMS}
     weights, documents = [], 0
     for seed in range(seeds):
@@ -91,7 +104,8 @@ def measure(name: str, workdir: Path, seeds: int) -> Measured:
         weights.append(searcher.rules.search.hybrid.chosen if searcher.rules.usual_mode == "hybrid" else 0.0)
         documents = searcher.manifest.documents
         path = workdir / "results" / f"{cache.key(plan.step('index', seed).fingerprint, weights[-1], len(queries))}.npz"
-        kept = cache.kept(path, partial(results, searcher, queries, (corpus, vectors)))
+        runs = workdir / "trec" / f"seed{seed}"
+        kept = cache.kept(path, partial(results, searcher, queries, (corpus, vectors), runs))
         for system in SYSTEMS:
             values[system].append({measure: kept[f"{system} {measure}"] for measure in (NDCG, RECALL)})
     new_Q = new_answers(queries, load_answers(corpus, "train"))
@@ -105,11 +119,20 @@ def measure(name: str, workdir: Path, seeds: int) -> Measured:
     family_Q = families(
         [words(text) for text in queries.texts], [relevant(queries.grades[query]) for query in queries.ids]
     )
-    return Measured(values, weights, family_Q, groups, documents)
+    files.replace(workdir / "trec" / "qrels.txt", "".join(trec_judgements(queries)).encode())
+    kept_files = sorted(file for file in (workdir / "trec").rglob("*") if file.is_file())
+    digests = {file.relative_to(workdir).as_posix(): files.digest(file) for file in kept_files}
+    return Measured(values, weights, family_Q, groups, documents, digests)
 
 
-def results(searcher: Snapshot, queries: Queries, base: tuple[Artifact, Artifact]) -> dict[str, Values]:
-    """Each measure of every query by each system."""
+def trec_judgements(queries: Queries) -> Iterator[str]:
+    """Yield the lines of a TREC file of judgements."""
+    for query, grades in queries.grades.items():
+        yield from (f"{query} 0 {document} {grade}\n" for document, grade in grades.items())
+
+
+def results(searcher: Snapshot, queries: Queries, base: tuple[Artifact, Artifact], runs: Path) -> dict[str, Values]:
+    """Each measure of every query by each system. Writes a TREC run of each system below `runs`."""
     judge, texts = Judge(queries, (NDCG, RECALL)), list(queries.texts)
     documents = load_documents(*base)
     ids = pa.array(documents.ids, pa.string())
@@ -131,6 +154,9 @@ def results(searcher: Snapshot, queries: Queries, base: tuple[Artifact, Artifact
         BOTH: both,
         UNTOUCHED: untouched,
     }
+    for system, ranking in rankings.items():
+        name = system.replace(" ", "-")
+        files.replace(runs / f"{name}.trec.gz", gzip.compress(trec(name, judge.run(ranking)).encode(), mtime=0))
     return {
         f"{system} {measure}": value_Q
         for system, ranking in rankings.items()
@@ -144,7 +170,10 @@ def _seeds(count: int) -> str:
 
 def lines(name: str, measured: Measured) -> list[str]:
     """A heading and a table of a collection."""
-    head = ["", NDCG, RECALL, f"{NDCG} of shipped over it, points", f"{RECALL} of shipped over it"]
+    head = ["", NDCG, RECALL, f"{NDCG} of shipped over it, points", "p", f"{RECALL} of shipped over it"]
+    controls = [(group, system) for group in measured.groups for system in SYSTEMS if system != SHIPPED]
+    chances = [measured.chance(system, NDCG, measured.groups[group]) for group, system in controls]
+    p_values = dict(zip(controls, holm(chances), strict=True))
     chosen = ", ".join(f"{weight:g}" for weight in measured.weights)
     counted = f"{measured.documents:,} documents, {len(measured.family_Q):,} test queries"
     asked_by = f"{len(set(measured.family_Q.tolist())):,} families, {_seeds(len(measured.weights))}"
@@ -154,14 +183,13 @@ def lines(name: str, measured: Measured) -> list[str]:
         for system in SYSTEMS:
             means = [measured.seeds(system, measure, in_Q) for measure in (NDCG, RECALL)]
             cells = [spread(seeds) if len(seeds) > 1 else mean(seeds) for seeds in means]
-            more = (
-                ["", ""]
-                if system == SHIPPED
-                else [measured.over(SHIPPED, system, measure, in_Q).shown for measure in (NDCG, RECALL)]
-            )
+            more = ["", "", ""]
+            if system != SHIPPED:
+                more = [measured.over(SHIPPED, system, measure, in_Q).shown for measure in (NDCG, RECALL)]
+                more.insert(1, f"{p_values[group, system]:.4f}")
             rows.append([system, *cells, *more])
         told += [f"**{group}** ({in_Q.sum():,} queries)", "", *table(head, rows), ""]
-    return told
+    return [*told, *table(["file", "SHA-256"], [[file, digest] for file, digest in measured.digests.items()]), ""]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

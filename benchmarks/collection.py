@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from rayhier.arrays import Bools
+from rayhier.corpus.python_docs import pairs
+from rayhier.corpus.split import assign
 from rayhier.dataset.documents import load_documents, load_titled
 from rayhier.dataset.queries import Queries, load_split
 from rayhier.dataset.spans import Spans, load_spans
@@ -19,6 +22,7 @@ from rayhier.embed.precision import as_embedded
 from rayhier.job.plan import Plan, make_plan
 from rayhier.progress import say
 from rayhier.spec import load
+from rayhier.spec.corpus import LIMITS
 from rayhier.spec.encoder import LearningPart
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
@@ -44,13 +48,37 @@ QUALITY = RUNS / "quality"
 """Where the benchmark `quality` keeps vectors, which others read too."""
 
 
+DOCSTRINGS = {"python_docs": "stdlib", "torch_docs": "purelib"}
+"""Collections of docstrings: of Python's standard library, and of torch. The first sentence is a query, the rest its
+answer."""
+
+
 def folder(name: str) -> Path:
-    """The folder of a collection: below $RAYHIER_DATA, else data/, else ../shared/data."""
+    """The folder of a collection: below $RAYHIER_DATA, else data/, else ../shared/data. DOCSTRINGS are written."""
+    if name in DOCSTRINGS:
+        return docstrings(name)
     places = [Path(os.environ.get("RAYHIER_DATA", ROOT / "data")), ROOT / "data", ROOT.parent / "shared" / "data"]
     for place in places:
         if (place / name / "corpus.jsonl").is_file():
             return place / name
     sys.exit(f"{name}: in none of {', '.join(map(str, places))}; set RAYHIER_DATA to the folder that holds it")
+
+
+def docstrings(name: str) -> Path:
+    """Write the docstrings of installed Python files as a collection, once."""
+    made, library = RUNS / "data" / name, Path(sysconfig.get_paths()[DOCSTRINGS[name]])
+    if not (made / "qrels" / "test.tsv").is_file():
+        found = pairs(library / "torch" if name == "torch_docs" else library, LIMITS)
+        splits = assign({query.key: query.text for query in found.queries})
+        (made / "qrels").mkdir(parents=True, exist_ok=True)
+        for file, entries in (("corpus", found.documents), ("queries", found.queries)):
+            shown = ({"_id": entry.key, "title": entry.title, "text": entry.text} for entry in entries)
+            (made / f"{file}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in shown))
+        for split in ("train", "dev", "test"):
+            pairs_of = zip(found.queries, found.documents, strict=True)
+            judged = [f"{query.key}\t{entry.key}\t1" for query, entry in pairs_of if splits[query.key] == split]
+            (made / "qrels" / f"{split}.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *judged, ""]))
+    return made
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

@@ -2,10 +2,16 @@
 
 Train queries (those of dev too, where dev was cut out of them) are divided into folds of whole families
 (rayhier/dataset/families.py), or at random. A training reads the other folds; exact search then asks the queries of its
-fold. What vectors and BM25 list for each query is kept, so that any weight can be read of it later. The test split is
-not read. Shapes: W weights, Q queries of a fold, A queries of all folds.
+fold. Heads are kept, and what vectors and BM25 list for each query. So any weight can be read later, and means of
+heads need no further training. The test split is not read.
+
+Shapes: W weights, Q queries of a fold, A queries of all folds, M embedding size.
 """
 
+import heapq
+import re
+import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import torch
 
 from benchmarks import cache
 from benchmarks.collection import HCE, Collection, folder, validated
@@ -23,29 +31,62 @@ from benchmarks.statistics import paired
 from benchmarks.tables import table
 from benchmarks.training import encode, train
 from rayhier.arrays import Bools, Floats, Ints, Values
-from rayhier.dataset.documents import document_texts, load_titled
+from rayhier.dataset.documents import document_texts, language, load_titled
 from rayhier.dataset.families import families, folds
 from rayhier.dataset.queries import Queries, new_answers, relevant
+from rayhier.dataset.spans import Spans
 from rayhier.dataset.words import words
+from rayhier.embed.encode import TextEncoder
+from rayhier.embed.precision import as_embedded
+from rayhier.model.encoder import ResidualHead
 from rayhier.search.segment.exact import exact_rows
 from rayhier.search.words.bm25 import Bm25Index
 from rayhier.spec.train import HceTraining
+from rayhier.storage import schemas
 from rayhier.train.data import judged_pairs
 from rayhier.train.examples import Examples
 
-COLLECTIONS = ("scifact", "oewn_examples", "acl_title2abs")
+COLLECTIONS = ("scifact", "oewn_examples", "acl_title2abs", "python_docs", "torch_docs")
 FOLDS, MOST_ASKED = 5, 1500
 """Folds of a collection, and queries of a fold that are asked, at most."""
 SHARE = 10
 """One in so many remaining families is dev, where a collection has no dev queries of its own."""
-CONTRAST = "contrast"
-VARIANTS: dict[str, dict[str, Any] | None] = {
-    "untouched": None,
-    CONTRAST: {"type": "contrast"},
-    "contrast + pseudo-queries": {"type": "hce", "objective": "joint", "hierarchy": 0, "siblings": 0},
-    "J": {"type": "hce", "objective": "joint"},
+CONTRAST, DRAWN = "contrast", "titles and spans"
+KEYWORDS = 6
+"""Words of a pseudo-query of keywords: those of a document with the highest tf-idf."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    settings: dict[str, Any] | None
+    """Settings of a training. None: the untouched encoder."""
+    heads: int = 1
+    """Number of seeds whose heads' mean is taken."""
+    share: float = 1.0
+    """Share of the trained head. The rest is the untouched encoder."""
+    pseudo: str = DRAWN
+    """Kind of the pseudo-queries of a training that has any."""
+
+
+J = {"type": "hce", "objective": "joint"}
+NO_TREE = J | {"hierarchy": 0, "siblings": 0}
+VARIANTS = {
+    "untouched": Variant(None),
+    CONTRAST: Variant({"type": "contrast"}),
+    "contrast, mean of 3 heads": Variant({"type": "contrast"}, heads=3),
+    "J without tree": Variant(NO_TREE),
+    "J without tree, mean of 3 heads": Variant(NO_TREE, heads=3),
+    "J": Variant(J),
+    "J, mean of 3 heads": Variant(J, heads=3),
+    "J, mean of 5 heads": Variant(J, heads=5),
+    "J, siblings alone": Variant(J | {"hierarchy": 0}),
+    "J, hierarchy alone": Variant(J | {"siblings": 0}),
+    "J without tree, titles": Variant(NO_TREE, pseudo="titles"),
+    "J without tree, first sentences": Variant(NO_TREE, pseudo="first sentences"),
+    "J without tree, keywords": Variant(NO_TREE, pseudo="keywords"),
+    "J, 3/4 of the head": Variant(J, share=0.75),
+    "J, half of the head": Variant(J, share=0.5),
 }
-"""Trainings by their settings; None: the untouched encoder."""
 WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0)
 FIXED = (0.1, 0.25)
 """Weights that the table of trainings shows next to the one that the other folds choose."""
@@ -73,6 +114,7 @@ class Study:
         self.kept = workdir / name / "listed"
         self.documents = self.data.documents
         self.place = {name: row for row, name in enumerate(self.documents.ids)}
+        self.rule = schemas.rule(language(self.data.corpus))
         self.name_N = np.argsort(np.argsort(np.array(self.documents.ids, dtype=object)))
         train_queries = self.data.queries("train")
         self.dev_is_ours = not (folder(name) / "qrels" / "dev.tsv").is_file()
@@ -82,7 +124,8 @@ class Study:
     @cached_property
     def words(self) -> Bm25Index:
         """BM25 over all documents."""
-        return Bm25Index(document_texts(load_titled(self.data.corpus, self.documents.ids)))
+        texts = document_texts(load_titled(self.data.corpus, self.documents.ids))
+        return Bm25Index(texts, language(self.data.corpus))
 
     @property
     def about(self) -> str:
@@ -123,31 +166,79 @@ class Study:
             score_QK, row_QK = self.words.best(fold.queries.texts, DEPTH)
             return {"score_QK": score_QK, "row_QK": row_QK}
 
-        arrays = cache.kept(self.kept / f"{cache.key('bm25', fold.name)}.npz", make)
+        arrays = cache.kept(self.kept / f"{cache.key('bm25', self.rule, fold.name)}.npz", make)
         return arrays["score_QK"], arrays["row_QK"]
 
     def listed(self, variant: str, fold: Fold, seed: int) -> Listed:
         """List what a variant's vectors and BM25 find for the queries of a fold, now or from an earlier run."""
-        settings = VARIANTS[variant]
-        told = None if settings is None else validated(settings).model_dump(mode="json")
-        key = cache.key(told, fold.name, seed if settings else 0)
+        kind = VARIANTS[variant]
+        settings = kind.settings
+        if settings is None:
+            key, heads = cache.key(None, self.rule, fold.name), range(0)
+        else:
+            heads = range(seed * kind.heads, (seed + 1) * kind.heads)
+            key = cache.key(_told(settings), self.rule, fold.name, list(heads), kind.share, *_of(kind.pseudo))
 
         def make() -> Mapping[str, Any]:
-            document_NM, queries = self.vectors(settings, fold, seed)
+            document_NM, queries = self.documents.vector_NM, fold.queries
+            if settings is not None:
+                module = ResidualHead(document_NM.shape[1])
+                mean_MM = np.mean([self.head(settings, fold, head, kind.pseudo) for head in heads], axis=0)
+                module.weight.data = torch.from_numpy(np.float32(kind.share) * mean_MM)
+                queries = queries.with_vectors(encode(module, queries.vector_QM))
+                document_NM = encode(module, document_NM)
             dense = exact_rows(queries.vector_QM, document_NM, None, DEPTH)
             return vars(listed(dense, self.lexical(fold), document_NM, queries, self.place, self.name_N))
 
         return Listed.read(cache.kept(self.kept / f"{key}.npz", make))
 
-    def vectors(self, settings: dict[str, Any] | None, fold: Fold, seed: int) -> tuple[Floats, Queries]:
-        """Vectors of the documents, and the queries of a fold with theirs, by the encoder of a training."""
-        if settings is None:
-            return self.documents.vector_NM, fold.queries
-        spec = validated(settings)
-        spans = self.data.spans if isinstance(spec, HceTraining) else None
-        phase = self.data.encoder(fold.examples, spec, seed, dev=fold.dev, spans=spans)
-        train(phase)
-        return phase.documents(), fold.queries.with_vectors(encode(phase.tower.module, fold.queries.vector_QM))
+    def head(self, settings: dict[str, Any], fold: Fold, seed: int, pseudo: str) -> Floats:
+        """Return the weights [m, m] of a trained head."""
+
+        def make() -> Mapping[str, Any]:
+            spec = validated(settings)
+            spans = self.pseudo(pseudo) if isinstance(spec, HceTraining) else None
+            phase = self.data.encoder(fold.examples, spec, seed, dev=fold.dev, spans=spans)
+            began = time.monotonic()
+            train(phase)
+            seconds = np.float32(time.monotonic() - began)
+            return {"weight": phase.learner.parameters[0].detach().numpy(), "seconds": seconds}
+
+        kept = cache.kept(self.kept / f"{cache.key('head', _told(settings), fold.name, seed, *_of(pseudo))}.npz", make)
+        return np.asarray(kept["weight"])
+
+    def pseudo(self, kind: str) -> Spans | None:
+        """Return pseudo-queries of a kind, one of each document that has any."""
+        if kind == DRAWN:
+            return self.data.spans
+        table = load_titled(self.data.corpus, self.documents.ids)
+        match kind:
+            case "titles":
+                texts = table["title"].to_pylist()
+            case "first sentences":
+                texts = [re.split(r"(?<=[.!?])\s", text, maxsplit=1)[0] for text in table["text"].to_pylist()]
+            case _:
+                counts = [Counter(words(text, "none")) for text in document_texts(table)]
+                frequency = Counter(word for count in counts for word in count)
+                weighed = ({w: n * np.log(len(counts) / frequency[w]) for w, n in count.items()} for count in counts)
+                texts = [" ".join(heapq.nlargest(KEYWORDS, of, key=of.__getitem__)) for of in weighed]
+        row_P = np.array([row for row, text in enumerate(texts) if text.strip()])
+        chosen = [texts[row] for row in row_P]
+
+        def make() -> Mapping[str, Any]:
+            spec = as_embedded(self.data.spec, self.data.vectors, 0).encoder
+            return {"vector": TextEncoder(self.data.model, spec).encode(chosen, "query")}
+
+        vector_PM = cache.kept(self.kept / f"{cache.key('pseudo', kind)}.npz", make)["vector"]
+        return Spans(vector_PM, row_P, pa.chunked_array([chosen]))
+
+
+def _of(pseudo: str) -> list[str]:
+    return [] if pseudo == DRAWN else [pseudo]
+
+
+def _told(settings: dict[str, Any]) -> dict[str, Any]:
+    return validated(settings).model_dump(mode="json")
 
 
 def mask(rows: Ints, count: int) -> Bools:
@@ -194,7 +285,7 @@ def measure(study: Study, variants: Sequence[str], only: Sequence[int], seeds: S
     for fold in study.folds(only):
         made.append(fold)
         for variant in variants:
-            own = seeds if VARIANTS[variant] else seeds[:1]
+            own = seeds if VARIANTS[variant].settings else seeds[:1]
             listed_by.setdefault(variant, []).append([study.listed(variant, fold, seed) for seed in own])
             report(f"{study.name}, {fold.name}: {variant}")
     family_A = np.concatenate([fold.family_Q for fold in made])

@@ -10,6 +10,7 @@ texts too. The other systems find numbers, and look each id up in a list. `rayhi
 
 import argparse
 import gc
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ from benchmarks.tables import UNKNOWN, table
 from benchmarks.vectors import Asked, harder
 from rayhier.arrays import Floats, Values
 from rayhier.dataset.queries import load_split
+from rayhier.model.layers import normalized
 from rayhier.progress import say
 from rayhier.search.index import open_leaf_map
 from rayhier.search.routing.routes import Model
@@ -53,6 +55,8 @@ STAGES = (*BUILT, "test")
 ALONE = 200
 BATCHES = (1, 64, 1_000)
 CONTROL = "faiss HNSW"
+PRODUCTS = ("cosine", "angular", "normalized", "ip")
+"""Distances of files that an inner product orders."""
 
 
 def least(system: System, asked: Asked, vector_NM: np.ndarray) -> Any:
@@ -122,12 +126,31 @@ def vectors(workdir: Path, *splits: str) -> tuple[str, list[str], Floats, list[F
     return f"{now.spec.name}-{now.artifacts['index']}", ids, np.concatenate(parts), queries
 
 
+def of_file(path: Path) -> tuple[str, list[str], Floats, list[Floats]]:
+    """Read a file of VIBE or ann-benchmarks as `vectors` does. Every second test query is a dev query.
+
+    VIBE (E. Jääsaari et al., 2025) has for instance yahoo-minilm-384-normalized.hdf5.
+    """
+    import h5py
+
+    with h5py.File(path) as file:
+        distance = file.attrs["distance"]
+        vector_NM, query_QM = (np.asarray(file[name], np.float32) for name in ("train", "test"))
+    if distance not in PRODUCTS:
+        sys.exit(f"{path}: got distance {distance!r}; allowed: {', '.join(PRODUCTS)}")
+    if distance in ("cosine", "angular"):
+        vector_NM, query_QM = normalized(vector_NM), normalized(query_QM)
+    ids = [f"{number:09d}" for number in range(len(vector_NM))]
+    return path.stem, ids, vector_NM, [query_QM[::2], query_QM[1::2]]
+
+
 def main() -> None:
     """Print the table."""
     parser = Options("Searching the same vectors.", "search")
     parser.add_argument(
         "--index", type=absolute, help="workdir of an index; default: oewn_examples by the shipped spec"
     )
+    parser.add_argument("--hdf5", type=absolute, help="a file of VIBE or ann-benchmarks, in place of an index")
     parser.add_argument("--times", type=int, default=1, help="so many times the documents, harder copies added")
     parser.add_argument("--lists", type=int, help="lists of every system (default: 4 times the root of the documents)")
     parts = "names of systems, or parts of names, divided by semicolons"
@@ -135,9 +158,10 @@ def main() -> None:
     parser.add_argument("--without", type=named, default=set(), help=f"{parts}: left out")
     given = parser.parse_args()
     tell, index = clock(), given.index or RUNS / "search-index"
-    if given.index is None:
+    if given.hdf5 is None and given.index is None:
         run(place("oewn_examples", index), stages=STAGES)
-    name, ids, vector_NM, (dev_QM, test_QM) = vectors(index, "dev", "test")
+    read = vectors(index, "dev", "test") if given.hdf5 is None else of_file(given.hdf5)
+    name, ids, vector_NM, (dev_QM, test_QM) = read
     folder = given.workdir / f"{name}-{given.times}"
     folder.mkdir(parents=True, exist_ok=True)
     every = np.load(folder / "vectors.npy", mmap_mode="r") if (folder / "vectors.npy").exists() else None
@@ -150,7 +174,8 @@ def main() -> None:
     chosen = []
     families = [family for family in FAMILIES if family in given.only - given.without]
     ids += [f"{number:09d}" for number in range(len(ids), len(every))]
-    for system in systems_of(families, Source(every, lists, folder, ids, index if given.times == 1 else None)):
+    whole = index if given.times == 1 and given.hdf5 is None else None
+    for system in systems_of(families, Source(every, lists, folder, ids, whole)):
         effort = least(system, dev, every)
         tell(f"{system.name}: {effort}, built in {system.seconds:.0f} s, {peak_memory() / 1e9:.1f} GB")
         chosen.append((system, effort))
