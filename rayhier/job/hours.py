@@ -25,7 +25,7 @@ RATES = {
     "index": ("documents", 10e3),  # routed to 1,000 leaves, sorted, written
     "factors": ("scores", 100e3),
     "calibrate": ("comparisons", 30e6),  # of a query and a document
-    "evaluate": ("comparisons", 1e6),  # for each system, whose curve has some twenty beams
+    "evaluate": ("visits", 5e3),  # of a query by a system: √documents, as many as there are leaves or lists
 }
 """Unit of a stage's work, and how much of it one core does in a second. Other work is tokens, at the rates below."""
 FLOPS = {False: 150e9, True: 60e9}
@@ -145,7 +145,7 @@ def _cost(stage: str, spec: JobSpec, work: Work) -> Cost:
             return _read(spec, work, pairs, cluster.evaluate)
         case "evaluate":
             systems = 1 + len(spec.evaluate.baselines)
-            count = len(spec.evaluate.seeds) * work.measured * work.documents * systems
+            count = len(spec.evaluate.seeds) * work.measured * math.sqrt(work.documents) * systems
             return _counted(stage, count, cluster.evaluate, " ".join(spec.evaluate.baselines))
         case "factors" if spec.factors is not None:
             pairs = spec.scores.pairs(work.documents) if spec.scores else 0
