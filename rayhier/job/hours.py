@@ -36,6 +36,8 @@ START, START_HERE, LEAST_WORK = 5.0, 2.0, 2.0
 """Seconds that a stage's processes need to start on Ray, and seconds that a stage needs in a process that runs. The
 third is the least seconds of work by the table's rate. A stage that took twice its start, and had that work to do,
 tells its rate."""
+IDS = 200e3
+"""Ids of documents that a process reads in a second. Judgements of the test split must name some of them."""
 PLACED = 4e9
 """Multiply-adds of a core in a second while it places documents in leaves."""
 BYTES_A_TOKEN = 4
@@ -86,12 +88,12 @@ class Cost:
     is_measured: bool = False
     """True if a run on this machine measured the rate."""
     start: float = START
-    placing: float = 0.0
-    """Seconds of one device for placing documents in leaves, in addition to `amount`."""
+    extra: float = 0.0
+    """Seconds of one device for other work than `amount`, such as placing documents in leaves."""
 
     @property
     def seconds(self) -> float | None:
-        return None if self.rate is None else self.start + (self.amount / self.rate + self.placing) / self.devices
+        return None if self.rate is None else self.start + (self.amount / self.rate + self.extra) / self.devices
 
     def measured(self, seconds: float) -> float | None:
         """Return the rate of a run that took so many seconds.
@@ -99,8 +101,8 @@ class Cost:
         None if the run was short, or had less to do than the table does in two seconds.
         """
         is_little = not self.amount or self.amount < LEAST_WORK * (self.rate or 0) * self.devices
-        left = (seconds - self.start) * self.devices - self.placing
-        return None if is_little or seconds < 2 * self.start or left < self.placing else self.amount / left
+        left = (seconds - self.start) * self.devices - self.extra
+        return None if is_little or seconds < 2 * self.start or left < self.extra else self.amount / left
 
 
 def stage_cost(
@@ -129,7 +131,8 @@ def _cost(stage: str, spec: JobSpec, work: Work) -> Cost:
             return _passed(count, work.parameters, cluster.embed, encoding)
         case "test":
             count = work.measured * tokens(spec, work.query_bytes)
-            return _passed(count, work.parameters, cluster.evaluate, encoding)
+            cost = _passed(count, work.parameters, cluster.evaluate, encoding)
+            return replace(cost, extra=work.documents / IDS * cost.devices)
         case "cross_encoder":
             return _read(spec, work, _training_pairs(spec, work), cluster.train)
         case "scores":
@@ -137,7 +140,7 @@ def _cost(stage: str, spec: JobSpec, work: Work) -> Cost:
         case "train":
             return _training(spec, work)
         case "index" if spec.encodes_again:
-            return replace(_passed(texts, work.parameters, cluster.index, encoding), placing=_placing(spec, work))
+            return replace(_passed(texts, work.parameters, cluster.index, encoding), extra=_placing(spec, work))
         case "calibrate" if spec.chooses_beside:
             return _read(spec, work, DEV_PAIRS, cluster.evaluate)
         case "evaluate" if (rerank := spec.search.reranking) is not None:
@@ -200,7 +203,7 @@ def _training(spec: JobSpec, work: Work) -> Cost:
         measured = 2 * epochs / train.between(max(1, max(phases.values(), default=1)))  # on dev, and mining
         count = BACKWARD * epochs * pairs * (2 * document + query) + measured * documents * document
         cost = _passed(count, work.parameters, spec.cluster.train, spec.encoder.precision, tokenised=True)
-        return replace(cost, placing=measured * _placing(spec, work)) if train.routes else cost
+        return replace(cost, extra=measured * _placing(spec, work)) if train.routes else cost
     taught = spec.router.targets(work.pairs, documents)
     count = documents + sum(epochs * (taught if name == "router" else pairs) for name, epochs in times.items())
     return _counted("train", count, spec.cluster.train, spec.router.type)

@@ -37,8 +37,8 @@ HOLDS: dict[str, Kind] = {"dev": "corpus", "test": "test"}
 PREFIXES = ("query_prefix", "document_prefix")
 PATHS = ("path", "documents", "queries", "judgements")
 """Fields with the place of a corpus. Fingerprints leave them out and cover the content instead."""
-ASSUMED_DOCUMENTS = 5_000
-"""Documents assumed where the source's size is unknown until it is read."""
+ASSUMED_DOCUMENTS, ASSUMED_TEST = 5_000, 500
+"""Documents and test queries assumed where the source's size is unknown until it is read."""
 BYTES_A_DOCUMENT = 1_500
 BYTES_A_QUERY = 50
 BYTES_A_PAIR = 20
@@ -366,7 +366,7 @@ def _work(plan: Plan) -> Work:
         queries=queries,
         query_bytes=source.query_bytes / queries if source.query_bytes else BYTES_A_QUERY,
         pairs=0 if plan.spec.train.objective == "documents" else (train or unread) + generated,
-        measured=split or min(documents, ASSUMED_DOCUMENTS),
+        measured=split or min(documents, ASSUMED_TEST),
         parameters=matrices(read_layout(plan.model.path).transformer),
         dimension=plan.model.dimension,
         generated=generated,
