@@ -85,6 +85,7 @@ def overrides(data: Path, workdir: Path) -> list[str]:
         "train.encoder_lr": "1e-5",
         "evaluate.baselines": ["exact", "exact_same_encoder", "faiss_ivf_same_encoder"],
         "cluster": {stage: {"workers": 1, "cpus": 2} for stage in ("corpus", "embed", "train", "index", "evaluate")},
+        "cluster.train.micro_batch": 256,  # as in the spec
     }
     return [part for key, value in sections.items() for part in ("--set", f"{key}={flow(value)}")]
 
