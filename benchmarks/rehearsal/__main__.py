@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -27,9 +26,6 @@ from benchmarks.rehearsal.nodes import cluster
 from benchmarks.serve.load import TOKEN, at_a_time
 from benchmarks.tables import Goal, goal_table, table, verdict
 from rayhier.evaluate.report import Report
-from rayhier.job.hours import stage_cost
-from rayhier.job.plan import make_plan
-from rayhier.spec import load
 
 SPEC = "specs/msmarco.yaml"
 WITHIN, MOST_BYTES = 2.0, 4e9
@@ -71,7 +67,7 @@ def main() -> int:
         shutil.rmtree(alone, ignore_errors=True)
         after += equal(Report.read(workdir / "report.json"), [one_worker(data, alone, seed) for seed in SEEDS])
     after += [faster(stage, *(other.seconds[stage] for other in by_nodes)) for stage in STAGES]
-    lines = section(given.share, job, estimates, memory, after, hours(sets))
+    lines = section(given.share, job, estimates, memory, after)
     print("\n".join(lines))
     write(given.docs / "scale.md", lines)
     met = [is_within(job.took(stage), estimates[stage]) for stage in STAGES]
@@ -125,14 +121,6 @@ def output(*command: str) -> str:
     if ended.returncode != 0:
         sys.exit(f"python -m {' '.join(command)}: exit code {ended.returncode}")
     return ended.stdout
-
-
-def hours(sets: Sequence[str]) -> float:
-    """Hours that the stages are estimated to take at the full size."""
-    planned, full = make_plan(load(ROOT / SPEC, sets[1::2])), passages.Size.of(1)
-    counts = {"documents": full.passages, "queries": full.train + full.test, "pairs": full.train, "measured": full.test}
-    work = replace(planned.work, **counts)
-    return sum(stage_cost(stage, planned.spec, work).seconds or 0 for stage in STAGES) / 3600
 
 
 def used(data: Path, workdir: Path, size: passages.Size, memory: Memory) -> Iterator[Goal]:
@@ -223,21 +211,15 @@ def is_within(took: float, estimated: float) -> bool:
     return 1 / WITHIN <= took / estimated <= WITHIN
 
 
-def section(
-    share: float, job: Job, estimates: dict[str, float], memory: Memory, after: Sequence[Goal], full: float
-) -> list[str]:
-    """Lines of the page's section: how it was measured, stages, who was killed, and what the index did.
-
-    `full` is the number of hours that the full size is estimated to take.
-    """
+def section(share: float, job: Job, estimates: dict[str, float], memory: Memory, after: Sequence[Goal]) -> list[str]:
+    """Lines of the page's section: how it was measured, stages, who was killed, and what the index did."""
     size = passages.Size.of(share)
     counts = {"passages": f"{size.passages:,}", "train": f"{size.train:,}", "test": f"{size.test:,}"}
     about = prose(
         "rehearsal/preface.md", **counts, cores=len(os.sched_getaffinity(0)), load=f"{os.getloadavg()[2]:.0f}"
     )
     if share < 1:
-        told = f"**This is {share:.1%} of the full size, which was not run here**"
-        about += ["", f"{told}: by the rates of `--plan` it takes about {full:.1f} h."]
+        about += ["", f"**This is {share:.1%} of the full size.**"]
     rows = [stage_row(stage, job.took(stage), estimates[stage], memory.largest.get(stage, 0)) for stage in STAGES]
     took, estimated = sum(map(job.took, STAGES)), sum(estimates[stage] for stage in STAGES)
     rows.append(stage_row("all", took, estimated, max(memory.largest.values())))

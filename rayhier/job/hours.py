@@ -40,6 +40,8 @@ IDS = 200e3
 """Ids of documents that a process reads in a second. Judgements of the test split must name some of them."""
 PLACED = 4e9
 """Multiply-adds of a core in a second while it places documents in leaves."""
+POOLS = {"index": 3}
+"""Times that a stage starts processes, one after another, if more than once."""
 BYTES_A_TOKEN = 4
 """Bytes of text that make one token, about."""
 DEV_PAIRS = 200 * 50
@@ -117,7 +119,11 @@ def stage_cost(
     own = f"train {spec.train.type} {spec.encoder.train}: {kind}" if stage == "train" else f"{stage}: {kind}"
     rate = next((rates[of] for of in (own, f"embed: {kind}") if rates and of in rates), None)
     return replace(
-        cost, of=own, rate=rate or cost.rate, is_measured=rate is not None, start=START if on_ray else START_HERE
+        cost,
+        of=own,
+        rate=rate or cost.rate,
+        is_measured=rate is not None,
+        start=START * POOLS.get(stage, 1) if on_ray else START_HERE,
     )
 
 

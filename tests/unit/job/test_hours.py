@@ -34,7 +34,8 @@ def no_rates(tmp_path, monkeypatch):
 
 
 def seconds(stage, found, work=SCIFACT):
-    return stage_cost(stage, found, work).seconds - START
+    cost = stage_cost(stage, found, work)
+    return cost.seconds - cost.start
 
 
 def test_parameters_are_the_matrices_that_are_multiplied():

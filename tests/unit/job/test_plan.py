@@ -9,7 +9,7 @@ import ray
 from rayhier import run
 from rayhier.job import plan as planning
 from rayhier.job import rates
-from rayhier.job.hours import START, START_HERE, stage_cost
+from rayhier.job.hours import stage_cost
 from rayhier.job.outline import NOT_EVALUATED, notes, show
 from rayhier.job.plan import fingerprint, make_plan, size_of
 from rayhier.spec import InputError, load
@@ -182,7 +182,7 @@ def test_what_is_published_is_not_counted_again(tiny_spec, tiny_corpus, tmp_path
     monkeypatch.setattr("rayhier.executor.cluster.running", lambda: None)
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path))  # without rates that a slow test noted
     plan = make_plan(load(tiny_spec(index=ONE_LEAF)))
-    here = {step.title: seconds(plan, step.stage) + START_HERE - START for step in plan.steps}
+    here = {step.title: stage_cost(step.stage, plan.spec, plan.work, on_ray=False).seconds for step in plan.steps}
     assert show(plan).splitlines()[-1] == f"to do: about 10 MB, estimated {sum(here.values()):.0f} s"
     monkeypatch.setattr("rayhier.job.plan.Step.is_published", property(lambda step: step.stage != "index"))
     size = ((tiny_corpus / "corpus.jsonl").stat().st_size + 240 * 32 * 4) / 1000
