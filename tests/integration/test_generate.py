@@ -16,7 +16,7 @@ TRAIN = "type: hce, epochs: 2, batch_size: 64, tree: {branching: 16}"
 
 
 def made(work: Path, kind: str) -> Artifact:
-    return Artifact.open(next((work / kind).iterdir()))
+    return Artifact.open(next((work / kind).glob("*/record.json")).parent)
 
 
 def table(artifact: Artifact, name: str) -> list[dict[str, object]]:
