@@ -204,9 +204,7 @@ class Index:
         `role` says which prefix the encoder puts before the texts: that of a `query` or of a `document`.
         """
         given = [texts] if isinstance(texts, str) else list(texts)
-        model = self._searcher.model
-        own = role == "query" and model.spec.encoder.documents is not None
-        return (model.query_encoder if own else model.text_encoder).encode(given, role)
+        return self._searcher.model.encoder_for(role).encode(given, role)
 
     def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
         """Score texts for a query by the spec's cross-encoder: their places and scores, 0 to 1, best first.

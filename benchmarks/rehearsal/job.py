@@ -63,10 +63,10 @@ class Kill:
 
     def line(self) -> str:
         """What happened, as a sentence."""
-        went = "the job was submitted again and went on from its ledger"
+        went = "The job was submitted again and went on from its ledger."
         if not self.again:
-            went = f"the job went on by itself, and {self.stood:.0f} s had no further part done"
-        return f"{self.victim} killed in stage {self.stage}, {self.done} of {self.parts} parts done: {went}"
+            went = f"The job went on by itself. For {self.stood:.0f} s, no further part was done."
+        return f"The {self.victim} was killed in stage {self.stage}, after {self.done} of {self.parts} parts. {went}"
 
 
 @dataclass

@@ -38,8 +38,9 @@ class Documents:
 
 def language(corpus: Artifact) -> Language:
     """Return the language of a corpus. In older corpora it is `other` for `none`, or missing, which means English."""
-    named: Language = corpus.record.counts.get("language", "english")
-    return "none" if named == "other" else named  # type: ignore[comparison-overlap]
+    named = corpus.record.counts.get("language", "english")
+    today: Language = {"other": "none"}.get(named, named)
+    return today
 
 
 def load_documents(corpus: Artifact, vectors: Artifact, choice: Choice | None = None) -> Documents:

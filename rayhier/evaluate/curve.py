@@ -12,7 +12,7 @@ from rayhier.dataset.measures import Judge, means
 from rayhier.dataset.ranking import Ranking
 
 LARGE, MOST_VISITED = 1_000_000, 0.25
-"""Number of documents above which a curve ends early, and the share of leaves where it ends."""
+"""Number of documents above which a curve ends early, and the share of leaves that its widest beam visits."""
 
 
 @dataclass(frozen=True)

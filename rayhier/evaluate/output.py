@@ -127,7 +127,7 @@ def _measured(spec: JobSpec, report: Report) -> str:
     cut = "" if report.cut is None else f" {told_cut(**report.cut).capitalize()}."
     return (
         f"{documents} ({spec.corpus.type}), {queries}, "
-        f"seeds {seeds}. Encoder {spec.encoder.model}, trained: {trained}. {report.router}: "
+        f"seeds {seeds}. Encoder {spec.encoder.names}, trained: {trained}. {report.router}: "
         f"{balance.leaves:.0f} leaves, {balance.empty:g} empty, imbalance {balance.imbalance:.2f}.{cut}"
     )
 

@@ -38,7 +38,7 @@ PREFIXES = ("query_prefix", "document_prefix")
 PATHS = ("path", "documents", "queries", "judgements")
 """Fields with the place of a corpus. Fingerprints leave them out and cover the content instead."""
 ASSUMED_DOCUMENTS, ASSUMED_TEST = 5_000, 500
-"""Documents and test queries assumed where the source's size is unknown until it is read."""
+"""Documents and test queries that a plan assumes if the source has to be read to count them."""
 BYTES_A_DOCUMENT = 1_500
 BYTES_A_QUERY = 50
 BYTES_A_PAIR = 20

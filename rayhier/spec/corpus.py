@@ -112,7 +112,7 @@ class _Corpus(Section):
     """Kind of the source, for instance beir or jsonl."""
     language: Language | Literal["auto"] = "auto"
     """Language by which BM25 reduces words to their stems. `none`: words are counted as they are. `auto`: detected
-    by the frequent words of 23 languages; `none` if no language is frequent, or if languages are mixed."""
+    by the frequent words of 23 languages. It is `none` if the texts are in another language, or in several."""
 
     @property
     def names_judgements(self) -> bool:

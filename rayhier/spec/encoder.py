@@ -60,6 +60,10 @@ class EncoderSpec(Section):
         return self
 
     @property
+    def names(self) -> str:
+        return self.model if self.documents is None else f"{self.documents}, and {self.model} for queries"
+
+    @property
     def transformer_part(self) -> Literal["last_layer", "all"] | None:
         """Part of the transformer that training changes. None if the transformer stays frozen."""
         return self.train if self.train in ("last_layer", "all") else None

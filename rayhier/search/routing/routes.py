@@ -183,17 +183,22 @@ class Model:
         """Encode texts as the router reads them. If the similarity is cosine, vectors have unit length."""
         return self.text_encoder.encode_for(self.router.reader, texts)
 
+    def encoder_for(self, role: Role) -> SearchEncoder:
+        """Return the encoder of a role in float32, or of queries if they have another encoder than documents."""
+        return self.query_encoder if self._is_apart(role) else self.text_encoder
+
+    def _is_apart(self, role: Role) -> bool:
+        return role == "query" and self.spec.encoder.documents is not None
+
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries as `encode` does, but in the number format that dev queries chose."""
         return self.query_encoder.encode_for(self.router.reader, texts, "query")
 
     def encode_stored(self, base_NM: Floats, texts: Callable[[], Sequence[str]], role: Role) -> Encoded:
         """Encode texts for the router from their base vectors [n, m], or from `texts` if vectors are not enough."""
-        if role == "query" and self.spec.encoder.documents is not None:
-            return self.encode_queries(texts())
-        if self.reads_stored:
+        if self.reads_stored and not self._is_apart(role):
             return Encoded(base_NM if self._head is None else self._head(base_NM))
-        return self.text_encoder.encode_for(self.router.reader, texts(), role)
+        return self.encoder_for(role).encode_for(self.router.reader, texts(), role)
 
     def route(self, encoded: Encoded, beam: int) -> Ints:
         """Choose `beam` leaves [q, beam] for every query, in the order of visit.
