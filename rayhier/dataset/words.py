@@ -101,8 +101,8 @@ def words(text: str, language: Language = "english") -> list[str]:
     return stems(unstemmed(text, language), language)
 
 
-def stems(unstemmed: list[str], language: Language) -> list[str]:
-    return unstemmed if language == "none" else Stemmer.Stemmer(language, 0).stemWords(unstemmed)
+def stems(plain: list[str], language: Language) -> list[str]:
+    return plain if language == "none" else Stemmer.Stemmer(language, 0).stemWords(plain)
 
 
 def unstemmed(text: str, language: Language) -> list[str]:
