@@ -37,16 +37,13 @@ from rayhier.search.segment.exact import exact_rows
 from rayhier.search.words.bm25 import Bm25Index
 from rayhier.search.words.fusion_weight import WEIGHTS, best
 from rayhier.spec.search import UNTAUGHT_WEIGHT
-from rayhier.spec.train import ContrastTraining
 from rayhier.train.adopt import Searches, at_best, by_folds, needs_folds, weights
-from rayhier.train.contrast import Contrast, EncoderPhase
+from rayhier.train.contrast import Contrast
 from rayhier.train.data import judged_pairs
 from rayhier.train.dev_measures import ExactMeasure
 from rayhier.train.examples import Examples
-from rayhier.train.hce.hce import Hce
-from rayhier.train.hce.pseudo import pseudo_pairs
-from rayhier.train.hce.whiten import start_whitened
 from rayhier.train.loop import best_row
+from rayhier.train.phases import encoder_phase
 from rayhier.train.tower import Tower, build_tower
 
 MOST_ASKED, MOST_TAUGHT = 1_500, 1_000
@@ -185,30 +182,22 @@ class Case:
         """The dev queries, or pseudo-queries in their place."""
         return self._read[1]
 
-    def phase(self, seed: int) -> EncoderPhase:
+    def phase(self, seed: int) -> Contrast:
         """Make the training, not begun."""
         data, (examples, dev, spans) = self.small.data, self._read
         encoder = as_embedded(data.spec, data.vectors, 0).encoder.model_copy(update={"train": "head"})
         tower = build_tower(encoder, data.model, data.corpus, self.documents, examples, dev, spans)
         return self.make(seed)(tower, examples)
 
-    def make(self, seed: int) -> Callable[[Tower, Examples], EncoderPhase]:
+    def make(self, seed: int) -> Callable[[Tower, Examples], Contrast]:
         """Return a function that makes the training of a tower on examples."""
         documents, spec, spans = self.documents, validated(self.train), self._read[2]
         measure = ExactMeasure(self.dev, documents, self._read[0].answers(documents.results))
-        if isinstance(spec, ContrastTraining):
-            return partial(Contrast, spec=spec, seed=seed, measure=measure)
-
-        def hce(tower: Tower, examples: Examples) -> Hce:
-            titled = partial(load_titled, self.small.data.corpus, documents.ids)
-            pseudo = pseudo_pairs(spec.pseudo_queries, tower, spans, titled)
-            start_whitened(tower, spec, spans, measure)
-            return Hce(tower, examples, pseudo, spec, seed, measure)
-
-        return hce
+        titled = partial(load_titled, self.small.data.corpus, documents.ids)
+        return partial(encoder_phase, spec, spans=spans, titled=titled, seed=seed, measure=measure)
 
 
-def carried_out(_: str, phase: EncoderPhase) -> None:
+def carried_out(_: str, phase: Contrast) -> None:
     """Carry out a training under a name."""
     train(phase)
 

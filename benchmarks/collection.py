@@ -27,15 +27,12 @@ from rayhier.spec.encoder import LearningPart
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
 from rayhier.storage.artifact import Artifact, Kind
-from rayhier.train.contrast import Contrast, EncoderPhase
+from rayhier.train.contrast import Contrast
 from rayhier.train.data import load_examples
 from rayhier.train.dev_measures import ExactMeasure
 from rayhier.train.ehi import DevMeasure, Joint
 from rayhier.train.examples import Examples
-from rayhier.train.hce.hce import Hce
-from rayhier.train.hce.pseudo import pseudo_pairs
-from rayhier.train.hce.whiten import start_whitened
-from rayhier.train.phases import dev_and_spans
+from rayhier.train.phases import dev_and_spans, encoder_phase
 from rayhier.train.tower import Tower, build_tower
 
 ROOT = Path(__file__).parents[1]
@@ -161,17 +158,13 @@ class Collection:
         part: LearningPart = "head",
         dev: Queries | None = None,
         spans: Spans | None = None,
-    ) -> EncoderPhase:
+    ) -> Contrast:
         """The training of an encoder by these examples, not begun; by pseudo-queries too where there are spans."""
         dev = dev or self.dev
         tower = self.tower(examples, part, dev, spans)
         measure = ExactMeasure(dev, self.documents, examples.answers(self.documents.results))
-        if isinstance(spec, ContrastTraining):
-            return Contrast(tower, examples, spec, seed, measure)
         titled = partial(load_titled, self.corpus, self.documents.ids)
-        pseudo = pseudo_pairs(spec.pseudo_queries, tower, spans, titled)
-        start_whitened(tower, spec, spans, measure)
-        return Hce(tower, examples, pseudo, spec, seed, measure)
+        return encoder_phase(spec, tower, examples, spans, titled, seed, measure)
 
     def joint(self, examples: Examples, router: EhiRouting, training: EhiTraining, seed: int) -> Joint:
         """EHI's training of encoder and router at once by these examples, not begun."""

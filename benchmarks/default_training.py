@@ -9,7 +9,6 @@ Shapes: W weights, Q queries of a fold, A queries of all folds, M embedding size
 """
 
 import heapq
-import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ import pyarrow as pa
 import torch
 
 from benchmarks import cache
-from benchmarks.collection import HCE, Collection, folder, validated
+from benchmarks.collection import Collection, folder, validated
 from benchmarks.commands import Options, clock
 from benchmarks.fusion import DEPTH, NDCG, RECALL, Listed, listed
 from benchmarks.machine import set_threads
@@ -38,10 +37,11 @@ from rayhier.dataset.spans import Spans
 from rayhier.dataset.words import words
 from rayhier.embed.encode import TextEncoder
 from rayhier.embed.precision import as_embedded
+from rayhier.embed.spans import SpanDrawer, lead
 from rayhier.model.encoder import ResidualHead
 from rayhier.search.segment.exact import exact_rows
 from rayhier.search.words.bm25 import Bm25Index
-from rayhier.spec.train import HceTraining
+from rayhier.spec.train import PseudoQueries
 from rayhier.storage import schemas
 from rayhier.train.data import judged_pairs
 from rayhier.train.examples import Examples
@@ -51,7 +51,7 @@ FOLDS, MOST_ASKED = 5, 1500
 """Folds of a collection, and queries of a fold that are asked, at most."""
 SHARE = 10
 """One in so many remaining families is dev, where a collection has no dev queries of its own."""
-CONTRAST, DRAWN = "contrast", "titles and spans"
+JUDGED, DRAWN = "judged pairs alone", "titles"
 KEYWORDS = 6
 """Words of a pseudo-query of keywords: those of a document with the highest tf-idf."""
 
@@ -66,26 +66,25 @@ class Variant:
     """Share of the trained head. The rest is the untouched encoder."""
     pseudo: str = DRAWN
     """Kind of the pseudo-queries of a training that has any."""
+    judged: bool = True
+    """Whether a training reads judged pairs."""
 
 
-J = {"type": "hce", "objective": "joint"}
-NO_TREE = J | {"hierarchy": 0, "siblings": 0}
+SHIPPED = {"type": "contrast"}
+J = {"type": "hce"}
 VARIANTS = {
     "untouched": Variant(None),
-    CONTRAST: Variant({"type": "contrast"}),
-    "contrast, mean of 3 heads": Variant({"type": "contrast"}, heads=3),
-    "J without tree": Variant(NO_TREE),
-    "J without tree, mean of 3 heads": Variant(NO_TREE, heads=3),
+    JUDGED: Variant(SHIPPED | {"objective": "supervised"}),
+    "as shipped": Variant(SHIPPED),
+    "as shipped, mean of 3 heads": Variant(SHIPPED, heads=3),
+    "as shipped, half of the head": Variant(SHIPPED, share=0.5),
+    "spans": Variant(SHIPPED, pseudo="spans"),
+    "first sentences": Variant(SHIPPED, pseudo="first sentences"),
+    "keywords": Variant(SHIPPED, pseudo="keywords"),
+    "no judgements": Variant(SHIPPED, judged=False),
     "J": Variant(J),
-    "J, mean of 3 heads": Variant(J, heads=3),
-    "J, mean of 5 heads": Variant(J, heads=5),
     "J, siblings alone": Variant(J | {"hierarchy": 0}),
     "J, hierarchy alone": Variant(J | {"siblings": 0}),
-    "J without tree, titles": Variant(NO_TREE, pseudo="titles"),
-    "J without tree, first sentences": Variant(NO_TREE, pseudo="first sentences"),
-    "J without tree, keywords": Variant(NO_TREE, pseudo="keywords"),
-    "J, 3/4 of the head": Variant(J, share=0.75),
-    "J, half of the head": Variant(J, share=0.5),
 }
 WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0)
 FIXED = (0.1, 0.25)
@@ -110,7 +109,7 @@ class Study:
 
     def __init__(self, name: str, workdir: Path, *, random: bool) -> None:
         self.name, self.random = name, random
-        self.data = Collection(name, workdir / name, HCE)
+        self.data = Collection(name, workdir / name)
         self.kept = workdir / name / "listed"
         self.documents = self.data.documents
         self.place = {name: row for row, name in enumerate(self.documents.ids)}
@@ -177,13 +176,13 @@ class Study:
             key, heads = cache.key(None, self.rule, fold.name), range(0)
         else:
             heads = range(seed * kind.heads, (seed + 1) * kind.heads)
-            key = cache.key(_told(settings), self.rule, fold.name, list(heads), kind.share, *_of(kind.pseudo))
+            key = cache.key(_told(settings), self.rule, fold.name, list(heads), kind.share, *_of(kind))
 
         def make() -> Mapping[str, Any]:
             document_NM, queries = self.documents.vector_NM, fold.queries
             if settings is not None:
                 module = ResidualHead(document_NM.shape[1])
-                mean_MM = np.mean([self.head(settings, fold, head, kind.pseudo) for head in heads], axis=0)
+                mean_MM = np.mean([self.head(kind, fold, head) for head in heads], axis=0)
                 module.weight.data = torch.from_numpy(np.float32(kind.share) * mean_MM)
                 queries = queries.with_vectors(encode(module, queries.vector_QM))
                 document_NM = encode(module, document_NM)
@@ -192,19 +191,23 @@ class Study:
 
         return Listed.read(cache.kept(self.kept / f"{key}.npz", make))
 
-    def head(self, settings: dict[str, Any], fold: Fold, seed: int, pseudo: str) -> Floats:
+    def head(self, kind: Variant, fold: Fold, seed: int) -> Floats:
         """Return the weights [m, m] of a trained head."""
+        assert kind.settings is not None
+        settings = kind.settings
 
         def make() -> Mapping[str, Any]:
-            spec = validated(settings)
-            spans = self.pseudo(pseudo) if isinstance(spec, HceTraining) else None
-            phase = self.data.encoder(fold.examples, spec, seed, dev=fold.dev, spans=spans)
+            spec, examples = validated(settings), fold.examples
+            if not kind.judged:
+                examples = replace(examples, pair_P2=examples.pair_P2[:0])
+            spans = None if spec.draws is None else self.pseudo(kind.pseudo)
+            phase = self.data.encoder(examples, spec, seed, dev=fold.dev, spans=spans)
             began = time.monotonic()
             train(phase)
             seconds = np.float32(time.monotonic() - began)
             return {"weight": phase.learner.parameters[0].detach().numpy(), "seconds": seconds}
 
-        kept = cache.kept(self.kept / f"{cache.key('head', _told(settings), fold.name, seed, *_of(pseudo))}.npz", make)
+        kept = cache.kept(self.kept / f"{cache.key('head', _told(settings), fold.name, seed, *_of(kind))}.npz", make)
         return np.asarray(kept["weight"])
 
     def pseudo(self, kind: str) -> Spans | None:
@@ -212,29 +215,31 @@ class Study:
         if kind == DRAWN:
             return self.data.spans
         table = load_titled(self.data.corpus, self.documents.ids)
+        encoder = TextEncoder(self.data.model, as_embedded(self.data.spec, self.data.vectors, 0).encoder)
         match kind:
-            case "titles":
-                texts = table["title"].to_pylist()
+            case "spans":
+                drawer = SpanDrawer.of(encoder, PseudoQueries(source="titles_and_spans"))
+                rows, chosen = drawer.draw(*(table[column].to_pylist() for column in ("doc_id", "title", "text")))
             case "first sentences":
-                texts = [re.split(r"(?<=[.!?])\s", text, maxsplit=1)[0] for text in table["text"].to_pylist()]
+                leads = [lead("", text) for text in table["text"].to_pylist()]
+                rows = [row for row, texts in enumerate(leads) if texts]
+                chosen = [text for texts in leads for text in texts]
             case _:
                 counts = [Counter(words(text, "none")) for text in document_texts(table)]
                 frequency = Counter(word for count in counts for word in count)
                 weighed = ({w: n * np.log(len(counts) / frequency[w]) for w, n in count.items()} for count in counts)
-                texts = [" ".join(heapq.nlargest(KEYWORDS, of, key=of.__getitem__)) for of in weighed]
-        row_P = np.array([row for row, text in enumerate(texts) if text.strip()])
-        chosen = [texts[row] for row in row_P]
-
-        def make() -> Mapping[str, Any]:
-            spec = as_embedded(self.data.spec, self.data.vectors, 0).encoder
-            return {"vector": TextEncoder(self.data.model, spec).encode(chosen, "query")}
-
-        vector_PM = cache.kept(self.kept / f"{cache.key('pseudo', kind)}.npz", make)["vector"]
-        return Spans(vector_PM, row_P, pa.chunked_array([chosen]))
+                chosen = [" ".join(heapq.nlargest(KEYWORDS, of, key=of.__getitem__)) for of in weighed]
+                rows = [row for row, text in enumerate(chosen) if text]
+                chosen = list(filter(None, chosen))
+        vector_PM = cache.kept(
+            self.kept / f"{cache.key('pseudo', kind)}.npz", lambda: {"vector": encoder.encode(chosen, "query")}
+        )["vector"]
+        return Spans(vector_PM, np.array(rows), pa.chunked_array([chosen]))
 
 
-def _of(pseudo: str) -> list[str]:
-    return [] if pseudo == DRAWN else [pseudo]
+def _of(kind: Variant) -> list[str]:
+    told = [] if kind.pseudo == DRAWN else [kind.pseudo]
+    return told if kind.judged else [*told, "not judged"]
 
 
 def _told(settings: dict[str, Any]) -> dict[str, Any]:
@@ -349,14 +354,14 @@ def trainings(measured: Measured, in_A: Bools) -> list[str]:
     places = ["vectors", "with it", *(f"at {weight:g}" for weight in FIXED)]
     head = ["", places[0], "weight", *places[1:]]
     for place in places:
-        head += [f"{place}: {NDCG} over {CONTRAST}", RECALL]
+        head += [f"{place}: {NDCG} over {JUDGED}", RECALL]
     bm25 = f"{shown(measured.bm25[NDCG][in_A])}/{shown(measured.bm25[RECALL][in_A])}"
     rows = [["BM25", bm25, *[""] * (len(head) - 2)]]
     for name, values in picked.items():
         cells = [f"{shown(values[NDCG][at][in_A])}/{shown(values[RECALL][at][in_A])}" for at in range(len(places))]
         over = [
-            paired(values[measure][at][in_A], picked[CONTRAST][measure][at][in_A], measured.family_A[in_A]).shown
-            if CONTRAST in picked and name != CONTRAST
+            paired(values[measure][at][in_A], picked[JUDGED][measure][at][in_A], measured.family_A[in_A]).shown
+            if JUDGED in picked and name != JUDGED
             else ""
             for at in range(len(places))
             for measure in (NDCG, RECALL)

@@ -29,7 +29,7 @@ from rayhier.dataset.queries import new_answers
 from rayhier.dataset.spans import span_queries
 from rayhier.search.segment.exact import exact
 from rayhier.spec.train import ContrastTraining
-from rayhier.train.contrast import EncoderPhase
+from rayhier.train.contrast import Contrast
 from rayhier.train.examples import Examples
 
 COLLECTIONS = ("scifact", "cranfield", "acl_title2abs", "oewn_examples")
@@ -100,7 +100,7 @@ class Bench:
 
         return cache.kept(self.results / f"{key}.npz", make)
 
-    def _phase(self, training: dict[str, Any], seed: int) -> EncoderPhase:
+    def _phase(self, training: dict[str, Any], seed: int) -> Contrast:
         """The training of a row, not begun."""
         data, spec = self.data, validated(training)
         if isinstance(spec, ContrastTraining):

@@ -25,7 +25,7 @@ from rayhier.spec import JobSpec
 from rayhier.spec.index import IndexSpec
 from rayhier.spec.router import LearnedIvfRouting
 from rayhier.spec.train import ContrastTraining, HceTraining
-from rayhier.train.contrast import EncoderPhase
+from rayhier.train.contrast import Contrast
 from rayhier.train.data import judged_pairs
 from rayhier.train.examples import Examples
 from rayhier.train.learned_ivf.kmeans_start import empty_router, leaf_sizes, make_router, settle
@@ -158,7 +158,7 @@ class View:
         self._indexes: dict[tuple[LearnedIvfRouting, IndexSpec], Index] = {}
 
     @cached_property
-    def encoder(self) -> EncoderPhase:
+    def encoder(self) -> Contrast:
         """Encoder: trained as the collection's spec has it, by contrast or by HCE with judged pairs; or untrained."""
         training = self.collection.spec.train
         assert isinstance(training, ContrastTraining | HceTraining)

@@ -4,6 +4,7 @@ A draw depends only on a key, the document's id and the number of the span, so t
 """
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -13,6 +14,7 @@ from rayhier.embed.encode import TextEncoder
 from rayhier.spec import InputError
 from rayhier.spec.train import PseudoQueries
 
+SENTENCE_END = re.compile(r"[.!?…](?=\s)|[。！？｡।]|(?=\n\s*\n)")
 Offsets = Sequence[tuple[int, int]]
 
 
@@ -44,7 +46,7 @@ class SpanDrawer:
         for row, (name, title, text, offsets) in enumerate(
             zip(ids, titles, texts, self._offsets(titles, texts), strict=True)
         ):
-            of_document = [title.strip()] if self.spec.has_titles and title.strip() and text.strip() else []
+            of_document = lead(title, text) if self.spec.has_titles else []
             for number in range(self.spec.spans if len(offsets) > self.spec.length else 0):
                 first = chosen(f"{key}\0{number}\0{name}", len(offsets) - self.spec.length + 1)
                 begin, end = offsets[first][0], offsets[first + self.spec.length - 1][1]
@@ -73,6 +75,18 @@ class SpanDrawer:
             [offset for offset in offsets if offset[0] >= len(title.strip())]
             for title, offsets in zip(titles, read, strict=True)
         ]
+
+
+def lead(title: str, text: str) -> list[str]:
+    """Return a document's title, or its first sentence if it has none. Nothing if the rest of the document is empty.
+
+    >>> lead("Cats", "They purr."), lead("", "Cats purr. Dogs bark."), lead("", "Cats purr.")
+    (['Cats'], ['Cats purr.'], [])
+    """
+    title, text = title.strip(), text.strip()
+    if not title and (end := SENTENCE_END.search(text)) is not None:
+        title, text = text[: end.end()], text[end.end() :]
+    return [title] if title and text.strip() else []
 
 
 def chosen(key: str, count: int) -> int:

@@ -10,6 +10,7 @@ import torch
 from rayhier.arrays import Floats
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.generated import VECTORS as GENERATED
+from rayhier.dataset.holdout import hash_ids
 from rayhier.dataset.spans import FOLDER
 from rayhier.embed.clock import Clock, Utilisation
 from rayhier.embed.encode import TextEncoder, limit_threads
@@ -20,7 +21,7 @@ from rayhier.executor import Executor, Pool, Row
 from rayhier.model.encoder import Encoder
 from rayhier.progress import Bar, log
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.train import PseudoQueries
+from rayhier.spec.train.pseudo_queries import MOST_DRAWN, PseudoQueries
 from rayhier.storage import columns, parquet, schemas
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
@@ -59,6 +60,7 @@ class EmbedPart:
         self.encoder = TextEncoder(model, agreed(spec.encoder, ledger))
         self.clock, draws = Clock(self.encoder), spec.train.draws
         self.drawer = None if draws is None else SpanDrawer.of(self.encoder, draws)
+        self.share = min(1.0, MOST_DRAWN / corpus.record.counts["rows"])
 
     def __call__(self, item: Row) -> Iterator[Row]:
         name = str(item["part"])
@@ -83,6 +85,8 @@ class EmbedPart:
 
     def _drawn(self, drawer: SpanDrawer, name: str) -> Generator[Row, None, pa.Table]:
         table = columns.read([self.corpus.path(name)], ["doc_id", "title", "text"])
+        if self.share < 1:
+            table = table.filter(hash_ids(table["doc_id"].to_pylist()) < self.share * 2.0**64)
         rows, texts = drawer.draw(*(table[column].to_pylist() for column in table.column_names))
         saved = SavedVectors(self.ledger, f"{ledger_key(name)}-spans")
         tokens = self.encoder.tokenised(texts, "query")
@@ -143,8 +147,9 @@ def build(
 def check_draws(draws: PseudoQueries, spec: JobSpec, encoder: Encoder, corpus: Artifact) -> None:
     drawing = SpanDrawer(encoder.tokenizer, min(spec.encoder.max_length, encoder.longest), draws)
     judged = {split: corpus.record.counts["splits"][split]["relevant"] for split in ("train", "dev")}
+    paired = spec.train.generation or judged["train"]
     spared = draws.source == "simcse" and judged["dev"]
-    if spared or (spec.train.does_without_draws and (spec.train.generation or judged["train"])):
+    if spared or (spec.train.does_without_draws and (paired or spec.train.type == "contrast")):
         return
     for name in corpus.names("documents/"):
         table = columns.read([corpus.path(name)], ["title", "text"])

@@ -16,6 +16,7 @@ from rayhier.spec.cluster import Workers as StageWorkers
 from rayhier.spec.cross_encoder import MOST_PAIRS, WRONG, factor_passes
 from rayhier.spec.encoder import ENOUGH, FOLDS
 from rayhier.spec.search import MOST_QUERIES
+from rayhier.spec.train.pseudo_queries import MOST_DRAWN
 
 Workers = StageWorkers | TrainWorkers
 RATES = {
@@ -239,4 +240,4 @@ def drawn_tokens(spec: JobSpec, work: Work) -> float:
     title = tokens(spec, work.query_bytes) if draws.has_titles else 0.0
     length = tokens(spec, work.document_bytes)
     spans = draws.spans * draws.length if draws.has_spans and length > draws.length else 0
-    return work.documents * (title + spans)
+    return min(MOST_DRAWN, work.documents) * (title + spans)

@@ -22,7 +22,7 @@ from rayhier.spec.search import (
     SearchSpec,
 )
 from rayhier.spec.track import TrackSpec
-from rayhier.spec.train import ContrastTraining, HceTraining, RetreeverTraining, TrainSpec
+from rayhier.spec.train import ContrastTraining, HceTraining, InfoNce, RetreeverTraining, TrainSpec
 from rayhier.spec.train.retreever import STARTS
 
 PAIRS = (
@@ -95,6 +95,8 @@ class JobSpec(Section):
         self._words_fit()
         self._reranking_fits()
         self._keys_count()
+        if isinstance(self.train, InfoNce):
+            self._pseudo_queries_fit(self.train)
         if isinstance(self.train, HceTraining):
             self._hce_fits(self.train)
         if isinstance(self.train, RetreeverTraining) and isinstance(self.router, RetreeverRouting):
@@ -166,8 +168,8 @@ class JobSpec(Section):
                 "rnr, axn, or with scores.count all"
             )
 
-    def _hce_fits(self, train: HceTraining) -> None:
-        """InputError if HCE's training does not fit the trained part of the encoder, or the router."""
+    def _pseudo_queries_fit(self, train: InfoNce) -> None:
+        """InputError if pseudo-queries or the start do not fit the trained part of the encoder."""
         if self.encoder.transformer_part is None and train.pseudo_queries.source == "simcse":
             raise InputError(
                 "train.pseudo_queries.source: got 'simcse' with encoder.train head, whose vectors no dropout changes; "
@@ -183,12 +185,14 @@ class JobSpec(Section):
                 "encoder.train head"
             )
         drawn, most = train.pseudo_queries, self.encoder.max_length
-        draws_spans = drawn.source == "spans" or drawn.changed("length")
-        if train.objective != "supervised" and draws_spans and drawn.length >= most:
+        if train.objective != "supervised" and drawn.has_spans and drawn.source != "simcse" and drawn.length >= most:
             raise InputError(
                 f"train.pseudo_queries.length: got {drawn.length} with encoder.max_length {most}, which leaves no "
                 f"document longer than a span; allowed: at most {most - 1}"
             )
+
+    def _hce_fits(self, train: HceTraining) -> None:
+        """InputError if HCE's tree does not fit the router."""
         if not train.sees_tree and not isinstance(self.router, HceRouting):
             where = "where hierarchy or siblings is above 0, or router.type is hce"
             if train.tree.levels != 0:
@@ -202,9 +206,6 @@ class JobSpec(Section):
         if not self.trains_encoder_alone:
             alone = "where the encoder trains before the router: not with train.type ehi, router.type hce or train none"
             _refuse("encoder", self.encoder, "adopt", where=alone)
-        if self.train.objective == "documents" and self.train.needs_judgements:
-            untrained = "where train.objective is not documents, which trains no encoder"
-            _refuse("encoder", self.encoder, "train", where=untrained)
         if self.leaves_per_document == 1 and not any(name in LISTED for name in self.evaluate.baselines):
             _refuse("evaluate", self.evaluate, "lists", where=f"with one of the baselines {', '.join(LISTED)}")
 

@@ -37,7 +37,7 @@ from rayhier.search.words.fusion_weight import best as best_weight
 from rayhier.search.words.hybrid import fused
 from rayhier.spec.encoder import ENOUGH, FOLDS
 from rayhier.spec.search import HybridSpec
-from rayhier.train.contrast import EncoderPhase
+from rayhier.train.contrast import Contrast
 from rayhier.train.examples import Examples
 from rayhier.train.group import WorkerGroup
 from rayhier.train.tower import HeadTower, Side, Tower, divided
@@ -152,13 +152,13 @@ def needs_folds(examples: Examples, families: int) -> bool:
 
 
 def decide(
-    phase: EncoderPhase,
+    phase: Contrast,
     before: dict[str, Tensor],
     dev: Queries,
     searches: Searches,
     source: Source,
-    make: Callable[[Tower, Examples], EncoderPhase],
-    run: Callable[[str, EncoderPhase], None],
+    make: Callable[[Tower, Examples], Contrast],
+    run: Callable[[str, Contrast], None],
 ) -> Adoption:
     """Decide, on every worker alike, if the encoder that a phase has trained is kept.
 
@@ -193,8 +193,8 @@ def by_folds(
     before: dict[str, Tensor],
     examples: Examples,
     searches: Searches,
-    make: Callable[[Tower, Examples], EncoderPhase],
-    run: Callable[[str, EncoderPhase], None],
+    make: Callable[[Tower, Examples], Contrast],
+    run: Callable[[str, Contrast], None],
 ) -> Asked:
     parts, trained = [NOTHING_ASKED], weights(tower.module)
     for fold in folds(examples, searches.documents):
@@ -209,9 +209,7 @@ def by_folds(
     return base_WQ, trained_WQ, family_Q
 
 
-def _values(
-    phase: EncoderPhase, side: Side, row_Q: Ints, queries: Queries, family_Q: Ints, searches: Searches
-) -> Asked:
+def _values(phase: Contrast, side: Side, row_Q: Ints, queries: Queries, family_Q: Ints, searches: Searches) -> Asked:
     if not len(queries):
         return NOTHING_ASKED
     group, document_NM = phase.learner.group, phase.documents()

@@ -108,13 +108,14 @@ class PairBatch:
         mined_X: Ints,
         temperature: float,
         asked_N: Ints | None = None,
+        weight: float = 1.0,
     ) -> None:
         """Divide pairs [n, 2] of query and document rows among workers. `mined_X` are rows of negatives.
 
         `known` holds answers, which are no negatives. `asked_N` are the rows on `side` that are encoded as queries, by
-        default the query numbers in `pair_N2`, which index `known`.
+        default the query numbers in `pair_N2`, which index `known`. `weight` multiplies the loss.
         """
-        self.group, self.known, self.side, self.temperature = group, known, side, temperature
+        self.group, self.known, self.side, self.temperature, self.weight = group, known, side, temperature, weight
         self.query_N, self.document_N = pair_N2.T
         self.asked_N = self.query_N if asked_N is None else asked_N
         self.column_C = np.concatenate([self.document_N, mined_X])
@@ -130,7 +131,7 @@ class PairBatch:
     def loss(self, vectors: Sequence[Tensor]) -> Tensor:
         query_NM, share_CM = vectors
         column_CM = self.group.gather(share_CM, [len(share) for share in self.columns])
-        return self.queries_pick(query_NM, column_CM) / len(self.query_N)
+        return self.weight * self.queries_pick(query_NM, column_CM) / len(self.query_N)
 
     def queries_pick(self, query_NM: Tensor, column_CM: Tensor, own_NS: Tensor | None = None) -> Tensor:
         """Compute InfoNCE of this worker's queries against the documents of all workers."""

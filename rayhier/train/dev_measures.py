@@ -1,6 +1,6 @@
 """Measures rankings of dev queries, to pick the best epoch, with the error of each comparison."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,6 +17,8 @@ from rayhier.dataset.ranking import Ranking, whole_scan
 from rayhier.search.segment.exact import exact_rows
 from rayhier.train.group import WorkerGroup
 
+Measure = Callable[[Floats, Floats], "DevMeasured"]
+"""Function that measures the vectors of documents [n, m] and dev queries [q, m]."""
 MEASURES = ("nDCG@10", "R@100")
 DEPTH = 100
 

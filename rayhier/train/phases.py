@@ -21,23 +21,23 @@ from rayhier.search.words.bm25 import Bm25Index
 from rayhier.spec import JobSpec
 from rayhier.spec.corpus import Language
 from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting
-from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining, RetreeverTraining
+from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining, InfoNce, RetreeverTraining
 from rayhier.storage.artifact import Artifact
 from rayhier.train.adopt import Searches, decide, is_changed, restore, weights
-from rayhier.train.contrast import Contrast, EncoderPhase, Measure
+from rayhier.train.contrast import Contrast
 from rayhier.train.data import judged_pairs
-from rayhier.train.dev_measures import ExactMeasure
+from rayhier.train.dev_measures import ExactMeasure, Measure
 from rayhier.train.ehi import DevMeasure, Joint
 from rayhier.train.examples import Examples
-from rayhier.train.hce.hce import Hce, node_router
-from rayhier.train.hce.pseudo import pseudo_pairs
-from rayhier.train.hce.whiten import start_whitened
+from rayhier.train.hce import Hce, node_router
 from rayhier.train.learned_ivf.router_phase import build_router_phase
 from rayhier.train.loop import Phase
+from rayhier.train.pseudo import pseudo_pairs
 from rayhier.train.retreever.dev import SizesMeasure
 from rayhier.train.retreever.grow import grow
 from rayhier.train.retreever.matching import Read
 from rayhier.train.tower import Tower
+from rayhier.train.whiten import start_whitened
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def train(
     exact_measure = ExactMeasure(dev, documents, answers)
     before, is_judged = weights(tower.module), material.source == "dev queries"
 
-    def adopted(phase: EncoderPhase, make: Callable[[Tower, Examples], EncoderPhase]) -> Adoption | None:
+    def adopted(phase: Contrast, make: Callable[[Tower, Examples], Contrast]) -> Adoption | None:
         run("encoder", phase)
         if spec.encoder.adopt == "always" or not is_changed(tower.module, before):
             return None
@@ -84,32 +84,30 @@ def train(
             phase.learner.version += 1
         return adoption
 
-    def learned_ivf(trained: EncoderPhase, router: LearnedIvfRouting) -> TrainedRouter:
+    def learned_ivf(trained: Contrast, router: LearnedIvfRouting) -> TrainedRouter:
         dev_P2 = judged_pairs(dev, documents).pair_P2
         router_phase = build_router_phase(spec, router, trained, examples, dev_P2)
         run("router", router_phase)
         return router_phase.router
+
+    def make(training: InfoNce, tower: Tower, examples: Examples) -> Contrast:
+        return encoder_phase(training, tower, examples, material.spans, material.titled, seed, exact_measure)
 
     match spec.train, spec.router:
         case EhiTraining() as training, EhiRouting() as router:
             joint = Joint(tower, examples, router, training, seed, DevMeasure(dev, documents.results, answers))
             run("joint", joint)
             return joint.router, None
-        case ContrastTraining() as training, LearnedIvfRouting() as router:
-            contrast = partial(Contrast, spec=training, seed=seed, measure=exact_measure)
-            phase = contrast(tower, examples)
-            adoption = adopted(phase, contrast) if "encoder" in material.phases else None
+        case (ContrastTraining() | HceTraining()) as training, LearnedIvfRouting() as router:
+            phase = make(training, tower, examples)
+            adoption = adopted(phase, partial(make, training)) if phase.teaches else None
             return learned_ivf(phase, router), adoption
-        case HceTraining() as training, LearnedIvfRouting() | HceRouting() as router:
-            make_hce = partial(_hce, spec=training, seed=seed, material=material, measure=exact_measure)
-            hce = make_hce(tower, examples)
-            if isinstance(router, HceRouting):  # its leaves are the nodes that were trained with the encoder
+        case HceTraining() as training, HceRouting():
+            if isinstance(hce := make(training, tower, examples), Hce):
                 run("encoder", hce)
-                return node_router(hce), None
-            adoption = adopted(hce, make_hce)
-            return learned_ivf(hce, router), adoption
+                return node_router(hce), None  # its leaves are the nodes that were trained with the encoder
         case RetreeverTraining() as training, RetreeverRouting() as router:
-            contrast, adoption = partial(Contrast, spec=training.contrast, seed=seed, measure=exact_measure), None
+            contrast, adoption = partial(make, training.contrast), None
             if "encoder" in material.phases:
                 adoption = adopted(contrast(tower, examples), contrast)
             measure = SizesMeasure(dev, documents, answers, router.leaves)
@@ -118,10 +116,23 @@ def train(
     raise AssertionError(f"{spec.train.type} with {spec.router.type}: refused by the spec")
 
 
-def _hce(tower: Tower, examples: Examples, spec: HceTraining, seed: int, material: Material, measure: Measure) -> Hce:
-    pseudo = pseudo_pairs(spec.pseudo_queries, tower, material.spans, material.titled)
-    start_whitened(tower, spec, material.spans, measure)
-    return Hce(tower, examples, pseudo, spec, seed, measure)
+def encoder_phase(
+    training: InfoNce,
+    tower: Tower,
+    examples: Examples,
+    spans: Spans | None,
+    titled: Callable[[], pa.Table],
+    seed: int,
+    measure: Measure,
+) -> Contrast:
+    """Make the training of an encoder by pairs and pseudo-queries, with a head that is whitened if the spec says so."""
+    pseudo = None
+    if training.draws is not None:
+        pseudo = pseudo_pairs(training.draws, tower, spans, titled)
+        start_whitened(tower, training, spans, measure)
+    if isinstance(training, HceTraining):
+        return Hce(tower, examples, pseudo, training, seed, measure)
+    return Contrast(tower, examples, pseudo, training, seed, measure)
 
 
 def dev_and_spans(

@@ -62,7 +62,8 @@ def build(
         check_differences(vectors)
     pairs = count_pairs(spec.train, corpus, generated)
     dev = corpus.record.counts["splits"]["dev"]
-    _say_what_teaches(spec, supervised=pairs > 0, dev_queries=dev["queries"] if dev["relevant"] else 0)
+    drawn = vectors.record.counts.get("spans", 0) > 0
+    _say_what_teaches(spec, supervised=pairs > 0, dev_queries=dev["queries"] if dev["relevant"] else 0, drawn=drawn)
     config = {"seed": seed, "model": model.path, "corpus": corpus, "vectors": vectors, "generated": generated}
     config["query_model"] = None if query_model is None else query_model.path
     phases = spec.phases(pairs, int(corpus.record.counts["rows"]))
@@ -235,19 +236,19 @@ def _with_precision(spec: JobSpec, scratch: Location) -> JobSpec:
     return spec.model_copy(update={"encoder": agreed(spec.encoder, Ledger(scratch / "ledger", scratch))})
 
 
-def _say_what_teaches(spec: JobSpec, *, supervised: bool, dev_queries: int) -> None:
+def _say_what_teaches(spec: JobSpec, *, supervised: bool, dev_queries: int, drawn: bool) -> None:
     has_dev = dev_queries > 0
     if supervised and has_dev and dev_queries < FEW_DEV:
         queries = "query chooses" if dev_queries == 1 else "queries choose"
         say(f"  only {dev_queries} dev {queries} the best epoch, by chance: give a hundred as corpus.judgements.dev")
-    if spec.train.draws is not None:
+    if drawn:
         if not supervised:
             say("  no train judgements are used: pseudo-queries, drawn from documents, look for their documents")
         if not has_dev and spec.train.generation is None:
             say("  no dev judgements: the best epoch is picked by pseudo-queries of held-out documents")
     if not has_dev and spec.train.generation is not None:
         say("  no dev judgements: the best epoch is picked by generated queries that are held out")
-    if spec.train.draws is not None or spec.train.generation is not None:
+    if drawn or spec.train.generation is not None:
         return
     if not supervised and spec.train.routes:
         say("  no train judgements are used: documents serve as queries for their nearest neighbours")

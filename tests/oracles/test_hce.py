@@ -1,5 +1,7 @@
 """HCE's loss by hand on a small tree, in plain loops, and where it equals that of others."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,8 +14,8 @@ from rayhier.spec.train import ContrastTraining, HceTraining
 from rayhier.train.contrast import Contrast
 from rayhier.train.dev_measures import DevMeasured
 from rayhier.train.examples import Examples
-from rayhier.train.hce.hce import Hce
-from rayhier.train.hce.pseudo import StoredPairs
+from rayhier.train.hce import Hce
+from rayhier.train.pseudo import StoredPairs
 from rayhier.train.tower import HeadTower
 
 from ..draws import unit
@@ -42,13 +44,18 @@ def begun(tower, examples, spec, pseudo=None):
     return hce, rows, generator
 
 
-def test_without_hierarchy_and_siblings_it_is_the_contrast():
+@pytest.mark.parametrize(("judged", "pseudo"), [(True, False), (False, True), (True, True)], ids=["S", "U", "J"])
+def test_without_hierarchy_and_siblings_it_is_the_contrast(judged, pseudo):
     shared = {"epochs": 3, "batch_size": 8, "hard_negatives": {"per_query": 2, "refresh": 1}, "anchor": 2.0}
-    tower, examples = parts()
-    contrast = Contrast(tower, examples, ContrastTraining(type="contrast", **shared), 0, silent)
-    other, _ = parts()
+    (tower, examples), (other, _) = parts(), parts()
+    examples = examples if judged else replace(examples, pair_P2=examples.pair_P2[:0])
+    for one in (tower, other):
+        one.stored["pseudo"] = unit(np.random.default_rng(1), N, M)
+    spans = Spans(tower.stored["pseudo"], np.arange(N) // 2, pa.chunked_array([[""] * N]))
+    drawn = StoredPairs(spans) if pseudo else None
+    contrast = Contrast(tower, examples, drawn, ContrastTraining(type="contrast", **shared), 0, silent)
     bare = HceTraining(type="hce", **shared, hierarchy=0, siblings=0, tree={"branching": 4, "levels": 1})
-    hce, *_ = begun(other, examples, bare)
+    hce, *_ = begun(other, examples, bare, drawn)
     for epoch in range(3):
         assert hce.run_pass(epoch)["loss_total"] == pytest.approx(contrast.run_pass(epoch)["loss_total"], rel=1e-6)
     torch.testing.assert_close(other.module.weight, tower.module.weight)
@@ -206,7 +213,8 @@ def test_the_contrast_is_their_ranking_loss(temperature, hard):
     rng = np.random.default_rng(1)
     rows, negatives = rng.permutation(Q)[:ROWS], rng.integers(Q, N, ROWS)
     ours, theirs = (
-        Contrast(*parts(), ContrastTraining(type="contrast", temperature=temperature), 0, silent) for _ in range(2)
+        Contrast(*parts(), None, ContrastTraining(type="contrast", temperature=temperature), 0, silent)
+        for _ in range(2)
     )
     loss = ours.take([ours.batch(rows, negatives if hard else negatives[:0])])
 

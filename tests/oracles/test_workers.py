@@ -30,10 +30,10 @@ from rayhier.train.cross_encoder.groups import TrainingGroups
 from rayhier.train.dev_measures import DevMeasured
 from rayhier.train.ehi import Joint
 from rayhier.train.examples import Examples
-from rayhier.train.hce.hce import Hce
-from rayhier.train.hce.pseudo import StoredPairs
+from rayhier.train.hce import Hce
 from rayhier.train.learned_ivf.router_phase import build_router_phase
 from rayhier.train.loop import Loop
+from rayhier.train.pseudo import StoredPairs
 from rayhier.train.retreever.dev import SizesMeasure
 from rayhier.train.retreever.grow import start_at_random
 from rayhier.train.retreever.matching import MatchingPhase
@@ -105,7 +105,7 @@ def joint(micro_batch):
 def contrast(micro_batch):
     examples = problem()
     asked = spec(type="learned_ivf", branching=9)
-    made = Contrast(tower(examples, micro_batch), examples, asked.train, 0, first_number)
+    made = Contrast(tower(examples, micro_batch), examples, None, asked.train, 0, first_number)
     loop = begin(made)
     made.pairs.mine(made.search())
     made.take([made.batch(LAST, made.pairs.mined[LAST[:4], 0]), *made.anchors(5, np.random.default_rng(0))])
@@ -128,7 +128,7 @@ def tree(micro_batch, settings):
 def taught(micro_batch):
     """The router after a contrast of two epochs; every worker has its own draws."""
     examples, asked = problem(), spec(type="learned_ivf", branching=9)
-    before = Contrast(tower(examples, micro_batch), examples, asked.train, 0, first_number)
+    before = Contrast(tower(examples, micro_batch), examples, None, asked.train, 0, first_number)
     first = begin(before)
     while not first.ended:
         first.run_epoch()

@@ -46,11 +46,6 @@ class Training(Section):
         return False
 
     @property
-    def needs_judgements(self) -> bool:
-        """Return True if nothing is trained without judged pairs; False by default."""
-        return False
-
-    @property
     def draws(self) -> PseudoQueries | None:
         """Settings of the pseudo-queries that the embed stage draws and encodes. None by default."""
         return None
@@ -108,6 +103,19 @@ class ExactNegatives(Mining):
 class InfoNce(Training):
     """Settings of trainings by InfoNCE, with a batch's other documents and mined hard negatives as negatives."""
 
+    objective: Literal["auto", "supervised", "documents", "joint"] = "auto"  # type: ignore[assignment]
+    """Source of the pairs. `supervised`: train judgements and generated pairs. `documents`: pseudo-queries and their
+    documents. `joint`: both, pseudo-queries with half the weight. `auto`: joint where train judgements or generated
+    pairs exist, else documents."""
+    generated: PairFile | None = None
+    """Pairs that a model wrote for documents, trained on like judged pairs. null: none."""
+    pseudo_queries: PseudoQueries = PseudoQueries()
+    """Texts of documents that stand for queries where there are none, or in addition to queries."""
+    start: Literal["auto", "whitened", "base"] = "auto"
+    """Weights at which training begins. `whitened`: a linear head that is computed before training, C^-½, where C is
+    the (shrunk) covariance of the differences between documents' vectors and those of their pseudo-queries (our
+    addition). `base`: the base encoder. `auto`: `whitened` where a head trains and there are pseudo-queries, unless dev
+    is worse by more than two standard errors; else `base`."""
     epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
     """Number of passes over the training pairs. `auto`: as many as make 300 steps, at least 10, because on a small
     corpus the number of steps matters, not of epochs."""
@@ -121,3 +129,34 @@ class InfoNce(Training):
     anchor: Weight = 4.0
     """Weight of a loss that keeps documents near their base vectors (our addition): the mean of 1 - cosine over
     documents drawn for each step. Without this loss, answers of train queries move away from all other documents."""
+
+    @model_validator(mode="after")
+    def _pairs_count(self) -> Self:
+        if self.objective == "documents":
+            paired = ("generated", "hard_negatives")
+            self.refuse(*paired, where="only where objective is not documents: they belong to pairs of its queries")
+        if self.objective == "supervised":
+            self.refuse("pseudo_queries", where="only where objective is joint or documents")
+            if self.start == "whitened":
+                raise ValueError("start base or auto where objective is supervised, which has no pseudo-queries")
+        return self
+
+    def whitens(self, spans: int) -> bool:
+        """Return True if training starts at a whitened head, given the number of pseudo-queries, `spans`."""
+        return self.start == "whitened" or (self.start == "auto" and spans > 0)
+
+    @property
+    def draws(self) -> PseudoQueries | None:
+        return None if self.objective == "supervised" else self.pseudo_queries
+
+    @property
+    def does_without_draws(self) -> bool:
+        return self.objective == "auto" and self.start != "whitened"
+
+    @property
+    def generation(self) -> PairFile | None:
+        return self.generated
+
+    def phases(self, pairs: int, documents: int) -> dict[str, int]:
+        """Return the phases of training, name -> epochs: one phase, by judged pairs, or without them by documents."""
+        return {"encoder": self.passes(pairs or documents)}

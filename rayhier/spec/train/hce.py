@@ -10,8 +10,6 @@ from pydantic import Field, model_validator
 from rayhier.spec.base import Section, Weight
 from rayhier.spec.errors import InputError
 from rayhier.spec.train.common import InfoNce
-from rayhier.spec.train.generated import PairFile
-from rayhier.spec.train.pseudo_queries import PseudoQueries
 
 
 def node_counts(documents: int, branching: int) -> list[int]:
@@ -85,12 +83,6 @@ class HceTraining(InfoNce):
     """HCE's training: a contrast in which negatives are siblings, of the answer and of the nodes above it in a tree."""
 
     type: Literal["hce"]
-    objective: Literal["auto", "supervised", "documents", "joint"] = "auto"  # type: ignore[assignment]
-    """Source of the pairs. `supervised`: train judgements and generated pairs (the paper's S). `documents`:
-    pseudo-queries and their documents (U). `joint`: both, S + U / 2 (J). `auto`: joint where train judgements or
-    generated pairs exist, else documents."""
-    generated: PairFile | None = None
-    """Pairs that a model wrote for documents, trained on like judged pairs (the paper's +QG). null: none."""
     form: Literal["single", "paper"] = "single"
     """Terms of the loss. `single`: one contrast among documents, to which mined hard negatives are added; by AdamW.
     `paper`: Eq. 5-8, a contrast in both directions for each level below those of `tree.levels`, nothing mined,
@@ -102,13 +94,6 @@ class HceTraining(InfoNce):
     siblings: Annotated[int, Field(ge=0, le=100)] = 4
     """Number of documents below the parent node of a query's answer that are drawn as further negatives of this query.
     Known answers are never drawn."""
-    pseudo_queries: PseudoQueries = PseudoQueries()
-    """Texts of documents that stand for queries where there are none, or in addition to queries."""
-    start: Literal["auto", "whitened", "base"] = "auto"
-    """Weights at which training begins. `whitened`: a linear head that is computed before training, C^-½, where C is
-    the (shrunk) covariance of the differences between documents' vectors and those of their pseudo-queries (our
-    addition). `base`: the base encoder. `auto`: `whitened` where a head trains and there are pseudo-queries, unless dev
-    is worse by more than two standard errors; else `base`."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
@@ -118,39 +103,12 @@ class HceTraining(InfoNce):
                 raise ValueError("hard_negatives: {source: none} where form is paper, which mines nothing")
         if self.form == "single" and self.tree.levels == 0:
             self.refuse("hierarchy", where="only where tree.levels is above 0")
-        if self.objective == "documents":
-            paired = ("generated", "hard_negatives")
-            self.refuse(*paired, where="only where objective is not documents: they belong to pairs of its queries")
-        if self.objective == "supervised":
-            self.refuse("pseudo_queries", where="only where objective is joint or documents")
-            if self.start == "whitened":
-                raise ValueError("start base or auto where objective is supervised, which has no pseudo-queries")
         return self
-
-    def whitens(self, spans: int) -> bool:
-        """Return True if training starts at a whitened head, given the number of pseudo-queries, `spans`."""
-        return self.start == "whitened" or (self.start == "auto" and spans > 0)
 
     @property
     def sees_tree(self) -> bool:
         """Return True if the loss depends on the tree; without levels, siblings are drawn from all documents."""
         return self.form == "paper" or (self.tree.levels != 0 and (self.hierarchy > 0 or self.siblings > 0))
-
-    @property
-    def draws(self) -> PseudoQueries | None:
-        return None if self.objective == "supervised" else self.pseudo_queries
-
-    @property
-    def does_without_draws(self) -> bool:
-        return self.objective == "auto" and self.start != "whitened"
-
-    @property
-    def generation(self) -> PairFile | None:
-        return self.generated
-
-    def phases(self, pairs: int, documents: int) -> dict[str, int]:
-        """Return the phases of training, name -> epochs: one phase, by judged pairs, or without them by documents."""
-        return {"encoder": self.passes(pairs or documents)}
 
     def leaves(self, documents: int) -> int:
         """Return the number of leaves for `documents` documents: nodes of the lowest level that the loss tells apart.

@@ -6,14 +6,17 @@ from pydantic import Field, model_validator
 
 from rayhier.spec.base import Section
 
+MOST_DRAWN = 200_000
+"""Number of documents from which pseudo-queries are drawn in a larger corpus: about so many, by a hash of the id."""
+
 
 class PseudoQueries(Section):
     """Texts that stand for queries: a document is the answer of the pseudo-queries that are drawn from it."""
 
-    source: Literal["titles_and_spans", "titles", "spans", "simcse"] = "titles_and_spans"
-    """Kind of pseudo-query. `titles`: a document's title. `spans`: random spans of its text. `simcse`: the document
-    itself under another dropout mask (Gao et al., 2021), for a transformer that trains; titles and spans then stand
-    only for dev queries where none are judged."""
+    source: Literal["titles", "spans", "titles_and_spans", "simcse"] = "titles"
+    """Kind of pseudo-query. `titles`: a document's title, or its first sentence if it has none. `spans`: random spans
+    of its text. `simcse`: the document itself under another dropout mask (Gao et al., 2021), for a transformer that
+    trains; titles and spans then stand only for dev queries where none are judged."""
     spans: Annotated[int, Field(ge=1, le=16)] = 2
     """Number of random spans of a document, drawn by its id; none from a document that is no longer than a span. A head
     learns from the same spans, encoded once; a transformer that trains gets new spans in every epoch."""

@@ -75,7 +75,7 @@ class RetreeverTraining(Training):
         """Settings by which the encoder is trained before the tree: those of `train: {type: contrast}` by default."""
         return ContrastTraining(
             type="contrast",
-            objective="auto" if self.objective == "documents" else self.objective,
+            objective="supervised",
         )
 
     @property

@@ -18,7 +18,7 @@ from rayhier.model.learned_ivf import LearnedIvfRouter, reach_loss
 from rayhier.spec import JobSpec
 from rayhier.spec.router import LearnedIvfRouting
 from rayhier.spec.router.learned_ivf import DOCUMENTS_A_QUERY, EPOCHS, MOST_ASKING
-from rayhier.train.contrast import EncoderPhase
+from rayhier.train.contrast import Contrast
 from rayhier.train.examples import Examples, batches, ranges
 from rayhier.train.group import WorkerGroup
 from rayhier.train.learned_ivf.kmeans_start import leaf_sizes, make_router, settle
@@ -191,7 +191,7 @@ def _pairs(begin_T: Ints, target_B: Ints) -> tuple[Tensor, Tensor]:
 def build_router_phase(
     spec: JobSpec,
     router: LearnedIvfRouting,
-    trained: EncoderPhase,
+    trained: Contrast,
     examples: Examples,
     dev_P2: Ints,
 ) -> RouterPhase:

@@ -40,7 +40,7 @@ def named(problem):
 
 @pytest.fixture
 def make(problem):
-    return partial(Contrast, spec=SPEC, seed=0, measure=problem.exact())
+    return partial(Contrast, pseudo=None, spec=SPEC, seed=0, measure=problem.exact())
 
 
 @pytest.fixture

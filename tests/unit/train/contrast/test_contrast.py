@@ -26,7 +26,7 @@ def spec(epochs=4, batch_size=16, anchor=0.0, **hard):
 
 def build(problem, train=None, seed=0, measure=None):
     tower = HeadTower(ResidualHead(problem.documents.shape[1]), problem.stored(), torch.device("cpu"))
-    return Driver(Contrast(tower, problem.examples(), train or spec(), seed, measure or problem.exact()))
+    return Driver(Contrast(tower, problem.examples(), None, train or spec(), seed, measure or problem.exact()))
 
 
 def test_dev_weighs_queries_with_new_answers_too(problem):

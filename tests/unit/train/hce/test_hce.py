@@ -17,8 +17,8 @@ from rayhier.model.router import opened
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.train import HceTraining
 from rayhier.train.examples import Examples
-from rayhier.train.hce.hce import Hce, node_router
-from rayhier.train.hce.pseudo import SamePairs, StoredPairs
+from rayhier.train.hce import Hce, node_router
+from rayhier.train.pseudo import SamePairs, StoredPairs
 from rayhier.train.tower import HeadTower, TextTower
 
 from ....conftest import WORDS
@@ -77,7 +77,7 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, st
 
 
 def test_nodes_are_leaves_visited_by_nearness(problem, monkeypatch):
-    monkeypatch.setattr("rayhier.train.hce.hce.ROUNDS", 0)
+    monkeypatch.setattr("rayhier.train.hce.ROUNDS", 0)
     hce = run(build(problem, spec(tree={"branching": 6, "levels": 3})))
     hce.restore_best()
     router = node_router(hce.phase)

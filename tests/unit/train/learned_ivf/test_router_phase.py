@@ -145,7 +145,7 @@ def test_the_teacher_reads_trained_vectors_and_documents_alone_teach_nothing(pro
     examples = problem.examples() if judged else document_pairs(Documents(problem.ids, problem.documents))
     stored = {**problem.stored(), "query": examples.query_QM}
     tower = HeadTower(ResidualHead(problem.documents.shape[1]), stored, torch.device("cpu"))
-    first = Driver(Contrast(tower, examples, spec.train, 0, problem.exact()))
+    first = Driver(Contrast(tower, examples, None, spec.train, 0, problem.exact()))
     if judged:
         run(first).restore_best()
     router_phase = Driver(build_router_phase(spec, spec.router, first.phase, examples, dev_pairs(problem)))

@@ -9,8 +9,8 @@ import torch
 
 from rayhier.arrays import Floats, Values
 from rayhier.dataset.spans import Spans
-from rayhier.spec.train import HceTraining
-from rayhier.train.contrast import Measure
+from rayhier.spec.train import InfoNce
+from rayhier.train.dev_measures import Measure
 from rayhier.train.group import WorkerGroup
 from rayhier.train.tower import HeadTower, Tower, encode_side
 
@@ -21,7 +21,7 @@ ERRORS = 2.0
 ROWS = 65_536
 
 
-def start_whitened(tower: Tower, spec: HceTraining, drawn: Spans | None, measure: Measure) -> None:
+def start_whitened(tower: Tower, spec: InfoNce, drawn: Spans | None, measure: Measure) -> None:
     """Whiten a head by documents' pseudo-queries if the spec says so. With `auto`, unless dev gets worse."""
     if not isinstance(tower, HeadTower) or drawn is None or not len(drawn) or not spec.whitens(len(drawn)):
         return

@@ -20,19 +20,18 @@ from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.placing import place
 from rayhier.model.router import opened
 from rayhier.spec.train import HceTraining
-from rayhier.train.batch import Ask, LossTerm, PairBatch
-from rayhier.train.contrast import Draw, EncoderPhase, Measure
-from rayhier.train.examples import Examples, KnownPositives, batches
-from rayhier.train.hce.pseudo import PseudoPairs, own_answers
+from rayhier.train.batch import Ask, PairBatch
+from rayhier.train.contrast import Contrast, Draw
+from rayhier.train.dev_measures import Measure
+from rayhier.train.examples import Examples, KnownPositives
 from rayhier.train.loop import Descent, Learner
+from rayhier.train.pseudo import PseudoPairs
 from rayhier.train.tower import Tower
 
 SPARE = 4
 """Further documents to look at when siblings are drawn, as some are known answers."""
 ROUNDS = 3
 """Iterations of k-means that move the trained centroids to the documents' trained vectors."""
-PSEUDO_WEIGHT = 0.5
-"""Weight of pseudo-queries in the loss, α. Judged pairs have weight 1."""
 
 
 class TrainingTree:
@@ -136,17 +135,15 @@ class TreeBatch:
         training_tree: TrainingTree,
         sibling_TNS: Sequence[Ints],
         hierarchy: float,
-        weight: float = 1.0,
         *,
         both: bool = False,
     ) -> None:
         """Take pairs, and sets of further negatives for each pair, rows [n, s] (-1: none).
 
-        `hierarchy` weighs the cross-entropy among siblings, `weight` all. With `both`, documents pick their queries
-        too.
+        `hierarchy` weighs the cross-entropy among siblings. With `both`, documents pick their queries too.
         """
         self.pairs, self.training_tree, self.both = pairs, training_tree, both
-        self.hierarchy, self.weight = hierarchy, weight
+        self.hierarchy = hierarchy
         self.sibling_TNS = [set_NS[pairs.own] for set_NS in sibling_TNS]
 
     @property
@@ -166,7 +163,7 @@ class TreeBatch:
             total = total + self.hierarchy * self.training_tree.hierarchy.loss(
                 query_NM, path_NT, self.pairs.temperature
             )
-        return self.weight * total / len(self.pairs.query_N)
+        return self.pairs.weight * total / len(self.pairs.query_N)
 
     def _gathered(self, query_NM: Tensor, share_CM: Tensor) -> tuple[Tensor, Tensor]:
         rows, columns = ([len(share) for share in shares] for shares in (self.pairs.rows, self.pairs.columns))
@@ -186,7 +183,9 @@ def scores(query_NM: Tensor, sibling_XM: Tensor, sibling_NS: Ints) -> Tensor:
     return score_NS.masked_scatter(present_NS, (query_NM[row_X] * sibling_XM).sum(dim=1))
 
 
-class Hce(EncoderPhase):
+class Hce(Contrast):
+    spec: HceTraining
+
     def __init__(
         self,
         tower: Tower,
@@ -202,10 +201,7 @@ class Hce(EncoderPhase):
         modules = {"encoder": tower.module, "hierarchy": self.hierarchy}
         descent = Descent("adafactor" if spec.form == "paper" else "adamw")
         learner = Learner(modules, (spec.encoder_lr, spec.encoder_lr), descent)
-        self.spec, self.pseudo, self.judged = spec, pseudo, len(examples.pair_P2) > 0
-        units = len(examples.pair_P2) if self.judged or pseudo is None else len(pseudo.rows)
-        super().__init__(tower, examples, spec, spec.passes(units), seed, measure, learner)
-        self.own = own_answers(n, examples.result_N)
+        super().__init__(tower, examples, pseudo, spec, seed, measure, learner)
         self.training_tree = TrainingTree(learner, self.hierarchy, counts, n)
 
     @property
@@ -219,46 +215,12 @@ class Hce(EncoderPhase):
             self.plant()
         generator = np.random.default_rng([self.seed, epoch, 2])
         self.below = [self.training_tree.below(level, generator) for level in self.levels]
-        return self.pairs.steps(epoch, self.search) if self.judged else self._pseudo_steps(epoch)
+        return super().steps(epoch)
 
-    def _pseudo_steps(self, epoch: int) -> Iterator[Draw]:
-        documents = 0 if self.pseudo is None else len(self.pseudo.rows)
-        steps = batches(documents, self.spec.batch_size, self.seed, epoch)
-        generator = np.random.default_rng([self.seed, epoch, 1])
-        for number, rows in enumerate(steps):
-            yield (epoch + number / len(steps)) / self.epochs, rows, generator
-
-    def parts(self, rows: Ints, generator: np.random.Generator) -> list[LossTerm]:
-        if self.pseudo is not None and not self.judged:
-            return [self._pseudo_batch(self.pseudo, self.pseudo.rows[rows], 1.0, generator)]
-        mined_X = self.pairs.drawn(rows, self.spec.hard_negatives.per_query, generator)
-        parts: list[LossTerm] = [self.batch(rows, mined_X)]
-        if self.pseudo is not None:
-            count = min(len(rows), len(self.pseudo.rows))
-            drawn = np.asarray(generator.choice(self.pseudo.rows, count, replace=False, shuffle=False))
-            parts.append(self._pseudo_batch(self.pseudo, drawn, PSEUDO_WEIGHT, generator))
-        return parts
-
-    def batch(self, rows: Ints, mined_X: Ints) -> TreeBatch:
-        group, known = self.learner.group, self.pairs.known
-        pairs = PairBatch(group, known, "query", self.examples.pair_P2[rows], mined_X, self.spec.temperature)
-        return self._told(pairs, 1.0)
-
-    def _pseudo_batch(
-        self, pseudo: PseudoPairs, document_N: Ints, weight: float, generator: np.random.Generator
-    ) -> TreeBatch:
-        none_X, asked_N = np.empty(0, np.int64), pseudo.chosen(document_N, generator)
-        pairs_N2 = np.stack([document_N, document_N], axis=1)
-        pairs = PairBatch(
-            self.learner.group, self.own, "pseudo", pairs_N2, none_X, self.spec.temperature, asked_N=asked_N
-        )
-        return self._told(pairs, weight)
-
-    def _told(self, pairs: PairBatch, weight: float) -> TreeBatch:
-        spec = self.spec
+    def term(self, pairs: PairBatch) -> TreeBatch:
+        spec, paper = self.spec, self.spec.form == "paper"
         siblings = [below.siblings(pairs.query_N, pairs.document_N, pairs.known, spec.siblings) for below in self.below]
-        paper = spec.form == "paper"
-        return TreeBatch(pairs, self.training_tree, siblings, 1.0 if paper else spec.hierarchy, weight, both=paper)
+        return TreeBatch(pairs, self.training_tree, siblings, 1.0 if paper else spec.hierarchy, both=paper)
 
     def measure(self) -> dict[str, float]:
         """Measure exact search on dev; then build the tree, the first time and whenever a new tree is due."""

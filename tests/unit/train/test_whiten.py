@@ -8,10 +8,10 @@ import torch
 from rayhier.dataset.spans import Spans
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.train import HceTraining
+from rayhier.train import whiten as module
 from rayhier.train.dev_measures import DevMeasured
-from rayhier.train.hce import whiten as module
-from rayhier.train.hce.whiten import covariance, start_whitened, whitening
 from rayhier.train.tower import HeadTower
+from rayhier.train.whiten import covariance, start_whitened, whitening
 
 from ..conftest import unit
 

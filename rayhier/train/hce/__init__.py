@@ -1,1 +1,0 @@
-"""HCE: training of the encoder against a tree of documents."""
