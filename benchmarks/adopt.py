@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import cache
-from benchmarks.collection import HCE, Collection, validated
+from benchmarks.collection import Collection, validated
 from benchmarks.commands import Options, clock
 from benchmarks.default_training import answers, both
 from benchmarks.fusion import DEPTH, NDCG, listed
@@ -50,7 +50,8 @@ MOST_ASKED, MOST_TAUGHT = 1_500, 1_000
 """Queries of a collection that are asked, and that are trained on with dev's, at most."""
 TOPICS, NOUNS = 5, 2
 """Topics of acl_title2abs, and of the nouns of oewn_examples."""
-CONTRAST, JOINT, UNSUPERVISED = {"type": "contrast"}, {"type": "hce"}, {"type": "hce", "objective": "documents"}
+CONTRAST, JOINT = {"type": "contrast"}, {"type": "hce"}
+UNSUPERVISED = CONTRAST | {"objective": "documents"}
 SIZES = (MOST_TAUGHT, 200)
 """Train and dev queries together, at most."""
 
@@ -232,7 +233,7 @@ class Measured:
 def smalls(workdir: Path) -> Iterator[Small]:
     """Cut the small collections from the larger ones."""
     for name in ("scifact", "cranfield", "acl_title2abs", "oewn_examples"):
-        data = Collection(name, workdir / name, HCE)
+        data = Collection(name, workdir / name)
         if name == "cranfield":
             yield Small(name, data, np.arange(len(data.documents.ids)), data.queries("test"))
             continue

@@ -103,8 +103,8 @@ def made(plan: Plan, *kinds: Kind, seed: int | None = None) -> list[Artifact]:
     return [Artifact.open(plan.step(kind, seed).place.folder) for kind in kinds]
 
 
-HCE = ("train={type: hce}",)
-"""Override of the shipped spec with which pseudo-queries are embedded too."""
+HCE = ("train={type: hce, pseudo_queries: {source: titles_and_spans}}",)
+"""Override of the shipped spec with which titles and spans are embedded too."""
 
 
 def validated(settings: dict[str, Any]) -> ContrastTraining | HceTraining:

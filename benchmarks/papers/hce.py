@@ -38,7 +38,7 @@ DEPTH = 100
 Training = dict[str, Any] | None
 """The `train` of a spec; None: the untouched encoder."""
 READ: dict[str, dict[str, Training]] = yaml.safe_load(Path(__file__).with_name("hce.yaml").read_text())
-UNTOUCHED, PLAIN = "untouched", "contrast, as shipped"
+UNTOUCHED, PLAIN = "untouched", "contrast"
 SOME = {
     "acl_title2abs": (PLAIN, "S, as shipped", "S, tree grown anew", "J, as shipped"),
     "oewn_examples": (PLAIN, "S, as shipped"),

@@ -12,7 +12,7 @@ from typing import Any, Self
 from rayhier.dataset.documents import document_text
 from rayhier.embed.encode import TextEncoder
 from rayhier.spec import InputError
-from rayhier.spec.train import PseudoQueries
+from rayhier.spec.train.pseudo_queries import SPANS, PseudoQueries
 
 SENTENCE_END = re.compile(r"[.!?…](?=\s)|[。！？｡।]|(?=\n\s*\n)")
 Offsets = Sequence[tuple[int, int]]
@@ -47,7 +47,7 @@ class SpanDrawer:
             zip(ids, titles, texts, self._offsets(titles, texts), strict=True)
         ):
             of_document = lead(title, text) if self.spec.has_titles else []
-            for number in range(self.spec.spans if len(offsets) > self.spec.length else 0):
+            for number in range(SPANS if len(offsets) > self.spec.length else 0):
                 first = chosen(f"{key}\0{number}\0{name}", len(offsets) - self.spec.length + 1)
                 begin, end = offsets[first][0], offsets[first + self.spec.length - 1][1]
                 of_document.append(document_text(title, text)[begin:end])

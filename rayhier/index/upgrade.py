@@ -179,11 +179,14 @@ def _move(spec: Tree, told: list[str]) -> None:
             named = corpus[key] or f"{corpus['path'].rstrip('/')}-qrels"
             corpus[key] = f"{named}@{corpus.pop(revision)}"
             moved.append(f"corpus.{revision} into corpus.{key}")
+    if generated := spec["train"].get("generated"):
+        spec["train"]["generated"] = generated["path"] if generated["type"] == "file" else None
+        if generated["type"] == "file":
+            moved.append("train.generated.path to train.generated")
+        else:
+            told.append("dropped from the spec: train.generated of type model")
     if moved:
         told.append(f"moved in the spec: {', '.join(moved)}")
-    if (spec["train"].get("generated") or {}).get("type") == "model":
-        spec["train"]["generated"] = None
-        told.append("dropped from the spec: train.generated of type model")
     if "codes" in evaluate["baselines"]:
         evaluate["baselines"].remove("codes")
         told.append("dropped from the spec: codes of evaluate.baselines")

@@ -16,7 +16,7 @@ from rayhier.spec.cluster import Workers as StageWorkers
 from rayhier.spec.cross_encoder import MOST_PAIRS, WRONG, factor_passes
 from rayhier.spec.encoder import ENOUGH, FOLDS
 from rayhier.spec.search import MOST_QUERIES
-from rayhier.spec.train.pseudo_queries import MOST_DRAWN
+from rayhier.spec.train.pseudo_queries import MOST_DRAWN, SPANS
 
 Workers = StageWorkers | TrainWorkers
 RATES = {
@@ -143,7 +143,7 @@ def _cost(stage: str, spec: JobSpec, work: Work) -> Cost:
         case "cross_encoder":
             return _read(spec, work, _training_pairs(spec, work), cluster.train)
         case "scores":
-            return _read(spec, work, spec.scores.pairs(work.documents) if spec.scores else 0, cluster.scores)
+            return _read(spec, work, spec.scores.pairs(work.documents) if spec.scores else 0, cluster.embed)
         case "train":
             return _training(spec, work)
         case "index" if spec.encodes_again:
@@ -239,5 +239,5 @@ def drawn_tokens(spec: JobSpec, work: Work) -> float:
         return 0.0
     title = tokens(spec, work.query_bytes) if draws.has_titles else 0.0
     length = tokens(spec, work.document_bytes)
-    spans = draws.spans * draws.length if draws.has_spans and length > draws.length else 0
+    spans = SPANS * draws.length if draws.has_spans and length > draws.length else 0
     return min(MOST_DRAWN, work.documents) * (title + spans)

@@ -4,7 +4,7 @@ from rayhier.arrays import IN_MEMORY
 from rayhier.job.hours import Work
 from rayhier.spec import JobSpec
 from rayhier.spec.train import RetreeverTraining
-from rayhier.spec.train.pseudo_queries import MOST_DRAWN
+from rayhier.spec.train.pseudo_queries import MOST_DRAWN, SPANS
 
 STARTED, SETTLED, SEARCHED, NUMBERS = 200_000, 1_024, 100_000, 1 << 28
 """Limits of ReTreever's training, for memory: STARTED documents and SETTLED splits whose scores the first fit of a tree
@@ -17,7 +17,7 @@ BYTES_AN_ID = 150.0
 def drawn_rows(spec: JobSpec, work: Work) -> int:
     """Return the largest possible number of pseudo-queries (titles and spans of documents) that the training uses."""
     draws = spec.train.draws
-    return 0 if draws is None else min(MOST_DRAWN, work.documents) * (draws.has_titles + draws.has_spans * draws.spans)
+    return 0 if draws is None else min(MOST_DRAWN, work.documents) * (draws.has_titles + draws.has_spans * SPANS)
 
 
 def stage_memory(stage: str, spec: JobSpec, work: Work) -> float:

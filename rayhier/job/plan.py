@@ -22,6 +22,7 @@ from rayhier.spec.corpus import passages_of
 from rayhier.spec.cross_encoder import CHOSEN_DEPTH
 from rayhier.spec.index import BYTES
 from rayhier.spec.search import FUSED, MOST_QUERIES
+from rayhier.spec.train.pseudo_queries import SPANS
 from rayhier.storage import cross_encoder_folder, current, model_folder, pair_source, source, workdir
 from rayhier.storage.artifact import Artifact, Kind, Place
 from rayhier.storage.cross_encoder_folder import CrossEncoderFolder
@@ -230,7 +231,8 @@ class _Steps:
     def _vectors(self, inputs: dict[str, str]) -> Step:
         work = self.work
         encoded = work.documents + work.queries + work.generated + drawn_rows(self.spec, work)
-        parts: dict[str, Any] = {} if self.spec.train.draws is None else {"draws": _fields(self.spec.train.draws)}
+        draws = self.spec.train.draws
+        parts: dict[str, Any] = {} if draws is None else {"draws": _fields(draws) | {"spans": SPANS}}
         prefixes = read_layout(self.plan.model.path).prefixes(self.spec.encoder)
         parts |= {"prefixes": prefixes} if any(prefixes.values()) else {}
         return self._step(

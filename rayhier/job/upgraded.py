@@ -46,6 +46,8 @@ class Upgraded:
                     return None
                 if "query_columns" not in parts["corpus"]:
                     changed["corpus"].pop("query_columns", None)
+            case "embed" if self.before["train"]["type"] == "contrast":  # it drew no pseudo-queries
+                parts = {name: value for name, value in parts.items() if name != "draws"}
             case "cross_encoder":
                 if changed["cross_encoder"].get("layers") is None:
                     changed["cross_encoder"].pop("layers", None)

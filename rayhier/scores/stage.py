@@ -83,13 +83,13 @@ def build(
         raise AssertionError("planned only with cross_encoder")
     ledger = Ledger(attempt.scratch / "ledger", attempt.root)
     if (chosen := ledger.done(CHOSEN)) is None:
-        counts = executor.call(_choose, spec.cluster.scores, spec, model.path, corpus, vectors, attempt.root)
+        counts = executor.call(_choose, spec.cluster.embed, spec, model.path, corpus, vectors, attempt.root)
         chosen = ledger.enter(CHOSEN, LedgerEntry((), counts))
     parts = [f"{number:06}" for number in range(chosen.counts["parts"])]
     missing = [part for part in parts if ledger.done(part) is None]
-    about = {"spec": spec.cross_encoder, "ledger": ledger, "cpus": spec.cluster.scores.cpus}
+    about = {"spec": spec.cross_encoder, "ledger": ledger, "cpus": spec.cluster.embed.cpus}
     arguments = {"cross_encoder": cross_encoder, **about}
-    pool, total = Pool(ScorePart, arguments, spec.cluster.scores), int(chosen.counts["pairs"])
+    pool, total = Pool(ScorePart, arguments, spec.cluster.embed), int(chosen.counts["pairs"])
     with Bar("scores", total, "pairs") as bar:
         done = (ledger.done(part) for part in parts)
         bar.advance(sum(entry.counts["pairs"] for entry in done if entry))
@@ -102,9 +102,9 @@ def build(
 def _choose(spec: JobSpec, model: Path, corpus: Artifact, vectors: Artifact, root: Location) -> dict[str, int]:
     if (scores_spec := spec.scores) is None:
         raise AssertionError("planned only with scores")
-    set_threads(spec.cluster.scores.cpus)
+    set_threads(spec.cluster.embed.cpus)
     queries = choose_queries(scores_spec, corpus, vectors)
-    query_QM = _vectors(as_embedded(spec, vectors, spec.cluster.scores.gpus), model, queries, corpus, vectors)
+    query_QM = _vectors(as_embedded(spec, vectors, spec.cluster.embed.gpus), model, queries, corpus, vectors)
     with_vectors = queries.append_column("vector", columns.vector_column(query_QM, pa.float32()))
     parquet.write(root, "queries.parquet", [with_vectors], with_vectors.schema)
     parts = pairs = 0

@@ -59,11 +59,10 @@ class ClusterSpec(Section):
     corpus: Workers = Workers()
     """Processes of stage corpus, which read and check the source."""
     embed: Workers = Workers()
-    """Processes that encode documents and queries. If several share a GPU, some read and write while one encodes."""
+    """Processes that encode documents and queries, and that score pairs ahead of searches. If several share a GPU,
+    some read and write while one encodes."""
     train: TrainWorkers = TrainWorkers()
     """Processes that train the encoder, the router and the cross-encoder."""
-    scores: Workers = Workers()
-    """Processes that score pairs ahead of searches by the cross-encoder."""
     index: Workers = Workers()
     """Processes that route documents to leaves and write the leaf map."""
     evaluate: Workers = Workers()

@@ -169,20 +169,11 @@ class JobSpec(Section):
             )
 
     def _pseudo_queries_fit(self, train: InfoNce) -> None:
-        """InputError if pseudo-queries or the start do not fit the trained part of the encoder."""
+        """InputError if pseudo-queries do not fit the encoder."""
         if self.encoder.transformer_part is None and train.pseudo_queries.source == "simcse":
             raise InputError(
                 "train.pseudo_queries.source: got 'simcse' with encoder.train head, whose vectors no dropout changes; "
                 "allowed: titles and spans, or encoder.train last_layer or all"
-            )
-        if train.start == "whitened" and train.pseudo_queries.source == "simcse":
-            raise InputError(
-                "train.start: got 'whitened' with train.pseudo_queries.source simcse; allowed: auto or base"
-            )
-        if train.start == "whitened" and self.encoder.transformer_part is not None:
-            raise InputError(
-                f"train.start: got 'whitened' with encoder.train {self.encoder.train}; allowed: auto or base, or "
-                "encoder.train head"
             )
         drawn, most = train.pseudo_queries, self.encoder.max_length
         if train.objective != "supervised" and drawn.has_spans and drawn.source != "simcse" and drawn.length >= most:

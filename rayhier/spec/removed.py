@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 NAMES = """
 corpus.documents_config corpus.judgements_config corpus.limits corpus.queries_config
-cross_encoder.batch_size cross_encoder.device cross_encoder.train.batch_size cross_encoder.train.groups
+cluster.scores cross_encoder.batch_size cross_encoder.device cross_encoder.train.batch_size cross_encoder.train.groups
 cross_encoder.train.lr cross_encoder.train.most_pairs cross_encoder.train.pairs cross_encoder.train.seed
 cross_encoder.train.teacher encoder.batch_size evaluate.visited index.max_leaf_factor index.second_leaf
 index.spilled router.first_pass router.residual router.rounds router.teaching scores.draw search.codec
 search.finish search.hybrid.depth search.memory_gb search.rerank.first search.rerank.mu search.widest track.project
-train.hard_negatives.beam train.hard_negatives.top train.hard_negatives.unit
+train.hard_negatives.beam train.hard_negatives.refresh train.hard_negatives.top train.hard_negatives.unit
 train.loss.margin train.loss.unlike train.measure_every train.most_documents train.most_scale train.patience
-train.pseudo_weight train.scale
+train.pseudo_queries.spans train.pseudo_weight train.scale
 """
 GONE = frozenset(NAMES.split())
 """Dotted keys without which a spec means what it meant, or nearly."""
@@ -34,9 +34,11 @@ INSTEAD = {
     "track.folder": "leave the key out, and set $WANDB_DIR",
     "track.mode": "leave the key out, and set $WANDB_MODE",
     "train.directions": "leave the key out, or write train.form: paper, which has both directions",
-    "train.generated.type=model": "write {type: file, path: PAIRS.jsonl}, a file of pairs that any tool can write",
+    "train.generated.path": "write train.generated: PAIRS.jsonl, a file of pairs that any tool can write",
+    "train.generated.type": "write train.generated: PAIRS.jsonl, a file of pairs that any tool can write",
     "train.micro_batch": "write cluster.train.micro_batch",
     "train.optimizer": "leave the key out, or write train.form: paper, which trains by Adafactor",
+    "train.start": "leave the key out, or write train.form: paper, which starts at the base encoder",
     "train.reads": "leave the key out, or write encoder.train: none in place of reads: base",
 }
 """A dotted key, or KEY=VALUE, and what a message says to do instead."""

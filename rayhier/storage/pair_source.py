@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rayhier.spec import InputError
-from rayhier.spec.train import PairFile
 from rayhier.storage import paths
 from rayhier.storage.source import scan_lines
 
-KEY = "train.generated.path"
+KEY = "train.generated"
 ALLOWED = 'UTF-8, one JSON object per line, {"query": "…", "doc_id": "…"}'
 
 
@@ -22,11 +21,11 @@ class PairSource:
     lines: int
 
 
-def describe(spec: PairFile) -> PairSource:
+def describe(file: str) -> PairSource:
     """Find and check the file of pairs. InputError says what is wrong."""
-    path = paths.resolve(KEY, spec.path)
+    path = paths.resolve(KEY, file)
     if not path.is_file():
-        raise InputError(f"{KEY}: got {spec.path!r}, no such file; allowed: a file in {ALLOWED}")
+        raise InputError(f"{KEY}: got {file!r}, no such file; allowed: a file in {ALLOWED}")
     identity, _, lines = scan_lines(path)
     if not lines:
         raise InputError(f"{KEY}: {path} is empty; allowed: {ALLOWED}")

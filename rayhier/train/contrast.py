@@ -44,7 +44,9 @@ class Contrast(Phase):
         self.epochs = spec.passes(len(examples.pair_P2) if self.judged or pseudo is None else len(pseudo.rows))
         self.measure_every = spec.between(self.epochs)
         self.learner.kept["top"] = torch.zeros(0, dtype=torch.float64)
-        self.pairs = Pairs(tower, examples, spec.hard_negatives, spec.batch_size, self.epochs, seed, self.learner)
+        self.pairs = Pairs(
+            tower, examples, spec.hard_negatives.source, spec.batch_size, self.epochs, seed, self.learner
+        )
         if pseudo is not None:
             self.own = own_answers(len(examples.document_NM), examples.result_N)
         self._documents: tuple[int, Floats] | None = None

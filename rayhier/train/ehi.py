@@ -108,7 +108,9 @@ class Joint(Phase):
         modules = {"encoder": tower.module, "router": self.router}
         self.learner = Learner(modules, (spec.encoder_lr, spec.router_lr))
         self.learner.kept["top"] = torch.zeros(0, dtype=torch.float64)
-        self.pairs = Pairs(tower, examples, spec.hard_negatives, spec.batch_size, spec.epochs, seed, self.learner)
+        self.pairs = Pairs(
+            tower, examples, spec.hard_negatives.source, spec.batch_size, spec.epochs, seed, self.learner
+        )
         self.epochs, self.measure_every = spec.epochs, spec.between(spec.epochs)
         self._snapshot: tuple[int, TrainedIndex] | None = None
 

@@ -7,7 +7,7 @@ import torch
 
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import repeated
-from rayhier.spec.train.common import MINED, Mining
+from rayhier.spec.train.common import MINED, REFRESH
 from rayhier.train.examples import Examples, KnownPositives, batches
 from rayhier.train.loop import Learner
 from rayhier.train.tower import Side, Tower, encode_side
@@ -44,9 +44,9 @@ def draw(mined_PT: Ints, count: int, generator: np.random.Generator) -> Ints:
 
 class Pairs:
     def __init__(
-        self, tower: Tower, examples: Examples, hard: Mining, batch_size: int, epochs: int, seed: int, learner: Learner
+        self, tower: Tower, examples: Examples, source: str, batch_size: int, epochs: int, seed: int, learner: Learner
     ) -> None:
-        self.tower, self.examples, self.hard, self.seed, self.learner = tower, examples, hard, seed, learner
+        self.tower, self.examples, self.source, self.seed, self.learner = tower, examples, source, seed, learner
         self.batch_size, self.epochs = batch_size, epochs
         self.known = examples.known()
         learner.kept["mined"] = torch.full((len(examples.pair_P2), MINED), -1, dtype=torch.long)
@@ -61,8 +61,7 @@ class Pairs:
 
     def steps(self, epoch: int, search: Callable[[], Search]) -> Iterator[tuple[float, Ints, np.random.Generator]]:
         """Yield each step's share done, pairs by number, and generator. Each worker searches for a share of pairs."""
-        hard = self.hard
-        if hard.source != "none" and epoch % hard.refresh == 0:
+        if self.source != "none" and epoch % REFRESH == 0:
             self.mine(search())
         steps = batches(len(self.examples.pair_P2), self.batch_size, self.seed, epoch)
         generator = np.random.default_rng([self.seed, epoch, 1])

@@ -125,11 +125,12 @@ def encoder_phase(
     seed: int,
     measure: Measure,
 ) -> Contrast:
-    """Make the training of an encoder by pairs and pseudo-queries, with a head that is whitened if the spec says so."""
+    """Make the training of an encoder by pairs and pseudo-queries."""
     pseudo = None
     if training.draws is not None:
         pseudo = pseudo_pairs(training.draws, tower, spans, titled)
-        start_whitened(tower, training, spans, measure)
+        if training.whitens:
+            start_whitened(tower, spans, measure)
     if isinstance(training, HceTraining):
         return Hce(tower, examples, pseudo, training, seed, measure)
     return Contrast(tower, examples, pseudo, training, seed, measure)

@@ -9,7 +9,6 @@ import torch
 
 from rayhier.arrays import Floats, Values
 from rayhier.dataset.spans import Spans
-from rayhier.spec.train import InfoNce
 from rayhier.train.dev_measures import Measure
 from rayhier.train.group import WorkerGroup
 from rayhier.train.tower import HeadTower, Tower, encode_side
@@ -21,15 +20,13 @@ ERRORS = 2.0
 ROWS = 65_536
 
 
-def start_whitened(tower: Tower, spec: InfoNce, drawn: Spans | None, measure: Measure) -> None:
-    """Whiten a head by documents' pseudo-queries if the spec says so. With `auto`, unless dev gets worse."""
-    if not isinstance(tower, HeadTower) or drawn is None or not len(drawn) or not spec.whitens(len(drawn)):
+def start_whitened(tower: Tower, drawn: Spans | None, measure: Measure) -> None:
+    """Whiten a head by documents' pseudo-queries if there are any, unless dev gets worse."""
+    if not isinstance(tower, HeadTower) or drawn is None or not len(drawn):
         return
     group, before_MM = WorkerGroup(), tower.module.weight.detach().clone()
 
-    def dev() -> Values | None:
-        if spec.start != "auto":
-            return None
+    def dev() -> Values:
         document_NM, dev_QM = (encode_side(tower, side, len(before_MM), group) for side in ("document", "dev"))
         return measure(document_NM, dev_QM).share_Q
 
@@ -37,8 +34,7 @@ def start_whitened(tower: Tower, spec: InfoNce, drawn: Spans | None, measure: Me
     matrix_MM = torch.from_numpy(whitening(covariance(tower.stored["document"], drawn), SHRINKAGE))
     with torch.no_grad():
         tower.module.weight.copy_(matrix_MM - torch.eye(len(matrix_MM)))
-        whitened_Q = dev()
-        if group.agree(base_Q is not None and whitened_Q is not None and is_behind(whitened_Q, base_Q)):
+        if group.agree(is_behind(dev(), base_Q)):
             tower.module.weight.copy_(before_MM)
 
 

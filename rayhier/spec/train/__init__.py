@@ -7,7 +7,6 @@ from pydantic import Field
 from rayhier.spec.train.common import InfoNce, Training
 from rayhier.spec.train.contrast import ContrastTraining
 from rayhier.spec.train.ehi import EhiTraining
-from rayhier.spec.train.generated import PairFile
 from rayhier.spec.train.hce import HceTraining, TreeShape
 from rayhier.spec.train.pseudo_queries import PseudoQueries
 from rayhier.spec.train.retreever import RetreeverTraining
@@ -19,7 +18,6 @@ __all__ = [
     "EhiTraining",
     "HceTraining",
     "InfoNce",
-    "PairFile",
     "PseudoQueries",
     "RetreeverTraining",
     "TrainSpec",

@@ -6,11 +6,13 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from rayhier.spec.base import Rate, Section, Weight
-from rayhier.spec.train.generated import PairFile
 from rayhier.spec.train.pseudo_queries import PseudoQueries
 
 MINED = 10
 """Number of a query's best wrong documents, from which its hard negatives are drawn at random."""
+REFRESH = 5
+"""Epochs after which hard negatives (wrong documents that score high for a query) are mined again."""
+PAIRED = "only where objective is not documents: they belong to pairs of its queries"
 MEASUREMENTS = 20
 """Most measurements on dev. A measurement encodes all documents. With fewer epochs, each is measured."""
 
@@ -61,30 +63,15 @@ class Training(Section):
         return False
 
     @property
-    def generation(self) -> PairFile | None:
-        """Settings of generated pairs, which are trained on in addition to judged pairs. None by default."""
+    def generation(self) -> str | None:
+        """File of generated pairs, which are trained on in addition to judged pairs. None by default."""
         return None
 
     def check_documents(self, documents: int) -> None:
         """Raise InputError if training cannot use so few documents; by default it can use any number."""
 
 
-class Mining(Section):
-    """Mining of hard negatives (wrong documents that score high for a query): source, number, and how often."""
-
-    source: str
-    """Documents from which hard negatives are taken; `none`: nothing is mined."""
-    refresh: Annotated[int, Field(ge=1)] = 5
-    """Epochs after which hard negatives are mined again."""
-
-    @model_validator(mode="after")
-    def _mined_at_all(self) -> Self:
-        if self.source == "none":
-            self.refuse("refresh", where="only where source is not none")
-        return self
-
-
-class ExactNegatives(Mining):
+class ExactNegatives(Section):
     """Mining of hard negatives by an exact search: they are drawn from the best wrong documents of each query."""
 
     source: Literal["exact", "none"] = "exact"
@@ -107,15 +94,8 @@ class InfoNce(Training):
     """Source of the pairs. `supervised`: train judgements and generated pairs. `documents`: pseudo-queries and their
     documents. `joint`: both, pseudo-queries with half the weight. `auto`: joint where train judgements or generated
     pairs exist, else documents."""
-    generated: PairFile | None = None
-    """Pairs that a model wrote for documents, trained on like judged pairs. null: none."""
     pseudo_queries: PseudoQueries = PseudoQueries()
     """Texts of documents that stand for queries where there are none, or in addition to queries."""
-    start: Literal["auto", "whitened", "base"] = "auto"
-    """Weights at which training begins. `whitened`: a linear head that is computed before training, C^-½, where C is
-    the (shrunk) covariance of the differences between documents' vectors and those of their pseudo-queries (our
-    addition). `base`: the base encoder. `auto`: `whitened` where a head trains and there are pseudo-queries, unless dev
-    is worse by more than two standard errors; else `base`."""
     epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
     """Number of passes over the training pairs. `auto`: as many as make 300 steps, at least 10, because on a small
     corpus the number of steps matters, not of epochs."""
@@ -133,17 +113,15 @@ class InfoNce(Training):
     @model_validator(mode="after")
     def _pairs_count(self) -> Self:
         if self.objective == "documents":
-            paired = ("generated", "hard_negatives")
-            self.refuse(*paired, where="only where objective is not documents: they belong to pairs of its queries")
+            self.refuse("hard_negatives", where=PAIRED)
         if self.objective == "supervised":
             self.refuse("pseudo_queries", where="only where objective is joint or documents")
-            if self.start == "whitened":
-                raise ValueError("start base or auto where objective is supervised, which has no pseudo-queries")
         return self
 
-    def whitens(self, spans: int) -> bool:
-        """Return True if training starts at a whitened head, given the number of pseudo-queries, `spans`."""
-        return self.start == "whitened" or (self.start == "auto" and spans > 0)
+    @property
+    def whitens(self) -> bool:
+        """Return True if a head starts whitened where there are pseudo-queries (`rayhier.train.whiten`)."""
+        return True
 
     @property
     def draws(self) -> PseudoQueries | None:
@@ -151,11 +129,7 @@ class InfoNce(Training):
 
     @property
     def does_without_draws(self) -> bool:
-        return self.objective == "auto" and self.start != "whitened"
-
-    @property
-    def generation(self) -> PairFile | None:
-        return self.generated
+        return self.objective == "auto"
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:
         """Return the phases of training, name -> epochs: one phase, by judged pairs, or without them by documents."""

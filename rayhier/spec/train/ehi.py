@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from rayhier.spec.base import Rate, Section, Weight
-from rayhier.spec.train.common import Mining, Training
+from rayhier.spec.train.common import Training
 
 MARGIN = 0.3
 """Margin γ of the triplet losses."""
@@ -36,7 +36,7 @@ class Loss(Section):
         return self
 
 
-class EhiNegatives(Mining):
+class EhiNegatives(Section):
     """Mining of one hard negative for each query, found with the current encoder and tree."""
 
     source: Literal["query_leaves", "positive_leaf", "exact", "none"] = "query_leaves"

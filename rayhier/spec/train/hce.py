@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from rayhier.spec.base import Section, Weight
 from rayhier.spec.errors import InputError
-from rayhier.spec.train.common import InfoNce
+from rayhier.spec.train.common import PAIRED, InfoNce
 
 
 def node_counts(documents: int, branching: int) -> list[int]:
@@ -83,10 +83,15 @@ class HceTraining(InfoNce):
     """HCE's training: a contrast in which negatives are siblings, of the answer and of the nodes above it in a tree."""
 
     type: Literal["hce"]
+    generated: Annotated[str, Field(min_length=1)] | None = None
+    """File of pairs that a model wrote for documents, trained on like judged pairs (the paper's +QG). It has UTF-8 JSON
+    lines, `{"query": "…", "doc_id": "…"}`. The path is relative to the current directory. In a corpus of passages,
+    `doc_id` names a document, not a passage. null: none."""
     form: Literal["single", "paper"] = "single"
     """Terms of the loss. `single`: one contrast among documents, to which mined hard negatives are added; by AdamW.
     `paper`: Eq. 5-8, a contrast in both directions for each level below those of `tree.levels`, nothing mined,
-    `hierarchy` 1; by Adafactor, without relative steps and scaling by parameter."""
+    `hierarchy` 1; by Adafactor, without relative steps and scaling by parameter; from the base encoder, not
+    whitened."""
     tree: TreeShape = TreeShape()
     """Shape of the tree over the documents."""
     hierarchy: Weight = 0.1
@@ -97,6 +102,8 @@ class HceTraining(InfoNce):
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
+        if self.objective == "documents":
+            self.refuse("generated", where=PAIRED)
         if self.form == "paper":
             self.refuse("hierarchy", where="only where form is single")
             if self.objective != "documents" and self.hard_negatives.source != "none":
@@ -104,6 +111,14 @@ class HceTraining(InfoNce):
         if self.form == "single" and self.tree.levels == 0:
             self.refuse("hierarchy", where="only where tree.levels is above 0")
         return self
+
+    @property
+    def generation(self) -> str | None:
+        return self.generated
+
+    @property
+    def whitens(self) -> bool:
+        return self.form == "single"
 
     @property
     def sees_tree(self) -> bool:

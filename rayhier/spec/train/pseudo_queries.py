@@ -10,6 +10,10 @@ MOST_DRAWN = 200_000
 """Number of documents from which pseudo-queries are drawn in a larger corpus: about so many, by a hash of the id."""
 
 
+SPANS = 2
+"""Number of random spans of a document, drawn by its id."""
+
+
 class PseudoQueries(Section):
     """Texts that stand for queries: a document is the answer of the pseudo-queries that are drawn from it."""
 
@@ -17,16 +21,14 @@ class PseudoQueries(Section):
     """Kind of pseudo-query. `titles`: a document's title, or its first sentence if it has none. `spans`: random spans
     of its text. `simcse`: the document itself under another dropout mask (Gao et al., 2021), for a transformer that
     trains; titles and spans then stand only for dev queries where none are judged."""
-    spans: Annotated[int, Field(ge=1, le=16)] = 2
-    """Number of random spans of a document, drawn by its id; none from a document that is no longer than a span. A head
-    learns from the same spans, encoded once; a transformer that trains gets new spans in every epoch."""
     length: Annotated[int, Field(ge=4, le=8192)] = 64
-    """Number of tokens of a span."""
+    """Number of tokens of a span. A document that is no longer than a span has none. A head learns from the same two
+    spans of a document, encoded once. A transformer that trains gets new spans in every epoch."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
         if not self.has_spans:
-            self.refuse("spans", "length", where="only where source is not titles")
+            self.refuse("length", where="only where source is not titles")
         return self
 
     @property
