@@ -1,6 +1,7 @@
 """What users get: the shipped search compared with its parts and with the untouched encoder."""
 
 import gzip
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,7 +40,10 @@ K, MOST = 100, 2_000
 NDCG, RECALL = "nDCG@10", "R@100"
 SHIPPED, DENSE, BM25 = "as shipped", "by vectors alone", "BM25 alone"
 UNTOUCHED, BOTH = "untouched vectors", "untouched vectors and BM25"
-SYSTEMS = (SHIPPED, DENSE, BM25, BOTH, UNTOUCHED)
+JOINT = "HCE's training, and BM25"
+SYSTEMS = (SHIPPED, DENSE, BM25, BOTH, UNTOUCHED, JOINT)
+RULES = Path(__file__).with_suffix(".rules.md")
+"""What was decided before test queries were read."""
 TWIN = 0.5
 """Jaccard similarity of two queries' words from which on one is the other's near-twin."""
 
@@ -85,13 +89,15 @@ def twins(queries: Queries, train: Sequence[str]) -> Bools:
     return np.array([any(len(a & b) >= TWIN * len(a | b) > 0 for b in known) for a in query_words])
 
 
-def measure(name: str, workdir: Path, seeds: int, more: Sequence[str] = ()) -> Measured:
+def measure(
+    name: str, workdir: Path, seeds: int, more: Sequence[str] = (), *, systems: Sequence[str] = SYSTEMS
+) -> Measured:
     """Run the shipped spec on a collection with each seed, and ask the test queries of what it made.
 
     `more` overrides the spec.
     """
     base = [*place(name, workdir), *more]
-    values: dict[str, list[dict[str, Values]]] = {system: [] for system in SYSTEMS}
+    values: dict[str, list[dict[str, Values]]] = {system: [] for system in systems}
     weights, documents = [], 0
     for seed in range(seeds):
         overrides = [*base, f"evaluate.seeds=[{seed}]"]
@@ -105,8 +111,9 @@ def measure(name: str, workdir: Path, seeds: int, more: Sequence[str] = ()) -> M
         documents = searcher.manifest.documents
         path = workdir / "results" / f"{cache.key(plan.step('index', seed).fingerprint, weights[-1], len(queries))}.npz"
         runs = workdir / "trec" / f"seed{seed}"
-        kept = cache.kept(path, partial(results, searcher, queries, (corpus, vectors), runs))
-        for system in SYSTEMS:
+        joint = [*overrides, "train={type: hce}"] if JOINT in systems else []
+        kept = cache.kept(path, partial(results, searcher, queries, (corpus, vectors), runs, joint))
+        for system in systems:
             values[system].append({measure: kept[f"{system} {measure}"] for measure in (NDCG, RECALL)})
     new_Q = new_answers(queries, load_answers(corpus, "train"))
     train = load_split("train", corpus, vectors, test)
@@ -131,8 +138,13 @@ def trec_judgements(queries: Queries) -> Iterator[str]:
         yield from (f"{query} 0 {document} {grade}\n" for document, grade in grades.items())
 
 
-def results(searcher: Snapshot, queries: Queries, base: tuple[Artifact, Artifact], runs: Path) -> dict[str, Values]:
-    """Each measure of every query by each system. Writes a TREC run of each system below `runs`."""
+def results(
+    searcher: Snapshot, queries: Queries, base: tuple[Artifact, Artifact], runs: Path, joint: Sequence[str]
+) -> dict[str, Values]:
+    """Each measure of every query by each system. Writes a TREC run of each system below `runs`.
+
+    `joint` overrides the shipped spec, for the control that HCE trains. If it is empty, there is no such control.
+    """
     judge, texts = Judge(queries, (NDCG, RECALL)), list(queries.texts)
     documents = load_documents(*base)
     ids = pa.array(documents.ids, pa.string())
@@ -154,8 +166,12 @@ def results(searcher: Snapshot, queries: Queries, base: tuple[Artifact, Artifact
         BOTH: both,
         UNTOUCHED: untouched,
     }
+    if joint:
+        run(joint, stages=BUILT)
+        other = Snapshot.open(locate(load(SPEC, joint).workdir))
+        rankings[JOINT] = other.retrieve(other.rules.request(texts, K)).ranking
     for system, ranking in rankings.items():
-        name = system.replace(" ", "-")
+        name = re.sub(r"\W+", "-", system)
         files.replace(runs / f"{name}.trec.gz", gzip.compress(trec(name, judge.run(ranking)).encode(), mtime=0))
     return {
         f"{system} {measure}": value_Q
@@ -189,7 +205,8 @@ def lines(name: str, measured: Measured) -> list[str]:
                 more.insert(1, f"{p_values[group, system]:.4f}")
             rows.append([system, *cells, *more])
         told += [f"**{group}** ({in_Q.sum():,} queries)", "", *table(head, rows), ""]
-    return [*told, *table(["file", "SHA-256"], [[file, digest] for file, digest in measured.digests.items()]), ""]
+    digests = measured.digests | {f"benchmarks/{RULES.name}": files.digest(RULES)}
+    return [*told, *table(["file", "SHA-256"], [[file, digest] for file, digest in digests.items()]), ""]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

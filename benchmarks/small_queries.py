@@ -82,7 +82,7 @@ def main() -> None:
         found = dict[str, tuple[Measured, float]]()
         for form, more in forms.items():
             workdir = given.workdir / f"{name}-{form}"
-            measured = measure(name, workdir, given.seeds, more)
+            measured = measure(name, workdir, given.seeds, more, systems=(SHIPPED, DENSE))
             texts = [row["text"] for row in collection.rows(collection.folder(name) / "queries.jsonl")][:TIMED]
             set_threads(1)
             found[form] = measured, microseconds(workdir, texts)

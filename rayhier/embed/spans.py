@@ -83,10 +83,15 @@ def lead(title: str, text: str) -> list[str]:
     >>> lead("Cats", "They purr."), lead("", "Cats purr. Dogs bark."), lead("", "Cats purr.")
     (['Cats'], ['Cats purr.'], [])
     """
-    title, text = title.strip(), text.strip()
-    if not title and (end := SENTENCE_END.search(text)) is not None:
-        title, text = text[: end.end()], text[end.end() :]
-    return [title] if title and text.strip() else []
+    first, rest = (title.strip(), text) if title.strip() else first_sentence(text)
+    return [first] if first and rest.strip() else []
+
+
+def first_sentence(text: str) -> tuple[str, str]:
+    """Split a text after its first sentence, or after a paragraph without an end mark."""
+    text = text.strip()
+    end = SENTENCE_END.search(text)
+    return (text, "") if end is None else (text[: end.end()], text[end.end() :])
 
 
 def chosen(key: str, count: int) -> int:

@@ -6,7 +6,6 @@ R. Vujanic, T. Rückstieß, "LEAF: Knowledge Distillation of Text Embedding Mode
 Shapes: N texts, M size of the trained vectors, S size of the small encoder's vectors.
 """
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rayhier.embed.encode import TextEncoder
+from rayhier.embed.spans import first_sentence
 from rayhier.model.encoder import Dense, Encoder, Normalize
 from rayhier.progress import log
 from rayhier.spec.encoder import EncoderSpec
@@ -26,14 +26,13 @@ DOCUMENTS, PASSES, BATCH, RATE = 10_000, 3, 64, 1e-4
 """Most documents whose titles and first sentences are texts, passes over the texts, texts in a step, and learning
 rate."""
 RIDGE = 1e-3
-SENTENCE = re.compile(r"(?<=[.!?])\s")
 LONGEST = 300
 """Most characters of a first sentence."""
 
 
 def texts_of(documents: pa.Table) -> list[str]:
     """List the titles and first sentences of documents (columns `title`, `text`), which are like queries."""
-    sentences = [SENTENCE.split(text, maxsplit=1)[0][:LONGEST] for text in documents["text"].to_pylist()]
+    sentences = [first_sentence(text)[0][:LONGEST] for text in documents["text"].to_pylist()]
     return [text for text in (*documents["title"].to_pylist(), *sentences) if text.strip()]
 
 
