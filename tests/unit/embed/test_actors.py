@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rayhier.embed import saved
+from rayhier.embed import saved, stage
 from rayhier.embed.stage import GENERATED, EmbedPart, ledger_key
 from rayhier.model import precision
 from rayhier.storage import parquet, schemas
@@ -21,9 +21,9 @@ def actor(tiny_model, tmp_path, monkeypatch):
     """`actor(precision, faster)`: one of a run's, in a process that would measure `faster` to be that."""
     monkeypatch.setenv("RAYON_NUM_THREADS", "1")
     threads = torch.get_num_threads()
-    rows = [[{"doc_id": f"d{number}", "title": "", "text": "oak"}] for number in range(2)]
+    rows = [[{"doc_id": f"d{part}{row}", "title": "elm", "text": "oak"} for row in range(50)] for part in range(2)]
     tables = [pa.Table.from_pylist(own, schema=schemas.DOCUMENTS) for own in rows]
-    corpus = artifact(tmp_path / "corpus", "corpus", dict(zip(PARTS, tables, strict=True)))
+    corpus = artifact(tmp_path / "corpus", "corpus", dict(zip(PARTS, tables, strict=True)), rows=100)
 
     def start(name, faster, *own):
         monkeypatch.setattr(precision, "_faster", lambda device: faster)
@@ -52,6 +52,16 @@ def test_generated_queries_are_a_part_next_to_the_corpus(actor, tmp_path):
     found = parquet.read(tmp_path / "root" / GENERATED)
     assert found["query_id"].to_pylist() == ["g0", "g1"]
     assert found["vector"].to_pylist() == one.encoder.encode(["pine oak", "ash"]).tolist()
+
+
+@pytest.mark.parametrize(("most", "fewest", "largest"), [(100, 100, 100), (30, 20, 40)])
+def test_about_as_many_documents_as_allowed_have_pseudo_queries(actor, tmp_path, monkeypatch, most, fewest, largest):
+    monkeypatch.setattr(stage, "MOST_DRAWN", most)
+    one = actor("float32", torch.float32)
+    for name in PARTS:
+        list(one({"part": name}))
+    drawn = [parquet.read(tmp_path / "root" / name.replace("documents", "spans")) for name in PARTS]
+    assert fewest <= sum(map(len, drawn)) <= largest
 
 
 TEXTS = ["oak", "pine ash elm", "fern moss", "wolf bear deer hare", "leaf", "root"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rayhier.embed.encode import TextEncoder
-from rayhier.embed.spans import SpanDrawer
+from rayhier.embed.spans import SpanDrawer, lead
 from rayhier.spec import InputError
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.train import PseudoQueries
@@ -22,7 +22,7 @@ def drawer(tokenizer):
     """`drawer(max_length=…, source=…, spans=…, length=…)`."""
 
     def make(max_length=64, **given):
-        return SpanDrawer(tokenizer, max_length, PseudoQueries(**given))
+        return SpanDrawer(tokenizer, max_length, PseudoQueries(**{"source": "titles_and_spans", **given}))
 
     return make
 
@@ -65,4 +65,12 @@ def test_a_tokenizer_without_offsets_is_refused():
         is_fast = False
 
     with pytest.raises(InputError, match=r"train\.pseudo_queries\.source"):
-        SpanDrawer(Slow(), 64, PseudoQueries())
+        SpanDrawer(Slow(), 64, PseudoQueries(source="spans"))
+
+
+LEADS = {"猫在叫。狗在跑。": "猫在叫。", "Is 2.5 out?\nYes.": "Is 2.5 out?", "Cats\n \nThey purr": "Cats"}
+
+
+@pytest.mark.parametrize("text", [*LEADS, "猫在叫。\n", "Version 2.5", "", "Cats\nDogs"])
+def test_the_first_of_several_sentences_leads_where_there_is_no_title(text):
+    assert lead(" ", text) == ([LEADS[text]] if text in LEADS else [])

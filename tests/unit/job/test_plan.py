@@ -172,7 +172,7 @@ def test_show_names_places_sizes_resources_and_state(tiny_spec):
     embed = next(line for line in lines if line.strip().startswith("embed"))
     assert f"vectors/{plan.step('vectors').fingerprint}" in embed
     assert "3 x 2 CPU" in embed
-    assert "46 kB" in embed  # (240 documents + 120 queries) x 32 x 4 bytes
+    assert "77 kB" in embed  # (240 documents, their titles and 120 queries) x 32 x 4 bytes
     assert re.search(r" to do +[0-9.]+k tokens, \S+/s a core (from a table|measured here) +estimated +[0-9]+ s$", embed)
     assert lines[-2].startswith("to do: about 10 MB, estimated ")
     assert lines[-1:] == notes(plan)
@@ -211,9 +211,9 @@ def test_a_machine_too_small_for_one_process(address, warned, tiny_spec, monkeyp
     plan = make_plan(load(tiny_spec(index=ONE_LEAF), [f"cluster.address={address}"]))
     assert notes(plan) == []
     monkeypatch.setattr("os.sysconf", lambda name: 250)  # 62,500 bytes
-    # Training and evaluation hold (240 + 120) x 32 x 4 bytes twice, and training 150 bytes for each id.
+    # Training and evaluation hold (240 + 120) x 32 x 4 bytes twice, and training 240 titles too, and 150 bytes an id.
     needs = "one process needs about {} kB of memory, but this machine has 62 kB"
-    said = [f"warning: {stage}: {needs.format(size)}" for stage, size in (("train", 128), ("evaluate", 92))]
+    said = [f"warning: {stage}: {needs.format(size)}" for stage, size in (("train", 190), ("evaluate", 92))]
     assert notes(plan) == (said if warned else [])
 
 

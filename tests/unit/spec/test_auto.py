@@ -56,7 +56,7 @@ def test_a_left_out_section_takes_the_other_s_partner(router, train):
     ("pairs", "train", "router", "phases"),
     [
         (2560, "contrast", "learned_ivf", {"encoder": 30, "router": 5}),
-        (0, "contrast", "learned_ivf", {"router": 0}),
+        (0, "contrast", "learned_ivf", {"encoder": 15, "router": 0}),
         (0, "ehi", "ehi", {"joint": 20}),
         (0, "hce", "learned_ivf", {"encoder": 15, "router": 0}),
         (2560, "hce", "hce", {"encoder": 30}),

@@ -27,9 +27,6 @@ corpus: {type: python_docs, fields: {year: int}}                          # corp
 router: {type: retreever, splits: attention, depth: 13}                   # router: depth at most 12
 train: {type: contrast, hard_negatives: {source: query_leaves}}           # train.hard_negatives.source: 'exact'
 train: {type: contrast, hard_negatives: {source: none, per_query: 3}}     # train.hard_negatives.per_query: not none
-train: {type: contrast, generated: {type: file, path: p}}                 # train.generated: objective
-train: {type: contrast, objective: documents, epochs: 3}                  # train.epochs: which trains no encoder
-train: {type: contrast, objective: documents, encoder_lr: 0.1}            # train.encoder_lr: which trains no encoder
 train: {type: ehi, hard_negatives: {source: none, refresh: 2}}            # train.hard_negatives.refresh: not none
 train: {type: ehi, loss: {semantic: 0, indexing: 0, intra_leaf: 0}}       # train.loss: nothing is learned
 train: {type: hce, form: paper, hierarchy: 0.5, hard_negatives: {source: none}}   # train.hierarchy: form is single
@@ -37,21 +34,20 @@ train: {type: hce, form: paper}                                           # trai
 train: {type: hce, hierarchy: 0, siblings: 0, tree: {branching: 4}}       # train.tree: siblings is above 0
 train: {type: hce, hierarchy: 0.5, tree: {levels: 0}}                     # train.hierarchy: levels is above 0
 train: {type: hce, tree: {levels: 0, branching: 4}}                       # train.tree.branching: levels is not 0
-train: {type: hce, objective: supervised, pseudo_queries: {spans: 1}}     # train.pseudo_queries: joint or documents
-train: {type: hce, objective: supervised, start: whitened}                # train: base or auto
-train: {type: hce, objective: documents, hard_negatives: {refresh: 2}}    # train.hard_negatives: not documents
-train: {type: hce, objective: documents, generated: {type: file, path: p}}  # train.generated: not documents
-train: {type: hce, pseudo_queries: {source: titles, length: 32}}          # train.pseudo_queries.length: not titles
-train: {type: hce, pseudo_queries: {length: 256}}                         # train.pseudo_queries.length: at most 255
-train: {type: hce, pseudo_queries: {source: simcse}}                      # train.pseudo_queries.source: last_layer
+train: {objective: supervised, pseudo_queries: {source: spans}}           # train.pseudo_queries: joint or documents
+train: {objective: supervised, start: whitened}                           # train: base or auto
+train: {objective: documents, hard_negatives: {refresh: 2}}               # train.hard_negatives: not documents
+train: {objective: documents, generated: {type: file, path: p}}           # train.generated: not documents
+train: {pseudo_queries: {length: 32}}                                     # train.pseudo_queries.length: not titles
+train: {pseudo_queries: {source: spans, length: 256}}                     # train.pseudo_queries.length: at most 255
+train: {pseudo_queries: {source: simcse}}                                 # train.pseudo_queries.source: last_layer
 train: {type: retreever, similarity: tv, anchor: 5}                       # train.anchor: similarity is cosine
 train: {type: retreever, objective: documents, documents: 2}              # train.documents: judged queries ask too
 {train: {type: contrast}, router: {type: hce}}                            # train.type: hce, or router.type learned_ivf
 {train: {type: contrast}, router: {type: ehi}}                            # train.type: ehi, or router.type learned_ivf
 {train: {type: ehi}, router: {type: learned_ivf}}                         # train.type: or router.type ehi
 {train: {type: hce, tree: {levels: 0}}, router: {type: hce}}              # train.tree.levels: 1 or more
-{train: {type: hce, start: whitened}, encoder: {model: m, train: all}}    # train.start: or encoder.train head
-{train: {objective: documents}, encoder: {model: m, train: all}}          # encoder.train: which trains no encoder
+{train: {start: whitened}, encoder: {model: m, train: all}}               # train.start: or encoder.train head
 {train: {type: retreever, objective: documents}, encoder: {model: m, train: all}}  # encoder.train: head, none
 {index: {leaves_per_document: 1}, evaluate: {baselines: [exact, hnsw], lists: 64}}  # evaluate.lists: faiss_ivf
 evaluate: {filter: {year: x}}                                             # evaluate.filter.year: a whole number

@@ -13,7 +13,7 @@ from rayhier.train.dev_measures import DevMeasured
 from rayhier.train.tower import HeadTower
 from rayhier.train.whiten import covariance, start_whitened, whitening
 
-from ..conftest import unit
+from .conftest import unit
 
 N, M = 400, 6
 NOISE_Q = np.array([-1, 1] * 4 + [0]) * (9 / 8) ** 0.5

@@ -63,8 +63,7 @@ def test_an_epoch_not_behind_the_best_is_kept_for_a_later_one(problem):
 
 def test_the_anchor_by_hand(problem):
     """Twice the mean of 1 - cosine; a head that turns everything around is as far as can be."""
-    contrast = build(problem)
+    contrast = build(problem, spec(anchor=2.0))
     with torch.no_grad():
         contrast.tower.module.weight.copy_(-2 * torch.eye(problem.documents.shape[1]))
-    contrast.phase.anchor = 2.0
     assert contrast.take(contrast.anchors(8, np.random.default_rng(3))).item() == pytest.approx(2 * 2)
