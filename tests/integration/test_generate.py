@@ -28,11 +28,11 @@ def test_a_file_of_pairs_trains_an_encoder_without_judged_ones(tiny_corpus, tiny
     """Rejected rows are counted and listed; a file of no pair is refused in one line."""
     work, path = tmp_path / "work", tmp_path / "pairs.jsonl"
     (tiny_corpus / "qrels" / "train.tsv").unlink()
-    spec = str(tiny_spec(train=f"{{{TRAIN}, generated: {{type: file, path: {path}}}}}"))
+    spec = str(tiny_spec(train=f"{{{TRAIN}, generated: {path}}}"))
     path.write_text("pine\td1")
     assert run.main([spec, "--stage", "corpus", "--stage", "generate"]) == 2
     refused = f"{path}: no pair accepted (1 read, 0 accepted, 1 rejected (not JSON 1)); allowed: UTF-8, one JSON"
-    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: train.generated.path: {refused}")
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: train.generated: {refused}")
     assert not list(work.glob("generated/*/record.json"))
     told: list[str] = []
     monkeypatch.setattr(stage, "say", told.append)

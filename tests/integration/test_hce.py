@@ -14,7 +14,7 @@ from rayhier.train import stage as train
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
-DRAWN = "pseudo_queries: {source: titles_and_spans, spans: 2, length: 4}"
+DRAWN = "pseudo_queries: {source: titles_and_spans, length: 4}"
 
 
 def test_a_folder_of_documents_teaches_an_encoder(tiny_spec, tiny_corpus, tmp_path, tiny_model, monkeypatch, here):

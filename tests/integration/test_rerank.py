@@ -38,7 +38,7 @@ LINES = {
     "scores": "{judged: 10, per: item, count: 2, factors: transductive}",
     "search": "{k: 10, beam: 4, rerank: {type: axn, budget: 12, rounds: 3}}",
     "evaluate": "{measures: [nDCG@10, R@10], lists: 8, baselines: [exact]}",
-    "cluster": one_worker_each(scores="{workers: 1}"),
+    "cluster": one_worker_each(),
 }
 
 

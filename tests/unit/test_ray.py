@@ -54,7 +54,7 @@ def test_nodes_that_a_process_fits_are_searched_for_a_gpu(tiny_spec, monkeypatch
     monkeypatch.setattr("ray.remote", Mock())
     looked: list[object] = []
     monkeypatch.setattr(adapter, "get", lambda looks: looked.extend(looks) or ["H100"])
-    assert adapter.check_gpus(load(tiny_spec(cluster="{embed: {gpus: 2}, scores: {gpus: 1}}"))) == "H100"
+    assert adapter.check_gpus(load(tiny_spec(cluster="{embed: {gpus: 2}, index: {gpus: 1}}"))) == "H100"
     assert len(looked) == 1
 
 

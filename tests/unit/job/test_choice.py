@@ -65,6 +65,6 @@ def test_hours_and_memory_speak_for_ray_if_it_would_not_refuse_the_workers(chose
 
 def test_only_steps_that_are_made_count(chosen, tiny_spec, monkeypatch):
     monkeypatch.setattr(choice, "SECONDS", 0.01)
-    plan = make_plan(load(tiny_spec(cluster="{corpus: {workers: 1}, scores: {gpus: 1}}")))
+    plan = make_plan(load(tiny_spec(cluster="{corpus: {workers: 1}, index: {gpus: 1}}")))
     assert not choose(plan, []).on_ray
     assert choose(plan, plan.steps[:1]).why.endswith("of work")

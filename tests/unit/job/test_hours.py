@@ -98,7 +98,6 @@ def test_pairs_are_read_at_the_rate_of_their_tokens(spec, tiny_model):
         f"cross_encoder={{model: {tiny_model}, max_length: 128, precision: bfloat16}}",
         "scores={judged: 50, per: item, count: 2}",
         "search={rerank: {type: rnr, budget: 100}}",
-        "cluster.scores={workers: 1}",
     )
     plain, trained = spec(*lines), spec(*lines, "cross_encoder.train={epochs: 3}")
     pair = 2 * 10_640_000 * 128 / 150e9

@@ -144,16 +144,16 @@ def test_generated_pairs_are_a_step_of_their_own_between_corpus_and_vectors(tiny
     pair_file.write_text('{"query": "pine oak", "doc_id": "d1"}\n{"query": "ash", "doc_id": "d2"}\n')
     spec = tiny_spec(train="{type: hce}")
     without = fingerprints(spec)
-    first = fingerprints(spec, f"train.generated={{type: file, path: {pair_file}}}")
+    first = fingerprints(spec, f"train.generated={pair_file}")
     assert list(first) == ["corpus", "generate", *list(without)[1:]]
     assert [title for title in without if first[title] == without[title]] == ["corpus"]
     moved = pair_file.rename(tmp_path / "moved.jsonl")
-    assert fingerprints(spec, f"train.generated={{type: file, path: {moved}}}") == first
+    assert fingerprints(spec, f"train.generated={moved}") == first
     moved.write_text(moved.read_text().replace("ash", "elm"))
-    other = fingerprints(spec, f"train.generated={{type: file, path: {moved}}}")
+    other = fingerprints(spec, f"train.generated={moved}")
     assert [title for title in first if other[title] == first[title]] == ["corpus"]
     assert fingerprints(spec, "train.generated=null") == without
-    plan = make_plan(load(spec, [f"train.generated={{type: file, path: {moved}}}"]))
+    plan = make_plan(load(spec, [f"train.generated={moved}"]))
     assert plan.step("vectors").bytes == make_plan(load(spec)).step("vectors").bytes + 2 * 32 * 4
 
 

@@ -168,11 +168,11 @@ def test_a_mapping_is_read_as_a_file_is(file):
 
 
 def test_a_missing_file_of_pairs_is_refused_before_any_work(tiny_spec, tmp_path, capsys):
-    spec = tiny_spec(train="{type: hce, generated: {type: file, path: nowhere.jsonl}}")
+    spec = tiny_spec(train="{type: hce, generated: nowhere.jsonl}")
     assert run.main([str(spec), "--check"]) == 0
     assert run.main([str(spec)]) == 2
     (error,) = capsys.readouterr().err.splitlines()
-    assert error.startswith("error: train.generated.path: got 'nowhere.jsonl', no such file; allowed: ")
+    assert error.startswith("error: train.generated: got 'nowhere.jsonl', no such file; allowed: ")
     assert not (tmp_path / "work").exists()
     assert run.main(["--plan"]) == 2
     assert capsys.readouterr().err.startswith("error: SPEC: missing; allowed: a YAML file, for instance specs/quick")

@@ -27,7 +27,6 @@ corpus: {type: python_docs, fields: {year: int}}                          # corp
 router: {type: retreever, splits: attention, depth: 13}                   # router: depth at most 12
 train: {type: contrast, hard_negatives: {source: query_leaves}}           # train.hard_negatives.source: 'exact'
 train: {type: contrast, hard_negatives: {source: none, per_query: 3}}     # train.hard_negatives.per_query: not none
-train: {type: ehi, hard_negatives: {source: none, refresh: 2}}            # train.hard_negatives.refresh: not none
 train: {type: ehi, loss: {semantic: 0, indexing: 0, intra_leaf: 0}}       # train.loss: nothing is learned
 train: {type: hce, form: paper, hierarchy: 0.5, hard_negatives: {source: none}}   # train.hierarchy: form is single
 train: {type: hce, form: paper}                                           # train: form is paper
@@ -36,8 +35,8 @@ train: {type: hce, hierarchy: 0.5, tree: {levels: 0}}                     # trai
 train: {type: hce, tree: {levels: 0, branching: 4}}                       # train.tree.branching: levels is not 0
 train: {objective: supervised, pseudo_queries: {source: spans}}           # train.pseudo_queries: joint or documents
 train: {objective: supervised, start: whitened}                           # train: base or auto
-train: {objective: documents, hard_negatives: {refresh: 2}}               # train.hard_negatives: not documents
-train: {objective: documents, generated: {type: file, path: p}}           # train.generated: not documents
+train: {objective: documents, hard_negatives: {per_query: 1}}             # train.hard_negatives: not documents
+train: {objective: documents, generated: p}                        # train.generated: not documents
 train: {pseudo_queries: {length: 32}}                                     # train.pseudo_queries.length: not titles
 train: {pseudo_queries: {source: spans, length: 256}}                     # train.pseudo_queries.length: at most 255
 train: {pseudo_queries: {source: simcse}}                                 # train.pseudo_queries.source: last_layer

@@ -6,7 +6,6 @@ import pytest
 
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Beir, HuggingFace, MsMarco, OwnFiles
-from rayhier.spec.train import PairFile
 from rayhier.storage import pair_source
 from rayhier.storage.source import describe
 
@@ -118,11 +117,11 @@ def test_a_file_of_pairs_is_its_content(tmp_path):
     one, other = tmp_path / "one.jsonl", tmp_path / "other.jsonl"
     for path in (one, other):
         path.write_text('{"query": "pine", "doc_id": "d1"}\n\n{}\n')
-    found = pair_source.describe(PairFile(type="file", path=str(one)))
+    found = pair_source.describe(str(one))
     assert found.lines == 2
-    assert found.identity == pair_source.describe(PairFile(type="file", path=str(other))).identity
+    assert found.identity == pair_source.describe(str(other)).identity
     one.write_text("[]")
-    assert found.identity != pair_source.describe(PairFile(type="file", path=str(one))).identity
+    assert found.identity != pair_source.describe(str(one)).identity
     one.write_text("\n \n")
-    with pytest.raises(InputError, match=r"^train\.generated\.path: .* is empty; allowed: "):
-        pair_source.describe(PairFile(type="file", path=str(one)))
+    with pytest.raises(InputError, match=r"^train\.generated: .* is empty; allowed: "):
+        pair_source.describe(str(one))

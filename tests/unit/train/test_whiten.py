@@ -7,7 +7,6 @@ import torch
 
 from rayhier.dataset.spans import Spans
 from rayhier.model.encoder import ResidualHead
-from rayhier.spec.train import HceTraining
 from rayhier.train import whiten as module
 from rayhier.train.dev_measures import DevMeasured
 from rayhier.train.tower import HeadTower
@@ -51,18 +50,10 @@ def test_differences_become_alike_in_all_directions_and_none_infinite(drawn):
 
 
 @pytest.mark.parametrize(
-    ("start", "spans", "whitened_dev", "moved"),
-    [
-        ("auto", "some", 0.6, True),
-        ("auto", "some", 0.25, False),
-        ("auto", "none", 0.6, False),
-        ("auto", "empty", 0.6, False),
-        ("base", "some", 0.6, False),
-        ("whitened", "some", 0.4, True),
-        ("whitened", "empty", 0.6, False),
-    ],
+    ("spans", "whitened_dev", "moved"),
+    [("some", 0.6, True), ("some", 0.25, False), ("none", 0.6, False), ("empty", 0.6, False)],
 )
-def test_when_a_head_starts_whitened(drawn, start, spans, whitened_dev, moved):
+def test_when_a_head_starts_whitened(drawn, spans, whitened_dev, moved):
     """The base encoder measures .5 on dev; the standard error of nine differences is .1."""
     documents, own = drawn
     sides = dict.fromkeys(("query", "document", "dev", "pseudo"), documents)
@@ -75,7 +66,7 @@ def test_when_a_head_starts_whitened(drawn, start, spans, whitened_dev, moved):
         value_Q = np.full(9, 0.5 if untouched else whitened_dev) + (0 if untouched else 0.3 * NOISE_Q)
         return DevMeasured({"nDCG@10": float(value_Q.mean())}, value_Q)
 
-    start_whitened(made, HceTraining(type="hce", start=start), given, measure)
+    start_whitened(made, given, measure)
     assert bool(made.module.weight.any()) == moved
     if moved:
         wanted = torch.from_numpy(whitening(covariance(documents, own), module.SHRINKAGE))

@@ -42,9 +42,9 @@ def test_noted_cells_are_the_means_of_the_leaves_as_trained(problem):
 @pytest.mark.parametrize(
     ("train", "router", "stop"),
     [
-        (spec(refresh=3), ROUTER, 2),
+        (spec(), ROUTER, 2),
         (spec(source="positive_leaf"), COLD_TALL, 2),
-        (spec(source="exact", refresh=3), ROUTER, 0),
+        (spec(source="exact"), ROUTER, 0),
     ],
 )
 def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, train, router, stop):
