@@ -46,8 +46,9 @@ class Upgraded:
                     return None
                 if "query_columns" not in parts["corpus"]:
                     changed["corpus"].pop("query_columns", None)
-            case "embed" if self.before["train"]["type"] == "contrast":  # it drew no pseudo-queries
-                parts = {name: value for name, value in parts.items() if name != "draws"}
+            case "embed" if self.spec.train.type == self.before["train"]["type"] == "contrast":
+                if not self.spec.train.changed("objective", "pseudo_queries"):
+                    parts = {name: value for name, value in parts.items() if name != "draws"}  # 0.2.0 drew none
             case "cross_encoder":
                 if changed["cross_encoder"].get("layers") is None:
                     changed["cross_encoder"].pop("layers", None)

@@ -34,8 +34,6 @@ INSTEAD = {
     "track.folder": "leave the key out, and set $WANDB_DIR",
     "track.mode": "leave the key out, and set $WANDB_MODE",
     "train.directions": "leave the key out, or write train.form: paper, which has both directions",
-    "train.generated.path": "write train.generated: PAIRS.jsonl, a file of pairs that any tool can write",
-    "train.generated.type": "write train.generated: PAIRS.jsonl, a file of pairs that any tool can write",
     "train.micro_batch": "write cluster.train.micro_batch",
     "train.optimizer": "leave the key out, or write train.form: paper, which trains by Adafactor",
     "train.start": "leave the key out, or write train.form: paper, which starts at the base encoder",

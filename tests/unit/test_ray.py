@@ -47,14 +47,14 @@ def test_what_is_asked_for(override, check):
 
 
 def test_nodes_that_a_process_fits_are_searched_for_a_gpu(tiny_spec, monkeypatch):
-    """Scores that no spec makes need none; a task that is larger than its node would fail."""
+    """A task that is larger than its node would fail."""
     named = {"Alive": True, "NodeID": "ab" * 28, "NodeManagerAddress": "127.0.0.1"}
     nodes = [{**named, "Resources": held} for held in TWO_NODES]
     monkeypatch.setattr("ray.nodes", lambda: nodes)
     monkeypatch.setattr("ray.remote", Mock())
     looked: list[object] = []
     monkeypatch.setattr(adapter, "get", lambda looks: looked.extend(looks) or ["H100"])
-    assert adapter.check_gpus(load(tiny_spec(cluster="{embed: {gpus: 2}, index: {gpus: 1}}"))) == "H100"
+    assert adapter.check_gpus(load(tiny_spec(cluster="{embed: {gpus: 2}}"))) == "H100"
     assert len(looked) == 1
 
 

@@ -19,7 +19,7 @@ def tokenizer(tiny_model):
 
 @pytest.fixture
 def drawer(tokenizer):
-    """`drawer(max_length=…, source=…, spans=…, length=…)`."""
+    """`drawer(max_length=…, source=…, length=…)`."""
 
     def make(max_length=64, **given):
         return SpanDrawer(tokenizer, max_length, PseudoQueries(**{"source": "titles_and_spans", **given}))
@@ -39,20 +39,20 @@ def length(tokenizer, text):
     ("title", "count", "wanted"), [("", 6, 0), ("oak", 6, 1), ("", 7, 2), ("oak", 7, 3), ("oak", 0, 0), (" ", 7, 2)]
 )
 def test_none_from_a_text_that_is_no_longer_than_a_span(drawer, title, count, wanted):
-    assert len(drawer(spans=2, length=6).draw(["d"], [title], [words(count)])[0]) == wanted
+    assert len(drawer(length=6).draw(["d"], [title], [words(count)])[0]) == wanted
 
 
 def test_only_what_the_encoder_reads_is_drawn_from(drawer):
     """Ten tokens, two of them special and one the title's."""
     text = words(40)
-    cut = drawer(max_length=10, spans=16, length=4)
-    drawn = {span for name in range(20) for span in cut.draw([f"d{name}"], ["oak"], [text])[1][1:]}
+    cut = drawer(max_length=10, length=4)
+    drawn = {span for name in range(200) for span in cut.draw([f"d{name}"], ["oak"], [text])[1][1:]}
     assert drawn == {" ".join(text.split()[first : first + 4]) for first in range(4)}
 
 
 def test_a_draw_follows_from_key_and_id_alone(drawer):
     texts = [words(40, seed) for seed in range(3)]
-    one = drawer(source="spans", spans=2, length=8)
+    one = drawer(source="spans", length=8)
     together = one.draw(["a", "b", "c"], [""] * 3, texts)
     apart = one.draw(["c"], [""], texts[2:])
     assert together[1][4:] == apart[1]

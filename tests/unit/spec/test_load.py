@@ -186,7 +186,6 @@ SECTIONS = {
     "corpus.suffixes": "corpus={type: text, path: notes}",
     "track.": "track={type: wandb}",
     "search.rerank.": "search={rerank: {type: axn}}",
-    "train.generated.": "train={type: hce}",
     "train.loss.": "train={type: ehi}",
 }
 """Beginnings of keys, and the sections that have such keys."""

@@ -86,7 +86,7 @@ def generated(tmp_path):
 def test_generated_pairs_come_after_the_judged_ones(tmp_path, documents, generated, objective, grade):
     """Each document that a query was written for is a known positive of it; alone they are enough."""
     corpus, vectors = published(tmp_path, documents, grade, generated=True)
-    spec = HceTraining(type="hce", objective=objective, generated={"type": "file", "path": "p"})
+    spec = HceTraining(type="hce", objective=objective, generated="p")
     found = load_examples(spec, corpus, vectors, documents, generated)
     judged = [[0, 3]] * grade
     assert sorted(found.pair_P2.tolist()) == [*judged, [1, 7], [1, 9], [2, 5]]
