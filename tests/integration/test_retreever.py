@@ -40,7 +40,7 @@ def grown(embedded: Path, folder: Path, model: Path, **lines: str) -> Path:
     """A folder with the tiny corpus, its spec and `work`, run up to the index of a tree over a frozen encoder."""
     shutil.copytree(embedded, folder, dirs_exist_ok=True)
     own = {"encoder": f"{{model: {model}, {FROZEN}}}", "evaluate": "{measures: [R@10], baselines: []}", **lines}
-    make(write_spec(folder, folder / "corpus", model, **own), "test", "train", "index")
+    make(write_spec(folder, folder / "corpus", model, **own), "embed", "test", "train", "index")
     return folder
 
 

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("cluster")
 TRAIN = "{epochs: 2, batch_size: 17, encoder_lr: 1e-3}"
 SETTINGS = {
     "learned_ivf": (TRAIN, "{type: learned_ivf, branching: 8}"),
-    "hce": (TRAIN.replace("{", "{type: hce, objective: supervised, tree: {recluster: every}, "), "{type: hce}"),
+    "hce": (TRAIN.replace("{", "{type: hce, tree: {recluster: every}, "), "{type: hce}"),
 }
 PHASES = {"learned_ivf": {"encoder": [0, 1, 2], "router": [0, 1, 2, 3, 4, 5]}, "hce": {"encoder": [0, 1, 2]}}
 
