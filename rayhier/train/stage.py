@@ -62,7 +62,8 @@ def build(
         check_differences(vectors)
     pairs = count_pairs(spec.train, corpus, generated)
     dev = corpus.record.counts["splits"]["dev"]
-    drawn = vectors.record.counts.get("spans", 0) > 0
+    draws = spec.train.draws
+    drawn = draws is not None and (draws.source == "simcse" or vectors.record.counts.get("spans", 0) > 0)
     _say_what_teaches(spec, supervised=pairs > 0, dev_queries=dev["queries"] if dev["relevant"] else 0, drawn=drawn)
     config = {"seed": seed, "model": model.path, "corpus": corpus, "vectors": vectors, "generated": generated}
     config["query_model"] = None if query_model is None else query_model.path
