@@ -45,7 +45,6 @@ train: {type: retreever, objective: documents, documents: 2}              # trai
 {train: {type: contrast}, router: {type: ehi}}                            # train.type: ehi, or router.type learned_ivf
 {train: {type: ehi}, router: {type: learned_ivf}}                         # train.type: or router.type ehi
 {train: {type: hce, tree: {levels: 0}}, router: {type: hce}}              # train.tree.levels: 1 or more
-{train: {start: whitened}, encoder: {model: m, train: all}}               # train.start: or encoder.train head
 {train: {type: retreever, objective: documents}, encoder: {model: m, train: all}}  # encoder.train: head, none
 {index: {leaves_per_document: 1}, evaluate: {baselines: [exact, hnsw], lists: 64}}  # evaluate.lists: faiss_ivf
 evaluate: {filter: {year: x}}                                             # evaluate.filter.year: a whole number
