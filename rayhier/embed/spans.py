@@ -15,6 +15,8 @@ from rayhier.spec import InputError
 from rayhier.spec.train.pseudo_queries import SPANS, PseudoQueries
 
 SENTENCE_END = re.compile(r"[.!?…](?=\s)|[。！？｡।]|(?=\n\s*\n)")
+SHORTEST = 3
+"""Characters before the end of a first sentence, at least: `Dr.` and `1.` are no sentences."""
 Offsets = Sequence[tuple[int, int]]
 
 
@@ -90,7 +92,7 @@ def lead(title: str, text: str) -> list[str]:
 def first_sentence(text: str) -> tuple[str, str]:
     """Split a text after its first sentence, or after a paragraph without an end mark."""
     text = text.strip()
-    end = SENTENCE_END.search(text)
+    end = SENTENCE_END.search(text, SHORTEST)
     return (text, "") if end is None else (text[: end.end()], text[end.end() :])
 
 

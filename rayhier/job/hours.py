@@ -202,7 +202,7 @@ def _training_pairs(spec: JobSpec, work: Work) -> float:
 
 def _training(spec: JobSpec, work: Work) -> Cost:
     train, documents = spec.train, work.documents
-    phases, pairs = spec.phases(work.pairs, documents), work.pairs or documents
+    phases, pairs = spec.phases(work.pairs, documents), work.pairs or min(documents, MOST_DRAWN)
     times = {name: epochs * (_trainings(spec, work) if name == "encoder" else 1) for name, epochs in phases.items()}
     if spec.encodes_again:
         document, query = tokens(spec, work.document_bytes), tokens(spec, work.query_bytes)

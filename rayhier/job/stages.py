@@ -22,14 +22,14 @@ class Stage:
 STAGES = {
     "corpus": Stage("corpus", 4, "corpus"),
     "generate": Stage("generated", 1, "embed"),
-    "embed": Stage("vectors", 1, "embed"),
+    "embed": Stage("vectors", 2, "embed"),
     "test": Stage("test", 2, "evaluate"),
     "cross_encoder": Stage("cross_encoder", 2, "train"),
     "scores": Stage("scores", 1, "embed"),
     "train": Stage("model", 14, "train"),
     "index": Stage("index", 6, "index"),
     "factors": Stage("factors", 2, "train"),
-    "calibrate": Stage("calibration", 8, "evaluate"),
+    "calibrate": Stage("calibration", 9, "evaluate"),
     "evaluate": Stage("evaluate", 13, "evaluate"),
 }
 """Stages by name, in the order of a run."""

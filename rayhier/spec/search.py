@@ -128,7 +128,7 @@ class HybridSpec(Section):
         return max(FUSED, k)
 
 
-UNTAUGHT_WEIGHT, TAUGHT_WEIGHT = 0.3, 0.25
+UNTAUGHT_WEIGHT, TAUGHT_WEIGHT = 0.3, 0.2
 """Usual weight of BM25 beside vectors of an encoder that has not learned from judged queries, and of one that has
 (docs/LOG.md)."""
 

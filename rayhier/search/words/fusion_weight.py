@@ -1,7 +1,7 @@
 """The weight of BM25 in hybrid searches: how queries choose it for a model, and how the stage calibrate publishes it.
 
 Few queries tell weights apart by chance alone, so a weight far from the usual one has to win more: it loses
-2 log² ((w + .05) / (.25 + .05)) of the sum of the queries' nDCG@10 (ours; docs/LOG.md has what else was tried).
+log² ((w + .05) / (.2 + .05)) of the sum of the queries' nDCG@10 (ours; docs/LOG.md has what else was tried).
 
 Shapes: Q queries, W weights.
 """
@@ -13,7 +13,7 @@ from rayhier.spec.search import TAUGHT_WEIGHT
 from rayhier.storage.decision import Decision
 
 WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0)
-STRENGTH, SMOOTHED = 2.0, 0.05
+STRENGTH, SMOOTHED = 1.0, 0.05
 """Numbers of the penalty of a weight: how strong it is, and what is added to weights, whose logarithms count."""
 
 
@@ -48,7 +48,7 @@ def best(value_WQ: Values, more_W: Values | float = 0.0) -> float:
     `value_WQ` [w, q] are the measure of each query with each of WEIGHTS, `more_W` [w] its sums over further queries.
 
     >>> best(np.full((len(WEIGHTS), 50), 0.5)), best(np.tile(np.linspace(1, 0.5, len(WEIGHTS))[:, None], 50))
-    (0.25, 0.0)
+    (0.2, 0.0)
     """
     distance_W = np.log((np.array(WEIGHTS) + SMOOTHED) / (TAUGHT_WEIGHT + SMOOTHED))
     return WEIGHTS[int((value_WQ.sum(axis=1) + more_W - STRENGTH * distance_W**2).argmax())]

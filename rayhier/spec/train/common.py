@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from rayhier.spec.base import Rate, Section, Weight
-from rayhier.spec.train.pseudo_queries import PseudoQueries
+from rayhier.spec.train.pseudo_queries import MOST_DRAWN, PseudoQueries
 
 MINED = 10
 """Number of a query's best wrong documents, from which its hard negatives are drawn at random."""
@@ -133,4 +133,4 @@ class InfoNce(Training):
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:
         """Return the phases of training, name -> epochs: one phase, by judged pairs, or without them by documents."""
-        return {"encoder": self.passes(pairs or documents)}
+        return {"encoder": self.passes(pairs or min(documents, MOST_DRAWN))}
