@@ -187,7 +187,7 @@ def _seeds(count: int) -> str:
 def lines(name: str, measured: Measured) -> list[str]:
     """A heading and a table of a collection."""
     head = ["", NDCG, RECALL, f"{NDCG} of shipped over it, points", "p", f"{RECALL} of shipped over it"]
-    controls = [(group, system) for group in measured.groups for system in SYSTEMS if system != SHIPPED]
+    controls = [(group, system) for group in measured.groups for system in measured.values if system != SHIPPED]
     chances = [measured.chance(system, NDCG, measured.groups[group]) for group, system in controls]
     p_values = dict(zip(controls, holm(chances), strict=True))
     chosen = ", ".join(f"{weight:g}" for weight in measured.weights)
@@ -196,7 +196,7 @@ def lines(name: str, measured: Measured) -> list[str]:
     told = [f"## {name}", "", f"{counted} in {asked_by}; BM25's weight {chosen}.", ""]
     for group, in_Q in measured.groups.items():
         rows = []
-        for system in SYSTEMS:
+        for system in measured.values:
             means = [measured.seeds(system, measure, in_Q) for measure in (NDCG, RECALL)]
             cells = [spread(seeds) if len(seeds) > 1 else mean(seeds) for seeds in means]
             more = ["", "", ""]
@@ -213,10 +213,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Build what is missing, and print a table for each collection."""
     parser = Options("What users get.", "answers", "seeds")
     parser.add_argument("collections", nargs="*", default=COLLECTIONS, help=f"default: {' '.join(COLLECTIONS)}")
+    parser.add_argument("--skip", action="append", default=[], choices=[JOINT], help="leave a control out")
     given, tell = parser.parse_args(arguments), clock()
+    systems = [system for system in SYSTEMS if system not in given.skip]
     set_threads(THREADS)
     for name in given.collections:
-        measured = measure(name, given.workdir / name, given.seeds)
+        measured = measure(name, given.workdir / name, given.seeds, systems=systems)
         tell(name)
         print("\n".join(["", *lines(name, measured)]), flush=True)
 
