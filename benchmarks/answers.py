@@ -43,7 +43,7 @@ UNTOUCHED, BOTH = "untouched vectors", "untouched vectors and BM25"
 JOINT = "HCE's training, and BM25"
 SYSTEMS = (SHIPPED, DENSE, BM25, BOTH, UNTOUCHED, JOINT)
 RULES = Path(__file__).with_suffix(".rules.md")
-"""What was decided before test queries were read."""
+"""File of the rules that were fixed before test queries were read."""
 TWIN = 0.5
 """Jaccard similarity of two queries' words from which on one is the other's near-twin."""
 
@@ -92,7 +92,7 @@ def twins(queries: Queries, train: Sequence[str]) -> Bools:
 def measure(
     name: str, workdir: Path, seeds: int, more: Sequence[str] = (), *, systems: Sequence[str] = SYSTEMS
 ) -> Measured:
-    """Run the shipped spec on a collection with each seed, and ask the test queries of what it made.
+    """Run the shipped spec on a collection with each seed, and search for the test queries.
 
     `more` overrides the spec.
     """
@@ -141,9 +141,9 @@ def trec_judgements(queries: Queries) -> Iterator[str]:
 def results(
     searcher: Snapshot, queries: Queries, base: tuple[Artifact, Artifact], runs: Path, joint: Sequence[str]
 ) -> dict[str, Values]:
-    """Each measure of every query by each system. Writes a TREC run of each system below `runs`.
+    """Measure every query with each system, and write a TREC run of each system below `runs`.
 
-    `joint` overrides the shipped spec, for the control that HCE trains. If it is empty, there is no such control.
+    `joint` overrides the shipped spec for the control that HCE trains. If `joint` is empty, this control is left out.
     """
     judge, texts = Judge(queries, (NDCG, RECALL)), list(queries.texts)
     documents = load_documents(*base)

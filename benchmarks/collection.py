@@ -104,7 +104,7 @@ def made(plan: Plan, *kinds: Kind, seed: int | None = None) -> list[Artifact]:
 
 
 HCE = ("train={type: hce, pseudo_queries: {source: titles_and_spans}}",)
-"""Override of the shipped spec with which titles and spans are embedded too."""
+"""Override of the shipped spec. With it, titles and spans are embedded too."""
 
 
 def validated(settings: dict[str, Any]) -> ContrastTraining | HceTraining:
@@ -159,7 +159,7 @@ class Collection:
         dev: Queries | None = None,
         spans: Spans | None = None,
     ) -> Contrast:
-        """The training of an encoder by these examples, not begun; by pseudo-queries too where there are spans."""
+        """Make the training of an encoder by these examples, and by pseudo-queries if there are `spans`."""
         dev = dev or self.dev
         tower = self.tower(examples, part, dev, spans)
         measure = ExactMeasure(dev, self.documents, examples.answers(self.documents.results))

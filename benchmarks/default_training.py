@@ -65,7 +65,7 @@ class Variant:
     share: float = 1.0
     """Share of the trained head. The rest is the untouched encoder."""
     pseudo: str = DRAWN
-    """Kind of the pseudo-queries of a training that has any."""
+    """Kind of pseudo-queries, if the training has any."""
     judged: bool = True
     """Whether a training reads judged pairs."""
 

@@ -101,7 +101,7 @@ class Bench:
         return cache.kept(self.results / f"{key}.npz", make)
 
     def _phase(self, training: dict[str, Any], seed: int) -> Contrast:
-        """The training of a row, not begun."""
+        """Make the training of a row."""
         data, spec = self.data, validated(training)
         if isinstance(spec, ContrastTraining):
             return data.encoder(data.examples, spec, seed)

@@ -159,7 +159,7 @@ class View:
 
     @cached_property
     def encoder(self) -> Contrast:
-        """Encoder: trained as the collection's spec has it, by contrast or by HCE with judged pairs; or untrained."""
+        """Encoder, untrained, or trained by judged pairs with the settings of the collection's spec."""
         training = self.collection.spec.train
         assert isinstance(training, ContrastTraining | HceTraining)
         phase = self.collection.encoder(self.examples, training, self.seed)

@@ -1,4 +1,4 @@
-"""Pseudo-queries drawn from documents: titles, and random spans of tokens (inverse cloze, Lee et al., 2019).
+"""Pseudo-queries drawn from documents: titles, first sentences, random spans (inverse cloze, Lee et al., 2019).
 
 A draw depends only on a key, the document's id and the number of the span, so that all processes draw the same spans.
 """
@@ -16,7 +16,7 @@ from rayhier.spec.train.pseudo_queries import SPANS, PseudoQueries
 
 SENTENCE_END = re.compile(r"[.!?…](?=\s)|[。！？｡।]|(?=\n\s*\n)")
 SHORTEST = 3
-"""Characters before the end of a first sentence, at least: `Dr.` and `1.` are no sentences."""
+"""Fewest characters before the end mark of a first sentence, so that `Dr.` and `1.` are no sentences."""
 Offsets = Sequence[tuple[int, int]]
 
 
@@ -80,7 +80,7 @@ class SpanDrawer:
 
 
 def lead(title: str, text: str) -> list[str]:
-    """Return a document's title, or its first sentence if it has none. Nothing if the rest of the document is empty.
+    """Return a document's title, or without a title its first sentence. [] if the rest of the document is empty.
 
     >>> lead("Cats", "They purr."), lead("", "Cats purr. Dogs bark."), lead("", "Cats purr.")
     (['Cats'], ['Cats purr.'], [])
@@ -90,7 +90,7 @@ def lead(title: str, text: str) -> list[str]:
 
 
 def first_sentence(text: str) -> tuple[str, str]:
-    """Split a text after its first sentence, or after a paragraph without an end mark."""
+    """Split a text after its first sentence. A blank line ends a sentence too."""
     text = text.strip()
     end = SENTENCE_END.search(text, SHORTEST)
     return (text, "") if end is None else (text[: end.end()], text[end.end() :])

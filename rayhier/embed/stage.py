@@ -158,7 +158,7 @@ def check_draws(draws: PseudoQueries, spec: JobSpec, encoder: Encoder, corpus: A
             if drawing.yields_any(part["title"].to_pylist(), part["text"].to_pylist()):
                 return
     needed = [
-        *(["a title and a text, or two sentences"] if draws.has_titles else []),
+        *(["two sentences", "a title and a text"] if draws.has_titles else []),
         *([f"more than {draws.length} tokens of text"] if draws.has_spans else []),
     ]
     raise InputError(

@@ -182,7 +182,7 @@ def _move(spec: Tree, told: list[str]) -> None:
     if generated := spec["train"].get("generated"):
         spec["train"]["generated"] = generated["path"] if generated["type"] == "file" else None
         if generated["type"] == "file":
-            moved.append("train.generated.path to train.generated")
+            moved.append("train.generated.path into train.generated")
         else:
             told.append("dropped from the spec: train.generated of type model")
     if moved:

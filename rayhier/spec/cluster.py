@@ -59,8 +59,8 @@ class ClusterSpec(Section):
     corpus: Workers = Workers()
     """Processes of stage corpus, which read and check the source."""
     embed: Workers = Workers()
-    """Processes that encode documents and queries, and that score pairs ahead of searches. If several share a GPU,
-    some read and write while one encodes."""
+    """Processes that encode documents and queries. They also score pairs by the cross-encoder before searches. If
+    several processes share a GPU, some read and write while another encodes."""
     train: TrainWorkers = TrainWorkers()
     """Processes that train the encoder, the router and the cross-encoder."""
     index: Workers = Workers()

@@ -129,7 +129,7 @@ class HybridSpec(Section):
 
 
 UNTAUGHT_WEIGHT, TAUGHT_WEIGHT = 0.3, 0.2
-"""Usual weight of BM25 beside vectors of an encoder that has not learned from judged queries, and of one that has
+"""Usual weight of BM25 for an encoder that has not learned from judged queries, and for an encoder that has
 (docs/LOG.md)."""
 
 Mode = Literal["dense", "bm25", "hybrid"]

@@ -12,7 +12,7 @@ from rayhier.storage import paths
 SUFFIXES = (".txt", ".md", ".rst")
 SPLITS = ("train", "dev", "test")
 BEIR = "a BEIR folder (corpus.jsonl, queries.jsonl, qrels/{train,dev,test}.tsv)"
-ALONE = "documents alone are a corpus of type jsonl, as in specs/my-folder.yaml"
+ALONE = "documents alone are a corpus of type jsonl (see specs/my-folder.yaml)"
 MSMARCO = "a folder with collection.tsv, queries.{train,dev}.tsv and qrels.{train,dev}.tsv, or dev.small for dev"
 
 

@@ -1,4 +1,4 @@
-"""Contrastive training of the encoder without an index, for the best exact search. HCE's training shares most."""
+"""Contrastive training of the encoder without an index, for the best exact search. HCE's training is a subclass."""
 
 from collections.abc import Iterator, Sequence
 
@@ -22,11 +22,11 @@ Draw = tuple[float, Ints, np.random.Generator]
 
 
 PSEUDO_WEIGHT = 0.5
-"""Weight of pseudo-queries in the loss, α. Judged pairs have weight 1."""
+"""Weight α of pseudo-queries in the loss, if there are judged pairs. Judged pairs have weight 1."""
 
 
 class Contrast(Phase):
-    """Training by pairs, and by documents that are the answers of their pseudo-queries (`pseudo`, None: none)."""
+    """Training by pairs of queries and documents, and by pairs of pseudo-queries and documents (`pseudo`)."""
 
     def __init__(
         self,

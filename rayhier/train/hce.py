@@ -140,7 +140,7 @@ class TreeBatch:
     ) -> None:
         """Take pairs, and sets of further negatives for each pair, rows [n, s] (-1: none).
 
-        `hierarchy` weighs the cross-entropy among siblings. With `both`, documents pick their queries too.
+        `hierarchy` weighs the cross-entropy among siblings. If `both`, documents pick their queries too.
         """
         self.pairs, self.training_tree, self.both = pairs, training_tree, both
         self.hierarchy = hierarchy

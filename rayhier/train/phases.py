@@ -105,7 +105,7 @@ def train(
         case HceTraining() as training, HceRouting():
             if isinstance(hce := make(training, tower, examples), Hce):
                 run("encoder", hce)
-                return node_router(hce), None  # its leaves are the nodes that were trained with the encoder
+                return node_router(hce), None  # leaves are the nodes that were trained with the encoder
         case RetreeverTraining() as training, RetreeverRouting() as router:
             contrast, adoption = partial(make, training.contrast), None
             if "encoder" in material.phases:
@@ -125,7 +125,7 @@ def encoder_phase(
     seed: int,
     measure: Measure,
 ) -> Contrast:
-    """Make the training of an encoder by pairs and pseudo-queries."""
+    """Make the training of an encoder by pairs and pseudo-queries. Pseudo-queries may whiten a head first."""
     pseudo = None
     if training.draws is not None:
         pseudo = pseudo_pairs(training.draws, tower, spans, titled)

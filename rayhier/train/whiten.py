@@ -16,12 +16,12 @@ from rayhier.train.tower import HeadTower, Tower, encode_side
 SHRINKAGE = 0.1
 """Multiple of the identity that is added to the covariance, scaled to a mean variance of 1 (docs/LOG.md)."""
 ERRORS = 2.0
-"""Number of standard errors: a head starts whitened unless dev is worse with it by more."""
+"""Number of standard errors by which dev may get worse, so that a head still starts whitened."""
 ROWS = 65_536
 
 
 def start_whitened(tower: Tower, drawn: Spans | None, measure: Measure) -> None:
-    """Whiten a head by documents' pseudo-queries if there are any, unless dev gets worse."""
+    """Whiten a head by pseudo-queries, if there are any. Undo it if dev gets worse by more than ERRORS."""
     if not isinstance(tower, HeadTower) or drawn is None or not len(drawn):
         return
     group, before_MM = WorkerGroup(), tower.module.weight.detach().clone()

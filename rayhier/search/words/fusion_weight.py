@@ -1,7 +1,7 @@
 """The weight of BM25 in hybrid searches: how queries choose it for a model, and how the stage calibrate publishes it.
 
-Few queries tell weights apart by chance alone, so a weight far from the usual one has to win more: it loses
-log² ((w + .05) / (.2 + .05)) of the sum of the queries' nDCG@10 (ours; docs/LOG.md has what else was tried).
+With few queries, weights differ by chance. So a weight w far from the usual weight must win by more: it loses
+log² ((w + .05) / (.2 + .05)) of the sum of the queries' nDCG@10. This rule is ours. docs/LOG.md has others.
 
 Shapes: Q queries, W weights.
 """
@@ -14,7 +14,7 @@ from rayhier.storage.decision import Decision
 
 WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0)
 STRENGTH, SMOOTHED = 1.0, 0.05
-"""Numbers of the penalty of a weight: how strong it is, and what is added to weights, whose logarithms count."""
+"""Strength of the penalty of a weight, and the number that is added to a weight before its logarithm."""
 
 
 class FusionWeight(Decision):

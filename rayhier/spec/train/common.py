@@ -11,8 +11,8 @@ from rayhier.spec.train.pseudo_queries import MOST_DRAWN, PseudoQueries
 MINED = 10
 """Number of a query's best wrong documents, from which its hard negatives are drawn at random."""
 REFRESH = 5
-"""Epochs after which hard negatives (wrong documents that score high for a query) are mined again."""
-PAIRED = "only where objective is not documents: they belong to pairs of its queries"
+"""Number of epochs after which hard negatives (wrong documents that score high for a query) are mined again."""
+PAIRED = "only if objective is not documents, which reads no judged or generated pairs"
 MEASUREMENTS = 20
 """Most measurements on dev. A measurement encodes all documents. With fewer epochs, each is measured."""
 
@@ -92,10 +92,10 @@ class InfoNce(Training):
 
     objective: Literal["auto", "supervised", "documents", "joint"] = "auto"  # type: ignore[assignment]
     """Source of the pairs. `supervised`: train judgements and generated pairs. `documents`: pseudo-queries and their
-    documents. `joint`: both, pseudo-queries with half the weight. `auto`: joint where train judgements or generated
-    pairs exist, else documents."""
+    documents. `joint`: both, but pseudo-queries have half the weight. `auto`: joint if there are train judgements or
+    generated pairs, else documents."""
     pseudo_queries: PseudoQueries = PseudoQueries()
-    """Texts of documents that stand for queries where there are none, or in addition to queries."""
+    """Texts of documents that the training reads as queries."""
     epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
     """Number of passes over the training pairs. `auto`: as many as make 300 steps, at least 10, because on a small
     corpus the number of steps matters, not of epochs."""
@@ -115,12 +115,12 @@ class InfoNce(Training):
         if self.objective == "documents":
             self.refuse("hard_negatives", where=PAIRED)
         if self.objective == "supervised":
-            self.refuse("pseudo_queries", where="only where objective is joint or documents")
+            self.refuse("pseudo_queries", where="only if objective is not supervised")
         return self
 
     @property
     def whitens(self) -> bool:
-        """Return True if a head starts whitened where there are pseudo-queries (`rayhier.train.whiten`)."""
+        """Return True if pseudo-queries whiten a head before it is trained (`rayhier.train.whiten`)."""
         return True
 
     @property
@@ -132,5 +132,5 @@ class InfoNce(Training):
         return self.objective == "auto"
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:
-        """Return the phases of training, name -> epochs: one phase, by judged pairs, or without them by documents."""
+        """Return the phases of training, name -> epochs: one phase. Without pairs, documents set the epochs."""
         return {"encoder": self.passes(pairs or min(documents, MOST_DRAWN))}

@@ -84,14 +84,14 @@ class HceTraining(InfoNce):
 
     type: Literal["hce"]
     generated: Annotated[str, Field(min_length=1)] | None = None
-    """File of pairs that a model wrote for documents, trained on like judged pairs (the paper's +QG). It has UTF-8 JSON
-    lines, `{"query": "…", "doc_id": "…"}`. The path is relative to the current directory. In a corpus of passages,
-    `doc_id` names a document, not a passage. null: none."""
+    """File of generated pairs, which are read like judged pairs (the paper's +QG). The file has UTF-8 JSON lines,
+    `{"query": "…", "doc_id": "…"}`. Its path is relative to the current directory. In a corpus of passages, `doc_id`
+    names a document, not a passage. null: none."""
     form: Literal["single", "paper"] = "single"
-    """Terms of the loss. `single`: one contrast among documents, to which mined hard negatives are added; by AdamW.
-    `paper`: Eq. 5-8, a contrast in both directions for each level below those of `tree.levels`, nothing mined,
-    `hierarchy` 1; by Adafactor, without relative steps and scaling by parameter; from the base encoder, not
-    whitened."""
+    """Terms of the loss. `single`: one contrast among documents and mined hard negatives. The optimizer is AdamW.
+    `paper`: Eq. 5-8, a contrast in both directions for each level below those of `tree.levels`. Nothing is mined, and
+    `hierarchy` is 1. The optimizer is Adafactor, without relative steps and scaling by parameter. A head starts as the
+    base encoder, not whitened."""
     tree: TreeShape = TreeShape()
     """Shape of the tree over the documents."""
     hierarchy: Weight = 0.1
@@ -122,7 +122,7 @@ class HceTraining(InfoNce):
 
     @property
     def sees_tree(self) -> bool:
-        """Return True if the loss depends on the tree; without levels, siblings are drawn from all documents."""
+        """Return True if the loss depends on the tree. Without levels, siblings are drawn from all documents."""
         return self.form == "paper" or (self.tree.levels != 0 and (self.hierarchy > 0 or self.siblings > 0))
 
     def leaves(self, documents: int) -> int:

@@ -1,4 +1,4 @@
-"""`train.pseudo_queries`: titles and spans of documents that stand for queries."""
+"""`train.pseudo_queries`: texts of documents that are used as queries."""
 
 from typing import Annotated, Literal, Self
 
@@ -7,28 +7,26 @@ from pydantic import Field, model_validator
 from rayhier.spec.base import Section
 
 MOST_DRAWN = 200_000
-"""Number of documents from which pseudo-queries are drawn in a larger corpus: about so many, by a hash of the id."""
-
-
+"""Approximate number of documents that have pseudo-queries in a larger corpus. A hash of the id chooses them."""
 SPANS = 2
-"""Number of random spans of a document, drawn by its id."""
+"""Number of random spans that are drawn from a document, by its id."""
 
 
 class PseudoQueries(Section):
-    """Texts that stand for queries: a document is the answer of the pseudo-queries that are drawn from it."""
+    """Texts that are used as queries. A document is the answer of its pseudo-queries."""
 
     source: Literal["titles", "spans", "titles_and_spans", "simcse"] = "titles"
-    """Kind of pseudo-query. `titles`: a document's title, or its first sentence if it has none. `spans`: random spans
-    of its text. `simcse`: the document itself under another dropout mask (Gao et al., 2021), for a transformer that
-    trains; titles and spans then stand only for dev queries where none are judged."""
+    """Kind of pseudo-query. `titles`: a document's title, or its first sentence if the document has no title. `spans`:
+    random spans of its text. `simcse`: the document itself under another dropout mask (Gao et al., 2021), for a
+    transformer that trains. If no dev query is judged, titles and spans then are the dev queries."""
     length: Annotated[int, Field(ge=4, le=8192)] = 64
-    """Number of tokens of a span. A document that is no longer than a span has none. A head learns from the same two
-    spans of a document, encoded once. A transformer that trains gets new spans in every epoch."""
+    """Number of tokens of a span. A document that is no longer than a span has no spans. A head learns from the same
+    two spans of a document, encoded once. A transformer that trains gets new spans in every epoch."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
         if not self.has_spans:
-            self.refuse("length", where="only where source is not titles")
+            self.refuse("length", where="only if source is not titles")
         return self
 
     @property

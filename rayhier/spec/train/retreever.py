@@ -72,7 +72,7 @@ class RetreeverTraining(Training):
 
     @property
     def contrast(self) -> ContrastTraining:
-        """Settings by which the encoder is trained before the tree: those of `train: {type: contrast}` by default."""
+        """Settings of the encoder's training before the tree: the defaults of contrast, by judged pairs alone."""
         return ContrastTraining(
             type="contrast",
             objective="supervised",
