@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 NAMES = """
 corpus.documents_config corpus.judgements_config corpus.limits corpus.queries_config
-cluster.scores cross_encoder.batch_size cross_encoder.device cross_encoder.train.batch_size cross_encoder.train.groups
+cross_encoder.batch_size cross_encoder.device cross_encoder.train.batch_size cross_encoder.train.groups
 cross_encoder.train.lr cross_encoder.train.most_pairs cross_encoder.train.pairs cross_encoder.train.seed
 cross_encoder.train.teacher encoder.batch_size evaluate.visited index.max_leaf_factor index.second_leaf
 index.spilled router.first_pass router.residual router.rounds router.teaching scores.draw search.codec
@@ -16,6 +16,7 @@ train.pseudo_queries.spans train.pseudo_weight train.scale
 GONE = frozenset(NAMES.split())
 """Dotted keys without which a spec means what it meant, or nearly."""
 INSTEAD = {
+    "cluster.scores": "leave the key out: cluster.embed has the workers that score pairs",
     "cluster.tokenise": "let several processes share a GPU: cluster.embed: {workers: 8, cpus: 2, gpus: 0.5}",
     "corpus.judgements_revision": "write corpus.judgements: ID@REVISION",
     "corpus.revision": "write corpus.path: ID@REVISION",
