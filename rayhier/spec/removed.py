@@ -16,7 +16,7 @@ train.pseudo_queries.spans train.pseudo_weight train.scale
 GONE = frozenset(NAMES.split())
 """Dotted keys without which a spec means what it meant, or nearly."""
 INSTEAD = {
-    "cluster.scores": "leave the key out: cluster.embed has the workers that score pairs",
+    "cluster.scores": "leave the key out, or write cluster.embed, whose workers score pairs too",
     "cluster.tokenise": "let several processes share a GPU: cluster.embed: {workers: 8, cpus: 2, gpus: 0.5}",
     "corpus.judgements_revision": "write corpus.judgements: ID@REVISION",
     "corpus.revision": "write corpus.path: ID@REVISION",
@@ -35,10 +35,12 @@ INSTEAD = {
     "track.folder": "leave the key out, and set $WANDB_DIR",
     "track.mode": "leave the key out, and set $WANDB_MODE",
     "train.directions": "leave the key out, or write train.form: paper, which has both directions",
+    "train.generated.type=file": "write the path alone: train.generated: PAIRS.jsonl",
+    "train.generated.type=model": "write train.generated: PAIRS.jsonl, a file of pairs that any tool can write",
     "train.micro_batch": "write cluster.train.micro_batch",
     "train.optimizer": "leave the key out, or write train.form: paper, which trains by Adafactor",
-    "train.start": "leave the key out, or write train.form: paper, which starts at the base encoder",
     "train.reads": "leave the key out, or write encoder.train: none in place of reads: base",
+    "train.start": "leave the key out, or write train.form: paper, which starts at the base encoder",
 }
 """A dotted key, or KEY=VALUE, and what a message says to do instead."""
 
