@@ -109,7 +109,9 @@ def measure(
         queries = queries.some(np.arange(len(queries)) < MOST)
         weights.append(searcher.rules.search.hybrid.chosen if searcher.rules.usual_mode == "hybrid" else 0.0)
         documents = searcher.manifest.documents
-        path = workdir / "results" / f"{cache.key(plan.step('index', seed).fingerprint, weights[-1], len(queries))}.npz"
+        left_out = sorted({*SYSTEMS} - {*systems})
+        key = cache.key(plan.step("index", seed).fingerprint, weights[-1], len(queries), *left_out)
+        path = workdir / "results" / f"{key}.npz"
         runs = workdir / "trec" / f"seed{seed}"
         joint = [*overrides, "train={type: hce}"] if JOINT in systems else []
         kept = cache.kept(path, partial(results, searcher, queries, (corpus, vectors), runs, joint))
