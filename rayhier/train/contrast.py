@@ -19,8 +19,6 @@ from rayhier.train.tower import Tower
 
 Draw = tuple[float, Ints, np.random.Generator]
 """Share of training that is done, numbers of the pairs in a step, and the step's random generator."""
-
-
 PSEUDO_WEIGHT = 0.5
 """Weight α of pseudo-queries in the loss, if there are judged pairs. Judged pairs have weight 1."""
 
