@@ -74,7 +74,7 @@ def build(
     if any(best[phase]["epoch"] == 0 for phase in ENCODER_PHASES if phase in best):
         log("  epoch 0 is kept, where training began: no later one measured better on dev")
     if (adoption := Adoption.read(attempt.root)) is not None:
-        log(f"  {adoption.sentence}")
+        (log if dev["relevant"] else say)(f"  {adoption.sentence}")  # no verdict says it without judgements
     counts: dict[str, Any] = {"epochs": {phase: int(rows[-1]["epoch"]) for phase, rows in history.items()}}
     counts["best"] = best
     if spec.encoder.transformer_part is not None:
