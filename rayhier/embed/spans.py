@@ -15,8 +15,8 @@ from rayhier.spec import InputError
 from rayhier.spec.train.pseudo_queries import SPANS, PseudoQueries
 
 SENTENCE_END = re.compile(r"[.!?…](?=\s)|[。！？｡।]|(?=\n\s*\n)")
-SHORTEST = 3
-"""Fewest characters before the end mark of a first sentence, so that `Dr.` and `1.` are no sentences."""
+FEWEST_WORDS, LONGEST = 3, 300
+"""Fewest words before a full stop, because `Dr.` ends no sentence. Most characters of a first sentence."""
 Offsets = Sequence[tuple[int, int]]
 
 
@@ -82,8 +82,8 @@ class SpanDrawer:
 def lead(title: str, text: str) -> list[str]:
     """Return a document's title, or without a title its first sentence. [] if the rest of the document is empty.
 
-    >>> lead("Cats", "They purr."), lead("", "Cats purr. Dogs bark."), lead("", "Cats purr.")
-    (['Cats'], ['Cats purr.'], [])
+    >>> lead("Cats", "They purr."), lead("", "Dr. Cat purrs. Dogs bark."), lead("", "Cats purr.")
+    (['Cats'], ['Dr. Cat purrs.'], [])
     """
     first, rest = (title.strip(), text) if title.strip() else first_sentence(text)
     return [first] if first and rest.strip() else []
@@ -92,8 +92,10 @@ def lead(title: str, text: str) -> list[str]:
 def first_sentence(text: str) -> tuple[str, str]:
     """Split a text after its first sentence. A blank line ends a sentence too."""
     text = text.strip()
-    end = SENTENCE_END.search(text, SHORTEST)
-    return (text, "") if end is None else (text[: end.end()], text[end.end() :])
+    for end in SENTENCE_END.finditer(text[:LONGEST]):
+        if end.group() not in {*".!?…"} or len(text[: end.end()].split()) >= FEWEST_WORDS:
+            return text[: end.end()], text[end.end() :]
+    return text[:LONGEST], text[LONGEST:]
 
 
 def chosen(key: str, count: int) -> int:

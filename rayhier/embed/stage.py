@@ -149,7 +149,8 @@ def check_draws(draws: PseudoQueries, spec: JobSpec, encoder: Encoder, corpus: A
     judged = {split: corpus.record.counts["splits"][split]["relevant"] for split in ("train", "dev")}
     paired = spec.train.generation or judged["train"]
     spared = draws.source == "simcse" and judged["dev"]
-    if spared or (spec.train.does_without_draws and (paired or spec.train.type == "contrast")):
+    contrast = spec.train.type == "contrast" and draws.source != "simcse"
+    if spared or (spec.train.does_without_draws and (paired or contrast)):
         return
     for name in corpus.names("documents/"):
         table = columns.read([corpus.path(name)], ["title", "text"])

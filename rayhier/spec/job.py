@@ -176,7 +176,8 @@ class JobSpec(Section):
                 "allowed: titles and spans, or encoder.train last_layer or all"
             )
         drawn, most = train.pseudo_queries, self.encoder.max_length
-        if train.objective != "supervised" and drawn.has_spans and drawn.source != "simcse" and drawn.length >= most:
+        draws_spans = drawn.source == "spans" or drawn.changed("length")
+        if train.objective != "supervised" and draws_spans and drawn.length >= most:
             raise InputError(
                 f"train.pseudo_queries.length: got {drawn.length} with encoder.max_length {most}, which leaves no "
                 f"document longer than a span; allowed: at most {most - 1}"

@@ -40,7 +40,7 @@ INSTEAD = {
     "train.micro_batch": "write cluster.train.micro_batch",
     "train.optimizer": "leave the key out, or write train.form: paper, which trains by Adafactor",
     "train.reads": "leave the key out, or write encoder.train: none in place of reads: base",
-    "train.start": "leave the key out, or write train.form: paper, which starts at the base encoder",
+    "train.start": "leave the key out; train: {type: hce, form: paper} starts at the base encoder",
 }
 """A dotted key, or KEY=VALUE, and what a message says to do instead."""
 

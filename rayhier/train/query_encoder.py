@@ -26,13 +26,11 @@ DOCUMENTS, PASSES, BATCH, RATE = 10_000, 3, 64, 1e-4
 """Most documents whose titles and first sentences are read, passes over these texts, texts in a step, and learning
 rate."""
 RIDGE = 1e-3
-LONGEST = 300
-"""Most characters of a first sentence."""
 
 
 def texts_of(documents: pa.Table) -> list[str]:
     """List the titles and first sentences of documents (columns `title`, `text`), which are like queries."""
-    sentences = [first_sentence(text)[0][:LONGEST] for text in documents["text"].to_pylist()]
+    sentences = [first_sentence(text)[0] for text in documents["text"].to_pylist()]
     return [text for text in (*documents["title"].to_pylist(), *sentences) if text.strip()]
 
 

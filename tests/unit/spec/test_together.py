@@ -33,7 +33,7 @@ train: {type: hce, form: paper}                                           # trai
 train: {type: hce, hierarchy: 0, siblings: 0, tree: {branching: 4}}       # train.tree: siblings is above 0
 train: {type: hce, hierarchy: 0.5, tree: {levels: 0}}                     # train.hierarchy: levels is above 0
 train: {type: hce, tree: {levels: 0, branching: 4}}                       # train.tree.branching: levels is not 0
-train: {objective: supervised, pseudo_queries: {source: spans}}           # train.pseudo_queries: joint or documents
+train: {objective: supervised, pseudo_queries: {source: spans}}           # train.pseudo_queries: not supervised
 train: {objective: documents, hard_negatives: {per_query: 1}}             # train.hard_negatives: not documents
 train: {type: hce, objective: documents, generated: p}                    # train.generated: not documents
 train: {pseudo_queries: {length: 32}}                                     # train.pseudo_queries.length: not titles
