@@ -125,7 +125,7 @@ class Case:
     @property
     def name(self) -> str:
         """Name of the training and what taught it."""
-        kind = {"contrast": "contrast", "hce": "joint" if self.count else "documents"}[self.train["type"]]
+        kind = {"contrast": "contrast", "hce": "joint"}[self.train["type"]] if self.count else "documents"
         return f"{kind}, {self.count} queries" if self.count else kind
 
     def measured(self, workdir: Path, seed: int) -> "Measured":

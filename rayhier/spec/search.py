@@ -128,7 +128,7 @@ class HybridSpec(Section):
         return max(FUSED, k)
 
 
-UNTAUGHT_WEIGHT, TAUGHT_WEIGHT = 0.3, 0.2
+UNTAUGHT_WEIGHT, TAUGHT_WEIGHT = 0.3, 0.25
 """Usual weight of BM25 for an encoder that has not learned from judged queries, and for an encoder that has
 (docs/LOG.md)."""
 

@@ -1,7 +1,7 @@
 """The weight of BM25 in hybrid searches: how queries choose it for a model, and how the stage calibrate publishes it.
 
 With few queries, weights differ by chance. So a weight w far from the usual weight must win by more: it loses
-log² ((w + .05) / (.2 + .05)) of the sum of the queries' nDCG@10. This rule is ours. docs/LOG.md has others.
+log² ((w + .05) / (.25 + .05)) of the sum of the queries' nDCG@10. This rule is ours. docs/LOG.md has others.
 
 Shapes: Q queries, W weights.
 """
@@ -48,7 +48,7 @@ def best(value_WQ: Values, more_W: Values | float = 0.0) -> float:
     `value_WQ` [w, q] are the measure of each query with each of WEIGHTS, `more_W` [w] its sums over further queries.
 
     >>> best(np.full((len(WEIGHTS), 50), 0.5)), best(np.tile(np.linspace(1, 0.5, len(WEIGHTS))[:, None], 50))
-    (0.2, 0.0)
+    (0.25, 0.0)
     """
     distance_W = np.log((np.array(WEIGHTS) + SMOOTHED) / (TAUGHT_WEIGHT + SMOOTHED))
     return WEIGHTS[int((value_WQ.sum(axis=1) + more_W - STRENGTH * distance_W**2).argmax())]

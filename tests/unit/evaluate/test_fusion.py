@@ -97,5 +97,5 @@ def test_train_queries_in_folds_choose_too(world):
 def test_the_more_queries_the_less_a_weight_has_to_win():
     value_W = np.full(len(WEIGHTS), 0.5)
     value_W[WEIGHTS.index(0.05)] += 0.02
-    chosen_by = [best(np.tile(value_W[:, None], count)) for count in (1, 20, 40, 60, 1_000)]
-    assert chosen_by == [TAUGHT_WEIGHT] * 3 + [0.05] * 2  # log² (.1 / .25) / .02 = 42
+    chosen_by = [best(np.tile(value_W[:, None], count)) for count in (1, 20, 50, 70, 1_000)]
+    assert chosen_by == [TAUGHT_WEIGHT] * 3 + [0.05] * 2  # log² (.1 / .3) / .02 = 60
