@@ -78,7 +78,7 @@ class EmbedPart:
             drawn = yield from self._drawn(self.drawer, name)
             place = FOLDER + name.removeprefix("documents/")
             written.append(parquet.write(self.ledger.root, place, [drawn], drawn.schema))
-            counts["spans"] = len(drawn)
+            counts["pseudo-queries"] = len(drawn)
         self.ledger.enter(ledger_key(name), LedgerEntry(tuple(written), counts))
         saved.drop()
         yield {"rows": 0, **self.clock.lap()}
@@ -140,7 +140,7 @@ def build(
         "precision": sorted({entry.counts["precision"] for entry in entries}),
     }
     if draws is not None:
-        counts["spans"] = sum(entry.counts.get("spans", 0) for entry in entries)
+        counts["pseudo-queries"] = sum(entry.counts.get("pseudo-queries", 0) for entry in entries)
     return Output(counts, tuple(file for entry in entries for file in entry.files))
 
 

@@ -46,7 +46,9 @@ def _training(spec: JobSpec, report: Report) -> str:
 def untrained_because(spec: JobSpec) -> str:
     if spec.encoder.train == "none":
         return "as encoder.train says"
-    return "as train.objective says" if spec.train.objective == "documents" else "for want of train judgements"
+    if spec.train.objective == "documents":
+        return "as train.objective says"
+    return f"for want of train judgements{'' if spec.train.draws is None else ' and pseudo-queries'}"
 
 
 def _hybrid(spec: JobSpec, report: Report) -> str:

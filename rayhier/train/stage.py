@@ -63,7 +63,7 @@ def build(
     pairs = count_pairs(spec.train, corpus, generated)
     dev = corpus.record.counts["splits"]["dev"]
     draws = spec.train.draws
-    drawn = draws is not None and (draws.source == "simcse" or vectors.record.counts.get("spans", 0) > 0)
+    drawn = draws is not None and (draws.source == "simcse" or vectors.record.counts.get("pseudo-queries", 0) > 0)
     _say_what_teaches(spec, supervised=pairs > 0, dev_queries=dev["queries"] if dev["relevant"] else 0, drawn=drawn)
     config = {"seed": seed, "model": model.path, "corpus": corpus, "vectors": vectors, "generated": generated}
     config["query_model"] = None if query_model is None else query_model.path
@@ -244,7 +244,7 @@ def _say_what_teaches(spec: JobSpec, *, supervised: bool, dev_queries: int, draw
         say(f"  only {dev_queries} dev {queries} the best epoch, by chance: give a hundred as corpus.judgements.dev")
     if drawn:
         if not supervised:
-            say("  no train judgements are used: pseudo-queries, drawn from documents, look for their documents")
+            say("  no train judgements are used: the encoder learns from titles, first sentences or spans of documents")
         if not has_dev and spec.train.generation is None:
             say("  no dev judgements: the best epoch is picked by pseudo-queries of held-out documents")
     if not has_dev and spec.train.generation is not None:

@@ -31,7 +31,7 @@ def test_a_folder_of_documents_teaches_an_encoder(tiny_spec, tiny_corpus, tmp_pa
     monkeypatch.setattr(train, "say", said.append)
     assert run.main([str(spec)]) == 0
     assert said == [
-        "  no train judgements are used: pseudo-queries, drawn from documents, look for their documents",
+        "  no train judgements are used: the encoder learns from titles, first sentences or spans of documents",
         "  no dev judgements: the best epoch is picked by pseudo-queries of held-out documents",
     ]
     now = current.read(work)
@@ -39,7 +39,7 @@ def test_a_folder_of_documents_teaches_an_encoder(tiny_spec, tiny_corpus, tmp_pa
     spans = columns.read([vectors.path(name) for name in vectors.names("spans/")], ["doc_id", "text"])
     documents = [json.loads(line) for line in (tiny_corpus / "corpus.jsonl").read_text().splitlines()]
     texts = {row["_id"]: {row["title"], row["text"]} for row in documents}
-    assert len(spans) == vectors.record.counts["spans"] == 3 * len(documents)
+    assert len(spans) == vectors.record.counts["pseudo-queries"] == 3 * len(documents)
     assert all(any(text in own for own in texts[name]) for name, text in zip(*spans.to_pydict().values(), strict=True))
     before, after = (
         load_file(tiny_model / "model.safetensors"),
