@@ -30,7 +30,6 @@ OUTPUT = [
     ("filters.md", "error: --filter.and[1].yaer"),
     ("filters.md", "documents that match: 40"),
     ("results.md", "- Training: nDCG@10 of exact search"),
-    ("specs.md", "Beam: dev chose a beam of"),
 ]
 """Page and how its block begins: drawings, messages that a test of their own makes, lines of a run of minutes."""
 
