@@ -195,7 +195,7 @@ def lines(name: str, measured: Measured) -> list[str]:
     chosen = ", ".join(f"{weight:g}" for weight in measured.weights)
     counted = f"{measured.documents:,} documents, {len(measured.family_Q):,} test queries"
     asked_by = f"{len(set(measured.family_Q.tolist())):,} families, {_seeds(len(measured.weights))}"
-    told = [f"## {name}", "", f"{counted} in {asked_by}; BM25's weight {chosen}.", ""]
+    told = [f"## {name}", "", f"{counted} in {asked_by}. BM25's weight is {chosen}.", ""]
     for group, in_Q in measured.groups.items():
         rows = []
         for system in measured.values:
