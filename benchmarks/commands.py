@@ -37,7 +37,7 @@ def absolute(text: str) -> Path:
 
 
 SHARED: dict[str, dict[str, Any]] = {
-    "docs": {"type": Path, "default": ROOT / "docs", "help": "where the page and its figures go"},
+    "docs": {"type": Path, "default": ROOT / "docs" / "results", "help": "where the page and its figures go"},
     "quality": {"type": absolute, "default": QUALITY, "help": "where the benchmark `quality` keeps vectors"},
     "seeds": {"type": int, "default": 3, "help": "how many, of what has several (default 3)"},
 }

@@ -1,6 +1,6 @@
 """What a GPU does of a large job: nearest neighbours, k-means, encoding, an epoch of EHI and exact search. Without Ray.
 
-Rates go to docs/scale.md. On a CPU, `--share` makes all sizes smaller.
+Rates go to docs/results/scale.md. On a CPU, `--share` makes all sizes smaller.
 """
 
 import tempfile

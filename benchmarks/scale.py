@@ -213,7 +213,7 @@ def main() -> None:
     """Measure the given sizes one after the other."""
     parser = Options("A leaf map of very many synthetic vectors.", "scale")
     parser.add_argument("--documents", type=count, nargs="+", default=[100_000, 1_000_000])
-    parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "images" / "scale.png")
+    parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "results" / "images" / "scale.png")
     parser.add_argument("--keep", action="store_true", help="leave the artifacts")
     given = parser.parse_args()
     set_threads(THREADS)

@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 # OpenMP reads OMP_WAIT_POLICY once, when torch or faiss loads it. Threads that spin while they wait made small
-# training steps seventy times slower beside one other busy process (docs/LOG.md).
+# training steps seventy times slower beside one other busy process (docs/results/LOG.md).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 PLACES = {

@@ -1,6 +1,6 @@
 """AXN's tables: search with a cross-encoder within a budget of calls, compared with re-ranking, ADACUR and TOUR.
 
-Prints the tables of docs/axn.md: for the cross-encoder alone, and beside the base score. The truth is the score of
+Prints the tables of results/axn.md: for the cross-encoder alone, and beside the base score. The truth is the score of
 every pair of 100 test queries, and of 50 train queries that no training sees, with all documents of SciFact: hours of
 two cores, kept, so that the benchmark goes on where it was stopped. Systems read scores from the truth, and calls are
 counted as if they were made. Settings are chosen for each measure on held-out train queries alone, and each of these is

@@ -1,6 +1,6 @@
 """EHI's tables on SciFact: encoder and tree trained at once, compared with k-means lists on the same trained vectors.
 
-Prints the table of docs/ehi.md. R@100 is read where all queries on average visit 5, 10 and 20% of the documents, in
+Prints the table of results/ehi.md. R@100 is read where all queries on average visit 5, 10 and 20% of the documents, in
 brackets that of as many k-means lists. Imbalance is L·Σn²/(Σn)², 1 where leaves are even. The test split is read once
 a row. An hour on one core; what is done is kept.
 """

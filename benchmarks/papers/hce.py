@@ -1,6 +1,6 @@
 """HCE's tables: trainings by a tree over the documents, compared with contrast and with the untouched encoder.
 
-Prints the tables of docs/hce.md. Every row is a head on all-MiniLM-L6-v2's vectors, embedded once, titles and spans
+Prints the tables of results/hce.md. Every row is a head on all-MiniLM-L6-v2's vectors, embedded once, titles and spans
 included; exact search then answers the test queries. Intervals are of paired resamples of the queries. What every query
 found is kept, so the test split is read once a row.
 """

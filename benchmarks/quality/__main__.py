@@ -22,7 +22,7 @@ def main() -> None:
         benches = (Bench(name, given.workdir, count, given.split) for count in range(given.seeds, 0, -1))
         complete = next((bench for bench in benches if bench.is_complete), None)
         results += [complete.results()] if complete else []
-    folder = ROOT / "docs" if given.split == "test" else given.workdir
+    folder = ROOT / "docs" / "results" if given.split == "test" else given.workdir
     print(write_page(results, folder))
 
 

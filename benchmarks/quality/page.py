@@ -1,4 +1,4 @@
-"""docs/quality.md: protocol, goals, each one's value and interval, what was asked, met or missed; tables, figure."""
+"""results/quality.md: protocol, goals, each one's value and interval, what was asked, met or missed; tables, figure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,6 +1,6 @@
 """A served index under load: `make bench-serve`. One run, one machine, everything beside its control.
 
-Load comes from this machine's loopback alone, bounded in number and time. Prints a table and writes docs/serve.md.
+Load comes from this machine's loopback alone, bounded in number and time. Prints a table and writes results/serve.md.
 """
 
 import benchmarks.serve.haproxy  # noqa: F401  first of all

@@ -5,7 +5,7 @@ family is a connected component: its queries are related through others.
 
 Jaccard divides by the words of both queries. Shares of the longer or of the shorter query alone, ½ or more, join a
 third and nine tenths of oewn_examples' queries to one family, because one word is half of a short sentence
-(docs/LOG.md).
+(docs/results/LOG.md).
 
 Shapes: Q queries, W words, D answers, X pairs of queries.
 """

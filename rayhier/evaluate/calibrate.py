@@ -205,7 +205,7 @@ def choose_weight(
     """Choose the weight of BM25 by dev queries, which have base vectors, with scores of exact search.
 
     Few dev queries are not enough. So train queries that decided on the `adoption`, in folds, choose too. Titles and
-    sentences of documents cannot replace dev queries here (docs/LOG.md).
+    sentences of documents cannot replace dev queries here (docs/results/LOG.md).
     """
     if not dev.answered:
         return FusionWeight(weight=UNTAUGHT_WEIGHT, queries=0, measure=MEASURE, measured={})

@@ -22,7 +22,7 @@ IMBALANCE = 2.0
 SURPRISE, FEWEST_ADDED = 1.6, 100
 """Nats above which to train again, by which at least FEWEST_ADDED new documents are less probable in their leaf than
 old documents. For documents of the same kind it is 0.6 to 1.2, of a new topic 1.5, of other collections 1.7 to 2.3
-(docs/growing.md)."""
+(docs/results/growing.md)."""
 NORMAL = 1.96
 GROWN, SHRUNK = 1.5, 0.25
 """A leaf above 1.5 times the mean rows of a rebuilt index is split, and one below a quarter is given up."""
@@ -161,7 +161,7 @@ class Stats:
         )
 
     def advice(self) -> list[str]:
-        """Return advice with reasons. Limits lie between streams that need something and others (docs/growing.md)."""
+        """Return advice with reasons. Limits lie between streams that need something and others."""
         lines = []
         if self.void > TOMBSTONES:
             lines.append(

@@ -295,7 +295,7 @@ class TreeLevels(Representations):
     def begin(self, removed_S: Tensor) -> None:
         """Set the start of cosine's learned offset from the mean scores [splits] that `scale` removed.
 
-        Splits are centred so that leaves are even, but the cosine needs what all texts have in common (docs/LOG.md).
+        Splits are centred so that leaves are even, but the cosine needs what all texts have in common.
         """
         if self.offset_L is not None:
             self.offset_L.copy_(products(removed_S[None])[-1][0].exp() * len(self.offset_L) - 1)

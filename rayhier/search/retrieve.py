@@ -33,7 +33,7 @@ from rayhier.spec.filter import Filter
 
 FEW = 4
 """If all leaves seem to hold at most this many times the matches that a query needs, the query visits all leaves. To
-choose most of the leaves would take longer (docs/LOG.md)."""
+choose most of the leaves would take longer (docs/results/LOG.md)."""
 RERANKER = "reranker"
 """Name that stands for the cross-encoder among the parts that did not answer."""
 

@@ -11,7 +11,7 @@ VectorFormat = Literal["float16", "float32"]
 SPILLED = 0.5
 """Share of the documents that get a second leaf with router learned_ivf: those nearest to a border between leaves."""
 MOST_SMALL = 200_000
-"""Most documents of an index of which `auto` chooses few leaves, and a beam by dev queries (docs/search.md)."""
+"""Most documents of an index of which `auto` chooses few leaves, and a beam by dev queries (docs/results/search.md)."""
 LEAF_FACTOR = 8.0
 """Most rows of a leaf, as a multiple of the mean rows of a leaf. The least probable rows of a fuller leaf move to their
 next best leaf."""

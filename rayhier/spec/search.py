@@ -12,7 +12,7 @@ ROWS_A_RESULT = 10
 """Rows for each result that the visited leaves hold, where `beam` is auto."""
 ROWS_A_ROOT = 32
 """Rows, for each unit of the square root of the number of rows, that the visited leaves hold at least in an index of
-more than MOST_SMALL rows: ten a result find little there, and a row in codes costs little (docs/LOG.md)."""
+more than MOST_SMALL rows: ten a result find little there, and a row in codes costs little (docs/results/LOG.md)."""
 LEAVES_A_VISITED = 20
 """Where `beam` is auto, a query visits at most one in this many of the index's leaves, but at least FEWEST_VISITED."""
 FEWEST_VISITED = 4
@@ -22,7 +22,7 @@ AUTO_LEVEL = 6
 LISTED_A_RESULT, FEWEST_LISTED = 3, {"leaves": 60, "level": 120}
 """Where `shortlist` is auto: documents to score again for each result, and the least number of documents to score
 again. In an index of more than MOST_SMALL documents, among which more come before the best by codes, twice as many
-(docs/LOG.md)."""
+(docs/results/LOG.md)."""
 POOLED = 10_000
 """Most documents of the visited leaves that the cross-encoder may read with `pool: leaves`; a larger budget counts
 instead."""
@@ -130,7 +130,7 @@ class HybridSpec(Section):
 
 UNTAUGHT_WEIGHT, TAUGHT_WEIGHT = 0.3, 0.25
 """Usual weight of BM25 for an encoder that has not learned from judged queries, and for an encoder that has
-(docs/LOG.md)."""
+(docs/results/LOG.md)."""
 
 Mode = Literal["dense", "bm25", "hybrid"]
 """Scores that order the results: of vectors (`dense`), of BM25, or of both (`hybrid`)."""

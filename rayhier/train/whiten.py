@@ -14,7 +14,7 @@ from rayhier.train.group import WorkerGroup
 from rayhier.train.tower import HeadTower, Tower, encode_side
 
 SHRINKAGE = 0.1
-"""Multiple of the identity that is added to the covariance, scaled to a mean variance of 1 (docs/LOG.md)."""
+"""Multiple of the identity that is added to the covariance, scaled to a mean variance of 1 (docs/results/LOG.md)."""
 ERRORS = 2.0
 """Number of standard errors by which dev may get worse, so that a head still starts whitened."""
 ROWS = 65_536

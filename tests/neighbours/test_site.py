@@ -17,7 +17,7 @@ from rayhier.spec import JobSpec
 from rayhier.spec.encoder import EncoderSpec
 
 ROOT = Path(__file__).parents[2]
-GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "results").glob("*.md"))]
 SHAPES = ("pre", "tr", "li", "h2", "h3")
 LOADS = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href", "object": "data"}
 CONFIG = "docs/site/mkdocs.yml"
@@ -56,9 +56,12 @@ class Read(HTMLParser):
         self.inside = self.inside and (self.within == "html" or tag != self.within)
 
 
+def place(page):
+    return "index.html" if page.name == "README.md" else f"{page.relative_to(ROOT / 'docs').with_suffix('.html')}"
+
+
 def html(site, page):
-    name = "index" if page.name == "README.md" else page.stem
-    return (site / f"{name}.html").read_text()
+    return (site / place(page)).read_text()
 
 
 def test_pages_load_nothing_from_other_hosts(site):
@@ -84,7 +87,7 @@ def test_a_page_reads_as_in_the_repository(site, page):
 def test_the_search_finds_every_page(site):
     entries = json.loads((site / "search" / "search_index.json").read_text())["docs"]
     pages = {entry["location"].partition("#")[0] for entry in entries}
-    assert {"index.html", "quickstart.html", *(f"{page.stem}.html" for page in GUIDES[1:])} <= pages
+    assert {"index.html", "quickstart.html", *map(place, GUIDES)} <= pages
     assert next(entry for entry in entries if entry["location"] == "reference/spec.html#encoder")["text"]
     assert [entry for entry in entries if "relative density" in entry["text"]]
 

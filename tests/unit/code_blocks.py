@@ -8,7 +8,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "results").glob("*.md"))]
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 OUTSIDE = {"cd", ".", "git", "cat", "serve", "export", "echo", "docker", "kind", "helm", "kubectl"}
 """Programs whose arguments no test reads, except the files that kubectl applies."""
@@ -29,7 +29,7 @@ OUTPUT = [
     ("corpora.md", "generate: runs/scifact-hce"),
     ("filters.md", "error: --filter.and[1].yaer"),
     ("filters.md", "documents that match: 40"),
-    ("results.md", "- Training: nDCG@10 of exact search"),
+    ("scoreboard.md", "- Training: nDCG@10 of exact search"),
 ]
 """Page and how its block begins: drawings, messages that a test of their own makes, lines of a run of minutes."""
 

@@ -2,7 +2,7 @@
 
 A row has a code: two bits for each dimension of its difference from its file's center. A query is rounded to 8 bits.
 The scan estimates scores from codes, and computes the exact scores of the best `listed` rows. The codes are those of
-RaBitQ (Gao and Long, 2024) without its rotation (docs/LOG.md).
+RaBitQ (Gao and Long, 2024) without its rotation (docs/results/LOG.md).
 
 Shapes: N rows, M embedding size, L lists, Q queries, B leaves of a query, K results, X blocks of four rows, G groups of
 64 dimensions.

@@ -1,7 +1,7 @@
 """A beam that queries choose: the smallest with which they find a share of what an exact search finds.
 
 Documents are the queries if there are few dev queries. They lie nearer to each other than queries lie to documents. So
-half as many of their best documents may be missed (docs/LOG.md). Shapes: Q queries, K exact best documents of each.
+half as many of their best documents may be missed. Shapes: Q queries, K exact best documents of each.
 """
 
 import math

@@ -20,7 +20,7 @@ CODED = 16
 """Dimensions of codes that are compared in the time of one multiply-add."""
 MORE, FEWEST_MORE = 0.25, 16
 """Leaves that are scored in full beyond those that a query visits: a share of these, and a number. Then queries find as
-many of their true results as with the full comparison (docs/LOG.md)."""
+many of their true results as with the full comparison (docs/results/LOG.md)."""
 
 
 class CodedRouter(LearnedIvf):

@@ -23,7 +23,7 @@ SCORES = 1 << 23
 TILE = 1_024
 """Rows that are compared at once: they stay in the processor's cache."""
 KEPT = 64
-"""Rows of each query that wait for a merge with the best so far, on average (docs/LOG.md)."""
+"""Rows of each query that wait for a merge with the best so far, on average (docs/results/LOG.md)."""
 Kept = tuple[Ints, Ints, Floats]
 """Query [x], row [x] and score [x] of rows that may be among the best."""
 

@@ -1,7 +1,7 @@
 """The weight of BM25 in hybrid searches: how queries choose it for a model, and how the stage calibrate publishes it.
 
 With few queries, weights differ by chance. So a weight w far from the usual weight must win by more: it loses
-log² ((w + .05) / (.25 + .05)) of the sum of the queries' nDCG@10. This rule is ours. docs/LOG.md has others.
+log² ((w + .05) / (.25 + .05)) of the sum of the queries' nDCG@10. This rule is ours. docs/results/LOG.md has others.
 
 Shapes: Q queries, W weights.
 """

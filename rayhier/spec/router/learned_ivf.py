@@ -32,7 +32,7 @@ class LearnedIvfRouting(TreeSpec):
         return True
 
     def phases(self, *, supervised: bool) -> dict[str, int]:
-        """Return the router's phase of training, name -> epochs; 0 epochs without judged queries (docs/LOG.md)."""
+        """Return the router's phase of training, name -> epochs; 0 epochs without judged queries."""
         return {"router": EPOCHS if supervised else 0}
 
     def targets(self, queries: int, documents: int) -> int:
@@ -42,7 +42,7 @@ class LearnedIvfRouting(TreeSpec):
         """Return the number of leaves where `branching` is auto: one for four documents, at most 25 √N for N documents.
 
         With small leaves a search visits fewer documents. Beyond 200,000 documents leaves hold codes, of which 32 are
-        compared at a time, and 4 √N leaves take the least time (docs/search.md).
+        compared at a time, and 4 √N leaves take the least time (docs/results/search.md).
         """
         a_root = LEAVES_A_ROOT if documents <= MOST_SMALL else CODED_LEAVES_A_ROOT
         return min(documents / DOCUMENTS_A_LEAF, a_root * math.sqrt(documents))

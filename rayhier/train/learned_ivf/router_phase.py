@@ -198,7 +198,7 @@ def build_router_phase(
     """Make the phase that trains a learned IVF's router by the trained encoder's vectors.
 
     `dev_P2` are judged pairs (dev query row, document row). Without judged queries k-means remains. A router
-    that learns from documents alone visits 50% more documents (docs/LOG.md).
+    that learns from documents alone visits 50% more documents (docs/results/LOG.md).
     """
     group, seed = trained.learner.group, trained.pairs.seed
     m = examples.document_NM.shape[1]

@@ -145,7 +145,7 @@ class MatchingPhase(Phase):
     def measure(self) -> dict[str, float]:
         """Measure search at several sizes on dev, on every worker.
 
-        The best epoch is kept, not a later one as good: later epochs learn the train queries by heart (docs/LOG.md).
+        The best epoch is kept, not a later one as good: later epochs learn the train queries by heart.
         """
         document_NW, dev_QW = self.scores("document", self.dev.row_N), self.scores("dev")
         document, dev = self._compared(document_NW), self._compared(dev_QW)
