@@ -1,4 +1,4 @@
-"""Measures an index that changes while it is searched, and writes results/live.md: `python -m benchmarks.live WORKDIR`."""
+"""Measures an index that changes during searches, and writes results/live.md: `python -m benchmarks.live WORKDIR`."""
 
 from collections.abc import Sequence
 

@@ -1,6 +1,6 @@
 """ReTreever's tables: levels of a tree, compared with adapters and with trees that nothing trains.
 
-Prints the tables *All numbers* and *Few numbers* of results/retreever.md, of exact flat searches of the test queries. All
+Prints the tables *All numbers* and *Few numbers* of results/retreever.md, of exact searches of test queries. All
 rows read the vectors of an encoder that was trained by contrast, as the shipped spec trains it. Settings were chosen on
 dev, which also picks the epoch. What every query found is kept, so the test split is read once a row.
 """
