@@ -29,6 +29,18 @@ TRAINED = {"encoder", "joint"}
 ENCODERS = ("exact", "exact_same_encoder")
 """Systems that show only the encoder's quality: exact search by the base encoder, and by the trained one."""
 
+NAMES = {
+    "exact": "exact search, base encoder",
+    "exact_same_encoder": "exact search, the index's encoder",
+    "faiss_ivf": "k-means IVF, base encoder",
+    "faiss_ivf_same_encoder": "k-means IVF, the index's encoder",
+    "faiss_ivf_spill": "k-means IVF, two lists per document",
+    "hnsw": "HNSW",
+    "scann": "ScaNN",
+    "bm25": "BM25",
+}
+"""System -> its name in tables and plots."""
+
 
 class _Row(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -246,10 +258,13 @@ class Report(BaseModel):
         return [row.point for row in self.curves[system]]
 
     def label(self, system: str) -> str:
-        """Return a system's name with its number of leaves or lists, for tables and plots."""
+        """Return a system's name for people, with its number of leaves or lists."""
         if system == self.router:
-            return f"{system} ({self.balance.leaves:.0f} leaves)"
-        return f"{system} ({self.lists[system]} lists)" if system in self.lists else system
+            return f"this index ({self.balance.leaves:.0f} leaves)"
+        first, *added = system.split("+")
+        named = "this index" if first == self.router else NAMES.get(first, first)
+        name = " + ".join([named, *(NAMES.get(part, part) for part in added)])
+        return f"{name} ({self.lists[system]} lists)" if system in self.lists else name
 
 
 def _encoders(evaluation: Evaluation) -> dict[QueryGroup, GroupRow]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from rayhier.evaluate.curve import Point, reach, read
 from rayhier.evaluate.files import cell
-from rayhier.evaluate.report import ENCODERS, Report
+from rayhier.evaluate.report import ENCODERS, NAMES, Report
 from rayhier.evaluate.significance import Difference
 
 REACHED = (0.9, 0.95, 0.98)
@@ -24,7 +24,7 @@ def table(report: Report, visited: Sequence[float], measure: str) -> tuple[list[
         by_share = {row.visited: row for row in report.between(report.router, name, measure)}
         if by_share:
             shown = [by_share.get(share) for share in visited]
-            rows.append([f"  {report.router} minus it", *("" if row is None else _difference(row) for row in shown)])
+            rows.append(["  this index minus it", *("" if row is None else _difference(row) for row in shown)])
             rows.append(["  95% interval", *("" if row is None else _interval(row) for row in shown)])
     for name, values in report.systems.items():
         if name not in report.curves and values.calls is None:
@@ -53,7 +53,7 @@ def encoders(report: Report, measures: Sequence[str]) -> tuple[list[str], list[l
     for group in report.groups:
         encoders = report.encoders[group]
         title = f"{group} ({encoders.queries:,} queries)"
-        rows += [[f"{title}: {name}", *(cell(encoders.systems[name][m]) for m in measures)] for name in ENCODERS]
+        rows += [[f"{title}: {NAMES[name]}", *(cell(encoders.systems[name][m]) for m in measures)] for name in ENCODERS]
         changes = [report.learned(m, group) for m in measures]
         rows.append(["  difference", *(_difference(row) for row in changes)])
         rows.append(["  95% interval", *(_interval(row) for row in changes)])
@@ -67,10 +67,6 @@ def leaf_groups(report: Report, measures: Sequence[str]) -> tuple[list[str], lis
         counts = [f"{group}: {row.leaves:g} leaves", f"{row.rows:.1%}", f"{row.queries:g}"]
         rows.append([*counts, *(cell(row.measures[m]) if m in row.measures else "" for m in measures)])
     return ["leaves", "rows", "queries", *measures], rows
-
-
-def said(row: Difference) -> str:
-    return f"{_difference(row)} (95% interval {_interval(row)})"
 
 
 def _difference(row: Difference) -> str:

@@ -1,7 +1,7 @@
 """The verdict on an evaluation in at most five lines."""
 
-from rayhier.evaluate import tables
-from rayhier.evaluate.report import ENCODERS, Report
+from rayhier.evaluate.report import ENCODERS, NAMES, Report
+from rayhier.evaluate.significance import Difference
 from rayhier.spec import JobSpec
 
 MOST = 5
@@ -18,9 +18,9 @@ SHARE = 0.95
 
 
 def verdict(spec: JobSpec, report: Report) -> list[str]:
-    """Return at most five lines: training, hybrid search, re-ranking, the index, and alternatives to the index."""
+    """Say in at most five lines if training, BM25, re-ranking and the index help, and what to do next."""
     parts = _training(spec, report), _hybrid(spec, report), _reranked(spec, report), _index(spec, report)
-    return [*(sentence for sentence in parts if sentence), *_instead(spec, report)][:MOST]
+    return [*(sentence for sentence in parts if sentence), *_next(spec, report)][:MOST]
 
 
 def _training(spec: JobSpec, report: Report) -> str:
@@ -29,18 +29,24 @@ def _training(spec: JobSpec, report: Report) -> str:
         untrained = set(ENCODERS) <= report.systems.keys()
         return f"Training: the encoder was not trained, {untrained_because(spec)}." if untrained else ""
     if report.keeps_base:
-        return f"Training: {report.adoptions[0].sentence}; encoder.adopt: always keeps it."
-    gains = list[str]()
+        return f"Training: {report.adoptions[0].sentence}. encoder.adopt: always keeps the trained encoder."
+    if report.began_best:
+        base = report.encoders["all"].systems["exact"][measure]
+        kept = f"no epoch found more on dev than the base encoder ({measure} {base:.3f}), so it was kept"
+        return f"Training: {kept}. Give more dev queries as corpus.judgements.dev."
+    told = []
     for group in report.groups:
         base, trained = (report.encoders[group].systems[name][measure] for name in ENCODERS)
         learned = report.learned(measure, group)
-        of = " for queries with new answers" if group != "all" else " for all queries" if gains else ""
-        gains.append(f"{base:.3f} -> {trained:.3f}, {tables.said(learned)}{of}")
-    if report.began_best:
-        told = f"no epoch was better on dev than the encoder it began with ({measure} {base:.3f}), which was kept"
-        return f"Training: {told}; with few dev queries give more, as corpus.judgements.dev."
-    worse = "; training made it worse: keep the base encoder" if learned.high < 0 and not learned.doubt else ""
-    return f"Training: {measure} of exact search {', and '.join(gains)}{worse}{learned.doubt}."
+        of = "" if len(report.groups) == 1 else " for all queries" if group == "all" else f" for queries with {group}"
+        told.append(f"{_changed(measure, base, trained, learned)}{of}{learned.doubt}.")
+    worse = " Training made results worse: keep the base encoder." if learned.high < 0 and not learned.doubt else ""
+    return f"Training: {' '.join(told)}{worse}"
+
+
+def _changed(measure: str, before: float, after: float, by: Difference) -> str:
+    """Say how a measure changed, and how sure that is."""
+    return f"{measure} {before:.3f} -> {after:.3f} (95% interval of the change {by.low:+.3f} to {by.high:+.3f})"
 
 
 def untrained_because(spec: JobSpec) -> str:
@@ -57,16 +63,7 @@ def _hybrid(spec: JobSpec, report: Report) -> str:
         return ""
     alone, both = (report.systems[system].measures[measure] for system in (report.router, name))
     (over,) = report.between(name, report.router, measure)
-    fusion = spec.search.hybrid
-    if fusion.fuse == "rank":
-        how = "Hybrid, by ranks"
-    elif any(weight.queries for weight in report.weights):
-        chosen = ", ".join(dict.fromkeys(f"{weight.weight:g}" for weight in report.weights))
-        how = f"Hybrid, with BM25's weight {chosen} ({report.weights[0].chosen_by} chose it)"
-    else:
-        usual = report.weights[0].weight if report.weights else fusion.chosen
-        how = f"Hybrid, with BM25's weight {usual:g}"
-    return f"{how}: {measure} {alone:.3f} -> {both:.3f}, {tables.said(over)}."
+    return f"BM25 with the vectors: {_changed(measure, alone, both, over)}{over.doubt}."
 
 
 def _reranked(spec: JobSpec, report: Report) -> str:
@@ -77,10 +74,10 @@ def _reranked(spec: JobSpec, report: Report) -> str:
     after, value = report.systems[name], report.systems[name].measures[measure]
     before = report.systems.get(rows[0].baseline)  # none where seeds are searched differently
     instead = "" if before is None or before.ms is None else f" instead of {before.ms:,.0f}"
-    worse = ". It makes results worse: search without it" if rows[0].high < 0 and not rows[0].doubt else ""
-    gain = f"{measure} {value - rows[0].difference:.3f} -> {value:.3f}, {tables.said(rows[0])}"
-    cost = f"for {after.ms or 0:,.0f} ms a query{instead}{worse}{rows[0].doubt}"
-    return f"Re-ranked, {after.calls or 0:.0f} calls a query: {gain}, {cost}."
+    worse = " Re-ranking makes results worse: search without it." if rows[0].high < 0 and not rows[0].doubt else ""
+    gain = _changed(measure, value - rows[0].difference, value, rows[0])
+    cost = f"A query takes {after.ms or 0:,.0f} ms{instead} and {after.calls or 0:.0f} calls of the cross-encoder"
+    return f"Re-ranking: {gain}{rows[0].doubt}. {cost}.{worse}"
 
 
 def _index(spec: JobSpec, report: Report) -> str:
@@ -89,22 +86,19 @@ def _index(spec: JobSpec, report: Report) -> str:
         return ""
     used = report.systems[report.router]
     share = used.measures[measure] / max(exact.measures[measure], 1e-9)
-    found = f"finds {share:.1%} of exact search's {measure} and visits {used.visited:.1%} of the documents"
-    return f"Index: with the spec's beam ({used.beam:g} leaves) it {found}."
+    reads = f"reads {used.visited:.1%} of the documents"
+    return f"Index: it finds {share:.1%} of what exact search finds ({measure}), and {reads}."
 
 
-def _instead(spec: JobSpec, report: Report) -> list[str]:
-    keep = "; keep the encoder" if report.encoders and not report.keeps_base else ""
+def _next(spec: JobSpec, report: Report) -> list[str]:
+    keep = " Keep the trained encoder." if report.encoders and not report.keeps_base else ""
     documents, cheaper = f"{report.documents:,} documents", _cheaper(spec, report)
     if report.documents <= SMALL:
-        few = (
-            f"{documents} are few: exact search compares all within a millisecond, finds everything, and needs no index"
-        )
-        return [f"Instead: {few}{keep}."]
+        return [f"Next: {documents} need no index, because exact search compares all within a millisecond.{keep}"]
     if report.documents <= MIDDLING:
-        fast = f"exact search compares {documents} within some milliseconds and finds everything"
-        return [f"Instead: {fast}; where that is fast enough, it needs no index{keep}.", *cheaper]
-    return cheaper
+        fast = f"exact search compares {documents} within some milliseconds"
+        return [f"Next: {fast}. If that is fast enough, you need no index.{keep}", *cheaper]
+    return cheaper or [f"Next: serve the index with `rayhier serve {spec.workdir}`."]
 
 
 def _cheaper(spec: JobSpec, report: Report) -> list[str]:
@@ -121,14 +115,12 @@ def _cheaper(spec: JobSpec, report: Report) -> list[str]:
     }
     cost = costs.pop(report.router)
     best = min(costs, key=lambda name: costs[name], default=None)
+    reached = f"{SHARE:.0%} of exact {measure}"
     if cost == NEVER:
-        return [f"Instead: this index never reaches {SHARE:.0%} of exact {measure}: search exactly with the {encoder}."]
+        return [f"Next: search exactly with the {encoder}, because this index never reaches {reached}."]
     if best is not None and costs[best] < cost:
-        reached = (
-            f"{best} reaches {SHARE:.0%} of exact {measure} at {costs[best]:.1%} of its cost, this index at {cost:.1%}"
-        )
-        return [f"Instead: {reached}: use the {encoder} with it."]
+        theirs = f"{NAMES.get(best, best)} reaches {reached} at {costs[best]:.1%} of the cost of exact search"
+        return [f"Next: try another index with the {encoder}. {theirs}, and this index at {cost:.1%}."]
     if cost > DEAR:
-        dear = f"{SHARE:.0%} of exact {measure} costs {cost:.0%} of exact search"
-        return [f"Instead: {dear}: search exactly with the {encoder}."]
+        return [f"Next: search exactly with the {encoder}. {reached} costs {cost:.0%} of exact search."]
     return []

@@ -59,7 +59,7 @@ def test_one_run(ran, capsys, here):
     _search_is_the_evaluated_one(work, "learned_ivf")
     _one_process_measures_the_same(work)
     _other_libraries_open_the_encoder(work)
-    assert "Index: with the spec's beam" in out
+    assert "Index: it finds" in out
     assert "judged relevant" in (work / "report.md").read_text()
 
     assert run.main([str(spec)]) == 0

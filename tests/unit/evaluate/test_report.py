@@ -45,8 +45,8 @@ def test_encoders_over_all_queries_and_those_with_new_answers(spec, trained, tmp
     report.write(tmp_path / "report.json")
     assert Report.read(tmp_path / "report.json") == report
     text = as_markdown(spec, report)
-    assert "| all (2 queries): exact | 0.700 | 0.350 | 0.225 |" in text
-    assert "| new answers (1 queries): exact_same_encoder | 1.050 | 0.700 | 0.575 |" in text
+    assert "| all (2 queries): exact search, base encoder | 0.700 | 0.350 | 0.225 |" in text
+    assert "| new answers (1 queries): exact search, the index's encoder | 1.050 | 0.700 | 0.575 |" in text
     assert text.count("| difference | +0.300* | +0.300* | +0.300* |") == 1
 
 
@@ -54,14 +54,14 @@ def test_the_table_interpolates(report):
     header, rows = table(report, [0.1, 0.4, 1.0], "nDCG@10")
     assert header == ["nDCG@10", "10% visited", "40% visited", "100% visited"]
     assert rows == [
-        ["ehi (3 leaves)", "", "0.650", "0.850"],
-        ["faiss_ivf (2 lists)", "", "0.357", "0.700"],
-        ["exact", "", "", "0.700"],
+        ["this index (3 leaves)", "", "0.650", "0.850"],
+        ["k-means IVF, base encoder (2 lists)", "", "0.357", "0.700"],
+        ["exact search, base encoder", "", "", "0.700"],
     ]
     # ehi (0.1125, 0.2125 at 20%, 60% visited) and faiss_ivf (0.075, 0.175 at 30%, 100%); both queries differ alike.
     assert table(report, [0.1, 0.5, 1.0], "R@100")[1][1:4] == [
-        ["faiss_ivf (2 lists)", "", "0.104", "0.175"],
-        ["  ehi minus it", "", "", "+0.037*"],
+        ["k-means IVF, base encoder (2 lists)", "", "0.104", "0.175"],
+        ["  this index minus it", "", "", "+0.037*"],
         ["  95% interval", "", "", "+0.037…+0.037"],
     ]
 
@@ -103,7 +103,7 @@ def test_files_hold_every_point_and_run(tmp_path, spec, evaluation, report):
     assert text == as_markdown(spec, report)
     assert "2 test queries in 2 families, seeds 3, 5. Encoder package:none, trained: head." in text
     assert "ehi: 3 leaves, 1 empty, imbalance 1.55." in text
-    assert "| ehi (3 leaves) | 0.850 | 0.425 | 0.212 | 60.0% |" in text
+    assert "| this index (3 leaves) | 0.850 | 0.425 | 0.212 | 60.0% |" in text
     linked = [line.partition("](")[2].rstrip(")") for line in text.splitlines() if line.startswith("![")]
     assert len(linked) == 3
     assert all((tmp_path / name).is_file() for name in linked)
@@ -129,7 +129,7 @@ def test_what_recall_costs_tells_the_time_of_a_query_where_it_was_measured(spec,
     report.systems["exact_same_encoder"].__pydantic_extra__["R@100"] = 0.1625 / 0.95
     (header, rows), price = reached(report, "R@100"), "40.00% (41.0%, 1.50 ms)"
     assert header[0].startswith("visited (cost, time)")
-    assert rows[0][0].startswith("ehi")
+    assert rows[0][0].startswith("this index")
     assert rows[0][2] == price
     assert all("ms" not in cell for row in rows[1:] for cell in row)
     assert exact > 0
