@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from benchmarks import cache
+from benchmarks import cache, figures
 from benchmarks.collection import BUILT, SPEC, made, place, run
 from benchmarks.commands import Options, clock
 from benchmarks.machine import THREADS, set_threads
@@ -211,11 +211,25 @@ def lines(name: str, measured: Measured) -> list[str]:
     return [*told, *table(["file", "SHA-256"], [[file, digest] for file, digest in digests.items()]), ""]
 
 
+def noted(name: str, measured: Measured) -> dict[str, float]:
+    """Name the figures that pages show: means of systems, and what shipped search gains over the untouched hybrid."""
+    found = {"documents": float(measured.documents)}
+    for group, in_Q in measured.groups.items():
+        for system, called in ((SHIPPED, "shipped"), (DENSE, "vectors"), (BM25, "bm25"), (BOTH, "untouched")):
+            for measure in (NDCG, RECALL):
+                found[f"{group}, {called}, {measure}"] = float(np.mean(measured.seeds(system, measure, in_Q)))
+        gain = measured.over(SHIPPED, BOTH, NDCG, in_Q)
+        found |= {f"{group}, gain": gain.value, f"{group}, gain, low": gain.low, f"{group}, gain, high": gain.high}
+        found[f"{group}, queries"] = float(in_Q.sum())
+    return {f"{name}, {figure}": value for figure, value in found.items()}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Build what is missing, and print a table for each collection."""
     parser = Options("What users get.", "answers", "seeds")
     parser.add_argument("collections", nargs="*", default=COLLECTIONS, help=f"default: {' '.join(COLLECTIONS)}")
     parser.add_argument("--skip", action="append", default=[], choices=[JOINT], help="leave a control out")
+    parser.add_argument("--note", action="store_true", help="write the figures to docs/figures.json")
     given, tell = parser.parse_args(arguments), clock()
     systems = [system for system in SYSTEMS if system not in given.skip]
     set_threads(THREADS)
@@ -223,6 +237,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         measured = measure(name, given.workdir / name, given.seeds, systems=systems)
         tell(name)
         print("\n".join(["", *lines(name, measured)]), flush=True)
+        if given.note:
+            figures.note(noted(name, measured))
 
 
 if __name__ == "__main__":
