@@ -19,14 +19,14 @@ from rayhier.evaluate.plots import ACCENT
 ROOT = Path(__file__).parents[1]
 FIGURES, PICTURE = ROOT / "docs" / "figures.json", ROOT / "docs" / "images" / "gain.png"
 GREY = "#b9c2bd"
-ROWS = {
-    "WordNet examples": "oewn_examples, all",
-    "… new answers only": "oewn_examples, new answers",
-    "ACL titles": "acl_title2abs, all",
-    "SciFact": "scifact, all",
-    "… new answers only ": "scifact, new answers",
-}
-"""Row of README's table -> collection and group of its figures."""
+ROWS = (
+    ("SciFact", "scifact, all"),
+    ("… new answers only", "scifact, new answers"),
+    ("WordNet examples", "oewn_examples, all"),
+    ("… new answers only", "oewn_examples, new answers"),
+    ("ACL titles", "acl_title2abs, all"),
+)
+"""Rows of README's table, and collection and group of their figures."""
 
 
 def read() -> dict[str, dict[str, Any]]:
@@ -40,7 +40,8 @@ def note(values: Mapping[str, float]) -> None:
     git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
     commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
     machine = f"{os.cpu_count()} shared cores, {platform.machine()}, no GPU"
-    about = {"command": command, "commit": commit, "machine": machine, "date": str(datetime.datetime.now(datetime.UTC).date())}
+    date = str(datetime.datetime.now(datetime.UTC).date())
+    about = {"command": command, "commit": commit, "machine": machine, "date": date}
     figures = read() | {name: {"value": round(value, 6), **about} for name, value in values.items()}
     FIGURES.write_text(json.dumps(dict(sorted(figures.items())), indent=1, ensure_ascii=False) + "\n")
 
@@ -50,7 +51,7 @@ def main() -> None:
     figures = read()
     with plot(PICTURE, size=(7.0, 3.4)) as (axes,):
         axes.grid(visible=False)
-        for row, of in enumerate(ROWS.values()):
+        for row, (_, of) in enumerate(ROWS):
             before, after = (figures[f"{of}, {system}, nDCG@10"]["value"] for system in ("untouched", "shipped"))
             for place, value, colour in ((-0.2, before, GREY), (0.2, after, ACCENT)):
                 axes.barh(row + place, value, 0.38, color=colour)
@@ -58,7 +59,7 @@ def main() -> None:
             if row == 0:
                 axes.text(0.008, row - 0.2, "without training", va="center", fontsize=8, color="#1b211e")
                 axes.text(0.008, row + 0.2, "with rayhier", va="center", fontsize=8, color="white")
-        axes.set_yticks(range(len(ROWS)), list(ROWS))
+        axes.set_yticks(range(len(ROWS)), [name for name, _ in ROWS])
         axes.invert_yaxis()
         axes.set(xlim=(0, 1), xlabel="nDCG@10 of test queries (1 is perfect)")
         axes.spines[["top", "right"]].set_visible(False)

@@ -17,10 +17,10 @@ FIRST_SECONDS, PLAIN_SECONDS = 2.0, 30.0
 
 def say(text: str) -> None:
     """Print a line on standard error, for the person who runs the job."""
-    if Stage.current is None or Stage.current.progress is None:
+    if StageProgress.current is None or StageProgress.current.progress is None:
         print(text, file=sys.stderr, flush=True)  # noqa: T201
     else:
-        Stage.current.progress.console.print(text)  # above the bar
+        StageProgress.current.progress.console.print(text)  # above the bar
 
 
 def shows_bars() -> bool:
@@ -54,23 +54,23 @@ def here(place: object) -> str:
         return str(place)
 
 
-class Stage:
+class StageProgress:
     """The bar of one stage. Use it as a context manager. Before the first Bar begins, it shows `loading`."""
 
-    current: "Stage | None" = None
+    current: "StageProgress | None" = None
 
     def __init__(self, title: str) -> None:
         self.progress = _bar() if shows_bars() else None
         self.task = None if self.progress is None else self.progress.add_task(title, total=None, note="loading")
 
     def __enter__(self) -> Self:
-        Stage.current = self
+        StageProgress.current = self
         if self.progress is not None:
             self.progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        Stage.current = None
+        StageProgress.current = None
         if self.progress is not None:
             self.progress.stop()
 
@@ -86,7 +86,7 @@ class Bar:
         self.done = 0
         self._note = ""
         self._speaks = time.monotonic() + FIRST_SECONDS
-        self._own = None if Stage.current is not None else Stage(label)
+        self._own = None if StageProgress.current is not None else StageProgress(label)
 
     def __enter__(self) -> Self:
         if self._own is not None:
@@ -117,6 +117,6 @@ class Bar:
             self._own.__exit__(*error)
 
     def _show(self, **fields: Any) -> None:
-        stage = Stage.current
+        stage = StageProgress.current
         if stage is not None and stage.progress is not None and stage.task is not None:
             stage.progress.update(stage.task, **fields)

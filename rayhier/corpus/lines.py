@@ -9,7 +9,7 @@ from rayhier.corpus import row_checks
 from rayhier.corpus.reader import Range, Rows, Stream, checked
 from rayhier.corpus.row_checks import LONGEST_LINE, Entry, Judgement, RowError, RowSchema
 from rayhier.spec import InputError
-from rayhier.spec.corpus import Columns, Limits
+from rayhier.spec.corpus import ColumnNames, Limits
 from rayhier.storage.listing import CorpusFiles, NamedFile
 
 SMALLEST_RANGE = 1 << 20
@@ -71,7 +71,7 @@ JUDGEMENTS = table(3, ", ".join(row_checks.HEADER), lambda row: row_checks.judge
 
 
 def json_lines(listing: CorpusFiles, schema: RowSchema) -> LinesReader:
-    def keys(columns: Columns) -> str:
+    def keys(columns: ColumnNames) -> str:
         return f"a JSON object with {columns.id} and {columns.text}"
 
     document = Format(lambda line: schema.document(row_checks.json_row(line)), keys(schema.columns))
@@ -131,7 +131,7 @@ def _skip(readline: Callable[[int], bytes], most: int) -> int:
 
 
 def ms_marco(listing: CorpusFiles, limits: Limits) -> LinesReader:
-    schema = RowSchema(limits, Columns(), {})
+    schema = RowSchema(limits, ColumnNames(), {})
     document = table(2, "id, text", lambda row: schema.document(dict(zip(("id", "text"), row, strict=True))))
     query = table(2, "id, text", lambda row: schema.query(dict(zip(("id", "text"), row, strict=True))))
     return LinesReader(listing, document, query, Format(trec_judgement, f"4 columns: {QRELS}"))

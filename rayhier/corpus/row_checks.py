@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from rayhier.spec.corpus import Columns, FieldType, Limits
+from rayhier.spec.corpus import ColumnNames, FieldType, Limits
 
 DIGEST_BYTES = 16
 LONGEST_LINE = 64 << 20
@@ -54,12 +54,12 @@ class RowSchema:
     """Limits, column names and declared fields by which a row becomes a document or a query."""
 
     limits: Limits
-    columns: Columns
+    columns: ColumnNames
     fields: Mapping[str, FieldType]
-    query_columns: Columns | None = None
+    query_columns: ColumnNames | None = None
 
     @property
-    def of_queries(self) -> Columns:
+    def of_queries(self) -> ColumnNames:
         return self.columns if self.query_columns is None else self.query_columns
 
     def document(self, row: Mapping[str, Any]) -> "Entry":

@@ -18,7 +18,7 @@ from rayhier.corpus.row_checks import Entry, Judgement, Reason, RowError, RowSch
 from rayhier.spec import InputError
 from rayhier.spec.corpus import (
     Beir,
-    Columns,
+    ColumnNames,
     CorpusSpec,
     FileCorpus,
     HuggingFace,
@@ -55,7 +55,7 @@ def reader(spec: CorpusSpec) -> Reader:
 def ranged(spec: FileCorpus) -> RangeReader:
     match spec:
         case Beir():
-            return json_lines(listing.find(spec), RowSchema(spec.limits, Columns(id="_id"), spec.fields))
+            return json_lines(listing.find(spec), RowSchema(spec.limits, ColumnNames(id="_id"), spec.fields))
         case OwnFiles(type="jsonl"):
             schema = RowSchema(spec.limits, spec.columns, spec.fields, spec.row_query_columns)
             return json_lines(listing.find(spec), schema)
@@ -102,7 +102,7 @@ class TextReader:
         title, text = titled(row_checks.decode(content), file.path)
         if not text:
             raise RowError(Reason.EMPTY_TEXT)
-        return RowSchema(self.limits, Columns(), {}).document({"id": file.name, "title": title, "text": text})
+        return RowSchema(self.limits, ColumnNames(), {}).document({"id": file.name, "title": title, "text": text})
 
 
 def titled(text: str, path: Path) -> tuple[str, str]:
@@ -159,7 +159,7 @@ def ir(spec: IrDatasets) -> IrReader:
     for split, (name, opened) in splits.items():
         if not opened.has_queries() or not opened.has_qrels():
             raise InputError(f"corpus.splits.{split}: {name} lacks queries or judgements; allowed: an id with both")
-    schema = RowSchema(spec.limits, Columns(), {})
+    schema = RowSchema(spec.limits, ColumnNames(), {})
     return IrReader((spec.dataset, dataset), splits or _splits(spec.dataset, dataset), schema)
 
 

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from rayhier.arrays import Floats, Ints
 from rayhier.embed.batches import ONNX_BATCH, Tokens, batches, padded
 from rayhier.model.encoded import Encoded, Reader
-from rayhier.model.layers import Dense, first, mean, normalized
+from rayhier.model.layers import DenseLayer, first, mean, normalized
 from rayhier.spec import InputError
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import files
@@ -64,7 +64,8 @@ class OnnxEncoder:
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(self.max_length)
         self._steps = [
-            Dense(step.folder, step.activation) if isinstance(step, DenseStep) else normalized for step in layout.steps
+            DenseLayer(step.folder, step.activation) if isinstance(step, DenseStep) else normalized
+            for step in layout.steps
         ]
         if spec.similarity == "cosine" and not isinstance((layout.steps or (None,))[-1], NormalizeStep):
             self._steps.append(normalized)

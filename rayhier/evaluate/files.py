@@ -15,16 +15,16 @@ from rayhier.corpus.reader import Rows, checked, collect, distinct
 from rayhier.corpus.row_checks import HEADER, Entry, Judgement, Reason, RowError, RowSchema
 from rayhier.dataset.queries import Queries
 from rayhier.spec import InputError
-from rayhier.spec.corpus import Columns, Limits
+from rayhier.spec.corpus import ColumnNames, Limits
 
 IDS = ("_id", "id", "query_id")
 TEXT = "text"
-BEIR = Columns(id="_id")
+BEIR = ColumnNames(id="_id")
 TREC_COLUMNS, DIGITS = 4, 3
 T = TypeVar("T")
 
 
-def read_queries(path: Path, columns: Columns = BEIR) -> dict[str, str]:
+def read_queries(path: Path, columns: ColumnNames = BEIR) -> dict[str, str]:
     """Read queries: id -> text. InputError if a line is neither JSON nor ID TAB TEXT, or an id occurs twice."""
     ids, texts = (columns.id, *IDS), (columns.text, TEXT)
     keys = (" or ".join(dict.fromkeys(names)) for names in (ids, texts))
@@ -65,7 +65,7 @@ def _query(line: bytes, ids: Sequence[str], texts: Sequence[str]) -> Entry:
     if line.lstrip().startswith(b"{"):
         row = row_checks.json_row(line)
         name, text = (next((name for name in names if name in row), names[0]) for names in (ids, texts))
-        return RowSchema(Limits(), Columns(id=name, text=text), {}).query(row)
+        return RowSchema(Limits(), ColumnNames(id=name, text=text), {}).query(row)
     key, text = row_checks.split(line, 2)
     return row_checks.entry(key, "", text, Limits())
 

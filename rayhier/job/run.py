@@ -17,7 +17,7 @@ from rayhier.job.hours import stage_cost
 from rayhier.job.outline import NOT_EVALUATED, is_here, told
 from rayhier.job.plan import HOLDS, Plan, Step
 from rayhier.job.stages import STAGES
-from rayhier.progress import Stage, here, log, say
+from rayhier.progress import StageProgress, here, log, say
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current, files, leaf_map, workdir, writer_lease
 from rayhier.storage.artifact import Artifact, Place
@@ -133,7 +133,7 @@ def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
 
 def _make(executor: Executor, plan: Plan, step: Step) -> Artifact:
     log(f"{step.title}: {here(step.place.folder)}")
-    with Stage(step.title), Attempt.start(step.place) as attempt, _alone(executor):
+    with StageProgress(step.title), Attempt.start(step.place) as attempt, _alone(executor):
         output, workers = _build(executor, plan, step, attempt), getattr(plan.spec.cluster, STAGES[step.stage].workers)
         artifact = attempt.publish(step.kind, step.inputs, replace(output, device=executor.device(workers)))
     if attempt.is_new and is_here(plan.spec):

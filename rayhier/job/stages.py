@@ -30,6 +30,6 @@ STAGES = {
     "index": Stage("index", 6, "index"),
     "factors": Stage("factors", 2, "train"),
     "calibrate": Stage("calibration", 9, "evaluate"),
-    "evaluate": Stage("evaluate", 13, "evaluate"),
+    "evaluate": Stage("evaluate", 14, "evaluate"),
 }
 """Stages by name, in the order of a run."""

@@ -1,4 +1,4 @@
-"""The leaves' centroids as part of a router that trains. `opened_router.Cells` places documents by them.
+"""The leaves' centroids as part of a router that trains. `opened_router.OpenedCells` places documents by them.
 
 Shapes: M embedding size, L leaves, G groups of leaves.
 """

@@ -14,7 +14,7 @@ from rayhier.storage.model_layout import DENSE, PROMPTS, Activation
 TINY = np.float32(1e-12)
 
 
-class Dense:
+class DenseLayer:
     """A linear layer from its folder, y = activation(D x + b)."""
 
     def __init__(self, folder: Path, activation: Activation = "identity") -> None:
@@ -33,7 +33,7 @@ def load_head(folder: Path) -> Callable[[Floats], Floats] | None:
     """Load the function that maps base vectors [n, m] to trained ones, if an encoder's folder has a trained head."""
     if not (folder / DENSE / WEIGHTS).is_file():
         return None
-    head, path = Dense(folder / DENSE), folder / PROMPTS
+    head, path = DenseLayer(folder / DENSE), folder / PROMPTS
     is_dot = path.is_file() and files.read_json(path).get("similarity_fn_name") == "dot"
     return head if is_dot else lambda base_NM: normalized(head(base_NM))
 

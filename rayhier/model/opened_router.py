@@ -42,7 +42,7 @@ class OpenedRouter(ABC):
     def __init__(self, config: dict[str, Any], weights: Weights) -> None:
         self.config, self.weights = config, weights
         self.dimension = int(config["dimension"])
-        self.cells = Cells(weights)
+        self.cells = OpenedCells(weights)
 
     @property
     def reader(self) -> Reader | None:
@@ -86,7 +86,7 @@ class OpenedRouter(ABC):
         return leaf_NK, log_prob_NK
 
 
-class Cells:
+class OpenedCells:
     """The leaves' centroids, by which documents are placed (model/cells.py has the torch form)."""
 
     def __init__(self, weights: Weights) -> None:

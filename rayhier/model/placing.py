@@ -7,7 +7,7 @@ import numpy as np
 
 from rayhier.arrays import Floats, Ints
 from rayhier.model.encoded import Encoded
-from rayhier.model.opened_router import Cells, OpenedRouter
+from rayhier.model.opened_router import OpenedCells, OpenedRouter
 from rayhier.model.spill import CANDIDATES, second_leaves
 
 PLACED = 16_384
@@ -42,7 +42,7 @@ def _place(router: OpenedRouter, encoded: Encoded, leaves: int) -> tuple[Ints, F
     return np.take_along_axis(leaf_NC, pick_NR, axis=1), np.take_along_axis(log_prob_NC, pick_NR, axis=1)
 
 
-def choose(cells: Cells, document_NM: Floats, leaf_NC: Ints, leaves: int) -> Ints:
+def choose(cells: OpenedCells, document_NM: Floats, leaf_NC: Ints, leaves: int) -> Ints:
     """Choose each document's leaves among `leaf_NC` [n, c]: their columns [n, leaves], a second 0 for none."""
     first_N = np.zeros(len(leaf_NC), dtype=np.int64)
     if leaves == 1:

@@ -15,7 +15,7 @@ from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError
 from rayhier.serve.http.bodies import DocumentBody
 from rayhier.spec import InputError
-from rayhier.spec.corpus import Columns, FieldType, Limits
+from rayhier.spec.corpus import ColumnNames, FieldType, Limits
 
 TOGETHER, BYTES = 500, 1_000_000
 """Most documents of a request, and most bytes, about."""
@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     adding.add_argument(
         "file", type=Path, help=".jsonl or .parquet, one document a row; parquet may have a column `vector`"
     )
-    for name in Columns.model_fields:
+    for name in ColumnNames.model_fields:
         adding.add_argument(f"--{name}", default=name, metavar="NAME", help=f"column of the {name} (default {name})")
     documents_by_id(command)
     return parser
@@ -74,7 +74,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _add(client: Client, options: argparse.Namespace, fields: Mapping[str, FieldType]) -> None:
-    columns = Columns(id=options.id, title=options.title, text=options.text)
+    columns = ColumnNames(id=options.id, title=options.title, text=options.text)
     schema = RowSchema(Limits(title=LONGEST, text=LONGEST, id=LONGEST), columns, fields)
     total = check_rows(options.file, (row for part in _parts(options.file, schema, vectors=False) for row in part.rows))
     written = replaced = log = 0

@@ -74,7 +74,7 @@ class Passages(Section):
         return range(0, last * self.stride + 1, self.stride)
 
 
-class Columns(Section):
+class ColumnNames(Section):
     """Names of the columns, or keys of a JSON object, that hold a document's id, title and text."""
 
     id: Text = "id"
@@ -129,12 +129,12 @@ class _Corpus(Section):
         return True
 
     @property
-    def row_columns(self) -> Columns:
+    def row_columns(self) -> ColumnNames:
         """Names of the columns (JSON keys) of a document in the source's files, and in a file of documents to add."""
-        return Columns()
+        return ColumnNames()
 
     @property
-    def row_query_columns(self) -> Columns:
+    def row_query_columns(self) -> ColumnNames:
         """Names of the columns (JSON keys) of a query in the source's files."""
         return self.row_columns
 
@@ -186,9 +186,9 @@ class OwnFiles(_WithFields):
     queries."""
     judgements: Judgements = Judgements()
     """Files that say which documents answer which queries."""
-    columns: Columns = Columns()
+    columns: ColumnNames = ColumnNames()
     """Names of the documents' columns or JSON keys."""
-    query_columns: Columns | None = None
+    query_columns: ColumnNames | None = None
     """Names of the queries' columns or JSON keys, `id` and `text`. null: those of `columns`."""
 
     @property
@@ -200,11 +200,11 @@ class OwnFiles(_WithFields):
         return self.type == "jsonl"
 
     @property
-    def row_columns(self) -> Columns:
+    def row_columns(self) -> ColumnNames:
         return self.columns
 
     @property
-    def row_query_columns(self) -> Columns:
+    def row_query_columns(self) -> ColumnNames:
         return self.query_columns or self.columns
 
     @model_validator(mode="after")
@@ -224,8 +224,8 @@ class Beir(_WithFields):
     """Folder of the files, relative to the current directory."""
 
     @property
-    def row_columns(self) -> Columns:
-        return Columns(id="_id")
+    def row_columns(self) -> ColumnNames:
+        return ColumnNames(id="_id")
 
 
 class MsMarco(_Corpus):
@@ -269,8 +269,8 @@ class HuggingFace(_Cut):
         return self.judgements or f"{self.path.partition('@')[0].rstrip('/')}-qrels"
 
     @property
-    def row_columns(self) -> Columns:
-        return Columns(id="_id")
+    def row_columns(self) -> ColumnNames:
+        return ColumnNames(id="_id")
 
 
 class TextFiles(_Cut):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from rayhier.spec import InputError
 from rayhier.spec.corpus import (
-    Columns,
+    ColumnNames,
     CorpusSpec,
     FileCorpus,
     HuggingFace,
@@ -106,7 +106,7 @@ def _files(spec: FileCorpus) -> Source:
     first = next(file.path for file in listed.documents if scans[file.name].rows)
     if spec.in_lines and not isinstance(spec, MsMarco):
         names, query_names = spec.row_columns, spec.row_query_columns
-        usual = Columns()
+        usual = ColumnNames()
         renamed = [name for name in ("title", "text") if getattr(names, name) != getattr(usual, name)]
         required = (names.id, *(getattr(names, name) for name in renamed))
         _check_keys(f"corpus.{_key(spec, 'documents')}", first, required, "columns")

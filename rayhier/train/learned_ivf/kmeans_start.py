@@ -16,7 +16,7 @@ from rayhier.cluster.neighbours import nearest
 from rayhier.dataset.balance import balance
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.model.opened_router import SCALE, Cells, leading
+from rayhier.model.opened_router import SCALE, OpenedCells, leading
 from rayhier.model.placing import choose, parts, place
 from rayhier.model.router import opened
 from rayhier.model.spill import CANDIDATES
@@ -124,7 +124,7 @@ class _Bidders:
         best_N2 = leading(self._after(price_L), 2)[1]
         return np.asarray(best_N2[:, 0] - best_N2[:, -1])
 
-    def leaves(self, cells: Cells, leaves: int) -> Ints:
+    def leaves(self, cells: OpenedCells, leaves: int) -> Ints:
         place_NC, _ = leading(self._after(cells.price_L), 1 if leaves == 1 else CANDIDATES)
         leaf_NC = np.take_along_axis(self.leaf_NC, place_NC, axis=1).astype(np.int64)
         pick_NR = choose(cells, self.document_NM.astype(np.float32), leaf_NC, leaves)

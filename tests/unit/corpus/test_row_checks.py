@@ -6,9 +6,9 @@ import pytest
 
 from rayhier.corpus import lines, row_checks
 from rayhier.corpus.row_checks import Entry, Judgement, Reason, RowError, RowSchema
-from rayhier.spec.corpus import Columns, Limits
+from rayhier.spec.corpus import ColumnNames, Limits
 
-SCHEMA = RowSchema(Limits(title=5, text=10, id=4), Columns(id="_id"), {})
+SCHEMA = RowSchema(Limits(title=5, text=10, id=4), ColumnNames(id="_id"), {})
 
 
 def outcome(parse, *arguments):
@@ -58,7 +58,7 @@ def test_document(line, expected):
     ],
 )
 def test_a_declared_field(kind, value, expected):
-    schema = RowSchema(Limits(), Columns(), {"field": kind})
+    schema = RowSchema(Limits(), ColumnNames(), {"field": kind})
     found = outcome(schema.document, {"id": "1", "text": "x", "field": value})
     assert found == (expected if isinstance(expected, Reason) else Entry("1", "", "x", cut=False, values=(expected,)))
     if not isinstance(found, Reason):

@@ -9,7 +9,7 @@ from rayhier.evaluate.__main__ import main
 from rayhier.evaluate.files import read_queries
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError
-from rayhier.spec.corpus import Columns
+from rayhier.spec.corpus import ColumnNames
 
 from ..serve.conftest import TEXTS, published, work
 
@@ -56,10 +56,10 @@ def test_answers_that_the_index_lacks_are_counted_and_all_of_them_refused(publis
 
 def test_queries_with_the_keys_of_the_spec(tmp_path):
     (tmp_path / "mine.jsonl").write_text('{"qid": "q1", "question": "oak"}')
-    assert read_queries(tmp_path / "mine.jsonl", Columns(id="qid", text="question")) == {"q1": "oak"}
+    assert read_queries(tmp_path / "mine.jsonl", ColumnNames(id="qid", text="question")) == {"q1": "oak"}
     (tmp_path / "mine.jsonl").write_text('{"key": "q1", "text": "oak"}')
     with pytest.raises(InputError, match=r"JSON lines with qid or _id or id or query_id, and question or text; or ID"):
-        read_queries(tmp_path / "mine.jsonl", Columns(id="qid", text="question"))
+        read_queries(tmp_path / "mine.jsonl", ColumnNames(id="qid", text="question"))
 
 
 def test_mistakes(published, files, tmp_path, capsys):
