@@ -32,8 +32,8 @@ Found = tuple[int, str, str]
 
 def broken(line: int, text: str) -> Iterator[Found]:
     """Yield the rules that a paragraph of prose breaks."""
-    text = re.sub(r"``.+?``|`[^`]*`", "code", " ".join(text.split()))
-    for sentence in re.split(r"(?<=[.!?])[)\"'*_]*\s+(?=[\"'(*_]*[A-Z0-9])", text):
+    text = re.sub(r"``.+?``|`[^`]*`", "Code", " ".join(text.split()))
+    for sentence in re.split(r"(?<=[.!?])[)\"'*_]*\s+(?=[\"'(*_]*(?:[A-Z0-9]|rayhier))", text):
         words = re.findall(r"\S*\w\S*", sentence)
         if len(words) > MOST_WORDS:
             yield line, f"{len(words)} words", sentence
@@ -48,7 +48,7 @@ def of_page(text: str) -> Iterator[Found]:
         table = token.type == "table_open" or (table and token.type != "table_close")
         if token.type == "inline" and not table and token.map:
             parts = (
-                "code" if part.type == "code_inline" else " " if part.type == "softbreak" else part.content
+                "Code" if part.type == "code_inline" else " " if part.type == "softbreak" else part.content
                 for part in token.children or []
                 if part.type != "image"
             )
@@ -78,7 +78,7 @@ def named(node: ast.AST) -> str:
 
 
 def shown(part: ast.expr) -> str:
-    return str(part.value) if isinstance(part, ast.Constant) else "code"
+    return str(part.value) if isinstance(part, ast.Constant) else "Code"
 
 
 def of_docstring(line: int, text: str, name: str) -> Iterator[Found]:
