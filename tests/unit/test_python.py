@@ -137,3 +137,9 @@ def test_importing_it_imports_nothing_heavy():
         said = f"import sys, {module}; print({heavy} & set(sys.modules))"
         done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
         assert done.stdout == "set()\n"
+
+
+def test_a_script_above_the_clone_imports_the_package(tmp_path):
+    """Without a path entry, Python takes a folder of the package's name, such as a clone, for a namespace package."""
+    (tmp_path / "rayhier").mkdir()
+    subprocess.run([sys.executable, "-c", "import rayhier; rayhier.load"], cwd=tmp_path, check=True)
