@@ -256,8 +256,7 @@ def matching(store: Store, where: Mapping[str, Any] | None) -> Iterator[Document
 
 
 def _read(document: Stored | DocumentBody) -> Document:
-    text = "\n\n".join(document.passages or []) if document.text is None else document.text
-    return Document(document.id, document.title, text, document.fields, is_whole=document.passages is None)
+    return Document(document.id, document.title, document.text, document.fields, is_whole=document.passages is None)
 
 
 def written(id_: str, text: str, metadata: Mapping[str, Any], fields: Mapping[str, FieldType]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self
 
 import pyarrow as pa
@@ -90,3 +91,16 @@ def windows(text: str, passages: Passages) -> Iterator[str]:
     for first in passages.starts(len(spans)):
         end = min(first + passages.words, len(spans))
         yield text[spans[first][0] : spans[end - 1][1]]
+
+
+def joined(passages: Sequence[str]) -> str:
+    """Join a document's passages to its text. Two neighbours share the most words that all neighbours can share.
+
+    >>> joined(["a b c", "c d e", "e f"])
+    'a b c d e f'
+    """
+    words = [passage.split() for passage in passages]
+    shares = (n for n in range(len(words[0])) if all(b[:n] == a[len(a) - n :] for a, b in pairwise(words)))
+    if not (shared := max(shares, default=0)):
+        return " ".join(passages)
+    return passages[0] + "".join(passage[[*WORD.finditer(passage)][shared - 1].end() :] for passage in passages[1:])

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.arrays import Ints
+from rayhier.corpus.passages import joined
 from rayhier.dataset.ranking import ID, OWN, Needs
 from rayhier.dataset.words import word_hashes
 from rayhier.search.segment.leaf_scan import LeafScan
@@ -54,8 +55,7 @@ class Listing:
 class Stored:
     id: str
     title: str
-    text: str | None
-    """Its text. None if the corpus is cut into passages."""
+    text: str
     passages: list[str] | None
     """Texts of its passages, in their order. None if the corpus is not cut."""
     fields: dict[str, Any]
@@ -188,4 +188,4 @@ def _document(name: str, parts: Sequence[dict[str, Any]]) -> Stored:
     texts = [str(part["text"]) for part in parts]
     fields = {key: value for key, value in first.items() if key not in (*OWN, DOC_ID)}
     leaves = sorted({int(part["leaf"]) for part in parts})
-    return Stored(name, first["title"], None if is_cut else texts[0], texts if is_cut else None, fields, leaves)
+    return Stored(name, first["title"], joined(texts), texts if is_cut else None, fields, leaves)

@@ -491,7 +491,7 @@ def _check_utf_8(request: HttpRequest) -> None:
 def _within(documents: Sequence[Stored], most: int) -> list[DocumentBody]:
     bodies, size = list[DocumentBody](), 0
     for stored in documents:
-        texts = [stored.id, stored.title, stored.text or "", *(stored.passages or [])]
+        texts = [stored.id, stored.title, stored.text, *(stored.passages or [])]
         size += NUMBERS + sum(len(part.encode()) for part in texts) + len(json.dumps(stored.fields, default=str))
         if size > most and not bodies:
             what = f"{stored.id[:NAME_SHOWN]}: got a document of {size} bytes"

@@ -294,8 +294,7 @@ class DocumentBody(Body):
 
     id: str
     title: str
-    text: str | None
-    """Text of the document. null if the corpus is cut into passages."""
+    text: str
     passages: list[str] | None
     """Texts of its passages, in their order. null if the corpus is not cut."""
     fields: dict[str, Any]

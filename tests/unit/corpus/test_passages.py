@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayhier.corpus.passages import DocumentLayout, cut, windows
+from rayhier.corpus.passages import DocumentLayout, cut, joined, windows
 from rayhier.corpus.row_checks import Entry
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Passages
@@ -27,6 +27,7 @@ def test_every_word_is_in_a_window_and_each_begins_a_stride_later(text, sizes):
     assert len(found[-1]) <= words
     if len(found) > 1:
         assert len(found[-1]) > words - stride, "the window before reached the end already"
+    assert joined([" ".join(map(str, window)) for window in found]) == numbered
     as_it_stands = list(windows(text, Passages(words=words, stride=stride)))
     assert all(window in text for window in as_it_stands)
     assert (as_it_stands == [text]) == (len(text.split()) <= words)

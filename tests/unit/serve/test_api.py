@@ -267,7 +267,7 @@ def test_a_document_that_a_lost_group_may_hold_is_unknown(client, engine):
     assert client.get("/v1/documents/d1").status_code == 200
     for path in ("/v1/documents/d2", "/v1/documents"):
         refuses(client.get(path), "shards-1", 503, "shards_lost")
-    engine.stored = [replace(STORED, text=None, passages=["one of several"])]
+    engine.stored = [replace(STORED, passages=["one of several"])]
     assert error(client.get("/v1/documents/d1"))[:2] == (503, "shards_lost")
 
 

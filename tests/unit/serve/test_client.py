@@ -232,7 +232,7 @@ def test_a_client_needs_no_server_installed():
 
 
 def test_documents(server, client):
-    body = {"id": "a/b", "title": "", "text": None, "passages": ["x"], "fields": {}, "first_leaves": [1]}
+    body = {"id": "a/b", "title": "", "text": "x", "passages": ["x"], "fields": {}, "first_leaves": [1]}
     server.answer = (200, {}, json.dumps({**body, **SEEN}).encode())
     assert (client.document("a/b?").passages, client.document("é").version) == (["x"], 1)
     server.answer = (200, {}, json.dumps({"documents": [body], "next": "a/b", **SEEN}).encode())
