@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from rayhier.corpus import ids, lines, parts, python_docs, questions, requirements, sources, tables
+from rayhier.corpus.document_file import REASONS_SHOWN
 from rayhier.corpus.parts import CheckedParts, PartFile
 from rayhier.corpus.passages import DocumentLayout
 from rayhier.corpus.questions import Questions
@@ -71,6 +72,8 @@ def build(executor: Executor, spec: JobSpec, attempt: Attempt) -> Output:
     rejected = [*contents.rejected, *training.rejected()]
     if count := sum(table.num_rows for table in rejected):
         say(f"  {count:,} rows are rejected, with their reasons: {here(attempt.root / tables.REJECTED)}")
+        for row in pa.concat_tables(rejected).slice(0, REASONS_SHOWN).to_pylist():
+            say("    {source}, row {row}: {reason}: {value}".format_map(row))
     queries = tables.queries_table(training.accepted_queries)
     written = tables.write(attempt.root, queries, training.splits, rejected)
     counts = {"documents": contents.count, **training.counts(), **stored}

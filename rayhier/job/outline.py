@@ -110,11 +110,12 @@ def _splits(plan: Plan) -> list[str]:
     test = plan.step("test").place.published() if plan.evaluates else None
     if not isinstance(plan.spec.corpus, FileCorpus) and test is None:
         return []
-    from rayhier.corpus import questions, sources, tables  # a generated or downloaded corpus needs none of them
+    from rayhier.corpus import questions, sample, sources, tables  # a generated or downloaded corpus needs none of them
 
     if isinstance(plan.spec.corpus, FileCorpus):
         read = questions.read(sources.reader(plan.spec.corpus), None)
-        return tables.notes({"asked_before": read.asked_before()})
+        rejected = [f"warning: {told}" for told in sample.rejected(plan.spec.corpus)]
+        return [*tables.notes({"asked_before": read.asked_before()}), *rejected]
     return [] if test is None else tables.notes(test.record.counts)
 
 

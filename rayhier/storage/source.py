@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from rayhier.spec import InputError
 from rayhier.spec.corpus import (
-    ColumnNames,
     CorpusSpec,
     FileCorpus,
     HuggingFace,
@@ -33,8 +32,10 @@ PARQUET = ".parquet"
 BATCH_ROWS = 10_000
 SAMPLE, SAMPLE_BYTES = 1_000, 4 << 20
 SAMPLE_ROWS = 50
-PEEKED = 10
-"""Number of a file's first rows whose keys are checked before a run begins."""
+PEEKED, SHOWN = 10, 60
+"""Number of a file's first rows that are checked before a run begins, and bytes of a wrong one that are shown."""
+PROSE = 8
+"""Least words of a text. Documents without the key of the text have their text under another key, or titles alone."""
 IR_DATASETS = "pip install 'rayhier[ir-datasets]'"
 
 
@@ -106,13 +107,18 @@ def _files(spec: FileCorpus) -> Source:
     first = next(file.path for file in listed.documents if scans[file.name].rows)
     if spec.in_lines and not isinstance(spec, MsMarco):
         names, query_names = spec.row_columns, spec.row_query_columns
-        usual = ColumnNames()
-        renamed = [name for name in ("title", "text") if getattr(names, name) != getattr(usual, name)]
-        required = (names.id, *(getattr(names, name) for name in renamed))
-        _check_keys(f"corpus.{_key(spec, 'documents')}", first, required, "columns")
-        for query_file in listed.queries[:1]:
-            key = f"corpus.{_key(spec, 'queries')}"
-            _check_keys(key, query_file.path, (query_names.id, query_names.text), "query_columns")
+        key, query_key = (f"corpus.{_key(spec, name)}" for name in ("documents", "queries"))
+        for file in listed.documents:
+            _first_rows(key, file.path)
+        rows, own = _first_rows(key, first), {names.id, names.title, *spec.field_types}
+        prose = {name for row in rows for name in row.keys() - own if len(str(row[name]).split()) >= PROSE}
+        required = dict.fromkeys((*names.changed("title", "text"), *(["text"] if prose else [])))
+        _check_keys(key, first, rows, [names.id, *(getattr(names, name) for name in required)], "columns")
+        for file in listed.queries:
+            query_rows = _first_rows(query_key, file.path)
+            _check_keys(query_key, file.path, query_rows, (query_names.id, query_names.text), "query_columns")
+    for split in listed.judgements:
+        _check_judgements(spec, listed, split)
     each = passages_a_document(spec, passages, first) if (passages := passages_of(spec)) else 1
     test = {file.name for file in listed.queries}
     test |= {file.name for split, file in listed.judgements.items() if split == "test"}
@@ -134,16 +140,34 @@ def _files(spec: FileCorpus) -> Source:
     )
 
 
-def _check_keys(key: str, path: Path, names: Sequence[str], section: str) -> None:
-    """Raise InputError if a key of `names` is in none of a file's first rows."""
+def _first_rows(key: str, path: Path) -> list[dict[str, Any]]:
+    """Read a file's first JSON objects. InputError if none of its first lines is one."""
     with path.open("rb") as opened:
-        rows = [row for line in islice(opened, PEEKED) if (row := _json_row(line)) is not None]
+        lines = [line for line in islice(opened, PEEKED) if line.strip()]
+    rows = [row for line in lines if (row := _json_row(line)) is not None]
+    if lines and not rows:
+        shown = lines[0][:SHOWN].decode("utf-8", "backslashreplace").strip()
+        array = ", the beginning of an array" if shown.startswith("[") else ""
+        raise InputError(f"{key}: {path}: line 1: got {shown!r}{array}; allowed: UTF-8, one JSON object a line")
+    return rows
+
+
+def _check_keys(key: str, path: Path, rows: Sequence[dict[str, Any]], names: Sequence[str], section: str) -> None:
+    """Raise InputError if a key of `names` is in none of a file's first rows."""
     for name in names if rows else ():
         if not any(name in row for row in rows):
             raise InputError(
                 f"{key}: {path}: key {name!r} is missing in the first {len(rows)} rows, which have "
                 f"{', '.join(list(rows[0])[:10])}; allowed: rows with it, or corpus.{section} that name other keys"
             )
+
+
+def _check_judgements(spec: FileCorpus, listing: CorpusFiles, split: str) -> None:
+    """Raise InputError if a file of judgements has none."""
+    if all(name in ("", "query-id") for name in islice(_judged_by(spec, listing, split), PEEKED)):
+        path = listing.judgements[split].path
+        key = f"judgements.{split}" if isinstance(spec, OwnFiles) else "path"
+        raise InputError(f"corpus.{key}: {path} has no judgement; allowed: a file with some, or no file")
 
 
 def _key(spec: FileCorpus, key: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from rayhier.corpus import sample
 from rayhier.corpus import stage as corpus
 from rayhier.spec import InputError
 
@@ -70,6 +71,25 @@ def test_a_split_without_judgements_is_refused(stage, folder):
 
 
 DAMAGED = [
+    (
+        "jsonl",
+        "documents/b.jsonl",
+        '[\n{"key": 1, "text": "oak"},\n',
+        r"line 1: got '\['.*of an array; allowed: UTF-8, one",
+    ),
+    (
+        "jsonl",
+        "asked.jsonl",
+        "id,text\n1,what\n",
+        r"queries: .*asked\.jsonl: line 1: got 'id,text'; allowed: UTF-8, one",
+    ),
+    (
+        "jsonl",
+        "documents/a.jsonl",
+        f'{{"key": 1, "body": "{"oak " * 8}"}}\n',
+        "key 'text' is missing .* have key, body",
+    ),
+    ("jsonl", "train.tsv", "query-id\tcorpus-id\tscore\n", r"judgements\.train: .*train\.tsv has no judgement"),
     ("jsonl", "test.tsv", "\nq0 d7 2\nq1 d8 0\n", r"line 2: got 'q0 d7 2'.*3 columns split by tabs"),
     ("parquet", "documents/b.parquet", damage, "cannot be read as parquet"),
     ("msmarco", "queries.dev.small.tsv", Path.unlink, "is missing"),
@@ -112,7 +132,18 @@ def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, test
     said = []
     monkeypatch.setattr(corpus, "say", said.append)
     made = stage(section)
-    assert f"  5 rows are rejected, with their reasons: {made.path('rejected.parquet')}" in said
+    assert said[-4:] == [
+        f"  5 rows are rejected, with their reasons: {made.path('rejected.parquet')}",
+        r"    collection.tsv, row 11: wrong number of columns: 10\ttitle\ttext",
+        "    collection.tsv, row 12: wrong number of columns: alone",
+        r"    collection.tsv, row 13: missing id: \tno id",
+    ]
+    assert sample.rejected(make.job(section).corpus) == [
+        (
+            "collection.tsv: 5 of the first 14 rows would be rejected, "
+            r"line 11 for instance: wrong number of columns: 10\ttitle\ttext"
+        )
+    ]
     test = test_stage(made, section)
     assert rows(made, "rejected.parquet") + rows(test, "rejected.parquet") == [
         ("collection.tsv", 11, "wrong number of columns", r"10\ttitle\ttext"),

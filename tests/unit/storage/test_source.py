@@ -64,7 +64,7 @@ def write(path, text):
 
 def test_files_in_folders_and_patterns(tmp_path):
     for name in ("b.jsonl", "a.jsonl", "deep/c.jsonl", "notes.txt"):
-        write(tmp_path / "mine" / name, f"{name}\n\n{name}\n")
+        write(tmp_path / "mine" / name, f'{{"id": "{name}"}}\n\n{{"id": 2}}\n')
     queries = write(tmp_path / "queries.jsonl", '{"id": "q", "text": "t"}\n')
     judged = {split: write(tmp_path / split / "judged.tsv", f"{split}\n") for split in ("dev", "test")}
     found = describe(OwnFiles(type="jsonl", documents=str(tmp_path / "mine"), queries=queries, judgements=judged))

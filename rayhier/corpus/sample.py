@@ -1,0 +1,24 @@
+"""Read the first rows of a corpus's files, so that a plan tells which rows a run would reject."""
+
+import time
+from itertools import islice
+
+from rayhier.corpus import sources
+from rayhier.corpus.reader import collect, distinct
+from rayhier.spec.corpus import FileCorpus
+
+ROWS, SECONDS = 1_000, 1.0
+"""Most rows of a file that are read, and seconds after which no further file is opened."""
+
+
+def rejected(spec: FileCorpus) -> list[str]:
+    """Name the first rejected row of each file of documents, with the number of rejected rows among the first."""
+    reader, told, ends, earlier = sources.ranged(spec), list[str](), time.monotonic() + SECONDS, set[bytes]()
+    for piece in {piece.path: piece for piece in reversed(reader.ranges())}.values():
+        if time.monotonic() > ends:
+            break
+        rows = collect(islice(distinct(reader.documents(piece), earlier), ROWS))
+        for line, rejection in rows.rejected[:1]:
+            count = f"{len(rows.rejected):,} of the first {rows.read:,} rows would be rejected"
+            told.append(f"{piece.source}: {count}, line {line} for instance: {rejection.reason}: {rejection.value}")
+    return told
