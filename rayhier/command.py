@@ -80,6 +80,7 @@ def end(code: int) -> NoReturn:
 def log_to_stderr() -> None:
     """Print log messages of level INFO and above on standard error, as the option `-v` asks."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("faiss").setLevel(logging.WARNING)  # it reports each instruction set that it does not find
 
 
 def _mistake(message: str) -> int:

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import torch
 
 from rayhier.adapters import needs
 from rayhier.adapters.store import store_of, written
@@ -21,6 +20,7 @@ from rayhier.storage import current, parquet
 from rayhier.storage.paths import locate
 
 try:
+    import torch
     from datasets import Dataset
     from mteb.abstasks.retrieval import AbsTaskRetrieval
     from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData

@@ -29,7 +29,7 @@ def cut_dev(train: Sequence[Judgement], texts: Mapping[str, str]) -> tuple[list[
     dev_Q = some(family_Q, asked, max(1, int(len(asked) * DEV))) & (count > 1)
     dev = {query for query, moved in zip(answers, dev_Q.tolist(), strict=True) if moved}
     rows = [[judgement for judgement in train if (judgement.query_id in dev) == moved] for moved in (False, True)]
-    return rows[0], rows[1], {"families": count, "shared": shared}
+    return rows[0], rows[1], {"families": count, "shared": shared if count < len(asked) else "nothing"}
 
 
 def assign(texts: Mapping[str, str]) -> dict[str, str]:

@@ -333,7 +333,7 @@ class _Work:
             self._tuned[name] = lists = tuned_lists(documents, dev, seed, LEAVES.get(name, 1))
             if len(dev.ids) < FEW_DEV:
                 say(
-                    f"  {name}: {lists} lists were chosen by only {len(dev.ids)} dev queries, another number may serve "
+                    f"  {name}: {lists} lists were chosen by only {len(dev.ids)} queries, another number may serve "
                     "it better: compare with some by --set evaluate.lists=N"
                 )
         return self._tuned[name]

@@ -140,7 +140,7 @@ def build_calibration(
     counts, scan = executor.call(_calibrate, workers, spec, *read)
     say(f"  calibrate: scanned by {scan}")
     if "queries" in counts:
-        log(f"  calibrate: {counts['queries']:,} dev queries, the exact best {counts['k']:,} of each")
+        log(f"  calibrate: {counts['queries']:,} queries choose a beam, by the exact best {counts['k']:,} of each")
     if "weight" in counts:
         weight = FusionWeight.read(attempt.root)
         by = weight is not None and weight.queries and f"chosen by {weight.chosen_by}"

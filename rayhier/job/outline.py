@@ -13,7 +13,10 @@ from rayhier.job.stages import STAGES
 from rayhier.spec import JobSpec
 from rayhier.spec.corpus import FileCorpus, passages_of
 
-NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search the index with rayhier search"
+NOT_EVALUATED = (
+    "evaluate: left out, as corpus.judgements names no file; search the index with rayhier search, "
+    "and measure it with rayhier eval once there are judgements"
+)
 
 
 def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> str:

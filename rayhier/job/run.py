@@ -261,6 +261,9 @@ def _make_current(plan: Plan) -> None:
     if model is not None:
         workdir.point_at(plan.workdir / "encoder", model.root / "encoder")
     report = plan.report
+    if not plan.evaluates:  # a report of an earlier run is of another spec
+        for name in ("report.md", "report.json"):
+            (plan.workdir / name).unlink(missing_ok=True)
     if report is not None:
         from rayhier.evaluate.report import Report
 

@@ -98,10 +98,7 @@ class Judgements(Section):
     @model_validator(mode="after")
     def _apart(self) -> Self:
         if self.train is not None and self.train in (self.dev, self.test):
-            raise ValueError(
-                f"train names {self.train} and so does dev or test; allowed: judgements of other queries for dev and "
-                "test, which training never saw"
-            )
+            raise ValueError("files of their own for dev and test, with queries that training never saw")
         return self
 
 
@@ -210,7 +207,7 @@ class OwnFiles(_WithFields):
     @model_validator(mode="after")
     def _asked(self) -> Self:
         if self.queries is None and self.names_judgements:
-            raise ValueError("judgements only together with queries, whose ids they name")
+            raise ValueError("judgements with queries, whose ids they name; without queries set judgements=null too")
         if self.query_columns is not None and self.query_columns.changed("title"):
             raise ValueError("query_columns with id and text: a query has no title")
         return self

@@ -143,4 +143,4 @@ def versions() -> dict[str, str]:
 
 def _mend(kind: str) -> str:
     stages = {"generated": "generate", "vectors": "embed", "model": "train", "calibration": "calibrate"}
-    return f"rebuild it with --fresh --stage {stages.get(kind, kind)}"
+    return f"rebuild it with --fresh --stage {stages.get(kind, kind)}, then run the spec again for what depends on it"

