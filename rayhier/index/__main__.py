@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayhier.command import Parser, run_command
-from rayhier.index.arguments import documents_by_id, ids, positive
+from rayhier.index.arguments import documents_by_id, documents_of_file, ids, positive
 from rayhier.progress import say
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage.paths import Location, locate
@@ -48,10 +48,7 @@ def _parser() -> Parser:
         return parser
 
     adding = command("add", "add documents, without training again")
-    adding.add_argument(
-        "file", type=Path, help=".jsonl or .parquet, one document a row; parquet may have a column `vector`"
-    )
-    adding.add_argument("--upsert", action="store_true", help="replace documents whose ids are in the index already")
+    documents_of_file(adding)
     adding.add_argument("--id", metavar="NAME", help="column with the ids (default: the corpus's)")
     documents_by_id(command)
     command("fold", "write the change log's tail, which a server left, to leaf files")

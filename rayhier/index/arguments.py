@@ -8,6 +8,14 @@ from rayhier.corpus.row_checks import encodes
 from rayhier.spec import InputError
 
 
+def documents_of_file(adding: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command that adds documents: a file, and if documents replace others."""
+    adding.add_argument(
+        "file", type=Path, help=".jsonl or .parquet, one document a row; parquet may have a column `vector`"
+    )
+    adding.add_argument("--upsert", action="store_true", help="replace documents whose ids are in the index already")
+
+
 def documents_by_id(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
     """Add the commands that name documents by their ids: delete, get and list."""
     deleting = command("delete", "delete documents")

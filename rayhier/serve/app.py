@@ -200,8 +200,10 @@ class WriterReplica:
         if hasattr(self, "_served"):  # missing where opening failed
             self._served.close()
 
-    async def put(self, documents: Sequence[Mapping[str, Any]], key: str, body: str) -> Written | ApiError:
-        return await self._answered(lambda writer: writer.put(documents, key, body))
+    async def put(
+        self, documents: Sequence[Mapping[str, Any]], key: str, body: str, upsert: bool
+    ) -> Written | ApiError:
+        return await self._answered(lambda writer: writer.put(documents, key, body, upsert=upsert))
 
     async def delete(self, ids: Sequence[str], key: str, body: str) -> Written | ApiError:
         return await self._answered(lambda writer: writer.delete(ids, key, body))

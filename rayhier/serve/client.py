@@ -197,17 +197,23 @@ class _Server:
         return _Call(_ranked, "/v1/rerank", body)
 
     def put(
-        self, documents: Sequence[Mapping[str, Any]], key: str | None = None, model: str | None = None
+        self,
+        documents: Sequence[Mapping[str, Any]],
+        key: str | None = None,
+        model: str | None = None,
+        *,
+        upsert: bool = True,
     ) -> _Call[WrittenResponse]:
         """Write documents (`id`, `title`, `text`, `fields`, `vector`), which replace those with the same ids.
 
         Returns once the change is durable; a search that begins then sees it. A request that is sent again carries the
         same idempotency key, by default a random one, and changes nothing twice. `model` is the fingerprint of the
-        model that made the vectors. ApiError if one is refused, 409 where another model is served: then nothing is
-        changed.
+        model that made the vectors. ApiError if one is refused, 409 where another model is served, or where an id is in
+        the index and `upsert` is false: then nothing is changed.
         """
         packed = [_packed(document, f"documents[{place}]") for place, document in enumerate(documents)]
         body = {"documents": _json(packed, "documents"), **({} if model is None else {"model": model})}
+        body |= {} if upsert else {"upsert": False}
         return _Call(WrittenResponse.model_validate_json, "/v1/documents", body, "PUT", key or uuid.uuid4().hex)
 
     def delete(self, ids: Sequence[str], key: str | None = None) -> _Call[WrittenResponse]:

@@ -9,7 +9,7 @@ from typing import Any
 from rayhier.command import run_command
 from rayhier.corpus.document_file import Read, check_rows, read
 from rayhier.corpus.row_checks import Entry, RowSchema
-from rayhier.index.arguments import documents_by_id, ids, text_of
+from rayhier.index.arguments import documents_by_id, documents_of_file, ids, text_of
 from rayhier.progress import Bar, say
 from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError
@@ -44,10 +44,8 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument("--token-file", type=Path, help="file with one line, the token that requests carry")
         return parser
 
-    adding = command("add", "write documents; those with ids that are there are replaced")
-    adding.add_argument(
-        "file", type=Path, help=".jsonl or .parquet, one document a row; parquet may have a column `vector`"
-    )
+    adding = command("add", "add documents")
+    documents_of_file(adding)
     for name in ColumnNames.model_fields:
         adding.add_argument(f"--{name}", default=name, metavar="NAME", help=f"column of the {name} (default {name})")
     documents_by_id(command)
@@ -81,7 +79,7 @@ def _add(client: Client, options: argparse.Namespace, fields: Mapping[str, Field
     with Bar("write", total, "documents") as bar:
         for documents in _batches(_documents(_parts(options.file, schema), schema)):
             try:
-                told = client.put(documents)
+                told = client.put(documents, upsert=options.upsert)
             except ApiError as error:
                 raise InputError(f"{error.message}; {written:,} documents before these were written") from None
             written, replaced, log = written + told.documents, replaced + told.replaced, told.log

@@ -77,7 +77,8 @@ def test_the_shell_changes_and_reads_its_documents(process, work, port, tmp_path
     vectors = pa.array(vector_NM.tolist(), pa.list_(pa.float32()))
     table = pa.table({"id": ["new0001", "given"], "text": ["quagga one", "quagga two"], "vector": vectors})
     pq.write_table(table, tmp_path / "given.parquet")
-    assert shell("add", tmp_path / "given.parquet")[:2] == (
+    assert "1 in the index already: 'new0001'" in shell("add", tmp_path / "given.parquet")[2]
+    assert shell("add", tmp_path / "given.parquet", "--upsert")[:2] == (
         0,
         ["log 4: 2 documents written, 1 of them in place of others"],
     )

@@ -40,6 +40,8 @@ class WaitingChange:
     body: str
     assigner: Assigner | None = None
     """The assigner that chose leaves for the documents to be written. None if the change deletes documents."""
+    upsert: bool = True
+    """True if the documents may replace others."""
     outcome: "asyncio.Future[Written]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def ends(self, outcome: Written | Exception) -> None:

@@ -153,8 +153,10 @@ class ShardHandle(DeploymentClient):
 class WriterHandle(DeploymentClient):
     """A client of the Writer's deployment. ApiError as the Writer raises it, or 503 if the Writer does not answer."""
 
-    async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Written:
-        return await self._told(key, lambda handle, key: handle.put.remote(documents, key, body))
+    async def put(
+        self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "", *, upsert: bool = True
+    ) -> Written:
+        return await self._told(key, lambda handle, key: handle.put.remote(documents, key, body, upsert))
 
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
         return await self._told(key, lambda handle, key: handle.delete.remote(ids, key, body))

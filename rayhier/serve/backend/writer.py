@@ -72,17 +72,20 @@ class Writer:
     def close(self) -> None:
         self.lease.close()
 
-    async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Written:
+    async def put(
+        self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "", *, upsert: bool = True
+    ) -> Written:
         """Write documents, which replace those with the same ids. Returns once the change is durable and seen.
 
-        InputError if a document is not allowed. ApiError 422 if a key was used with another body. 503 if storage
-        refuses the change, or too many changes wait to be folded. An error changes nothing.
+        InputError if a document is not allowed. ApiError 409 if one of the ids is there, without `upsert`. 422 if a key
+        was used with another body. 503 if storage refuses the change, or too many changes wait to be folded. An error
+        changes nothing.
         """
         if (again := self._again(key, body)) is not None:
             return again
         self.check_room()
         table, ids, assigner = await self.placement.place(documents)
-        return await self._make(WaitingChange("put", table, ids, key, body, assigner))
+        return await self._make(WaitingChange("put", table, ids, key, body, assigner, upsert=upsert))
 
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
         """Delete documents. ApiError 404 if an id is not there, and as `put`. Nothing is changed then."""
@@ -318,14 +321,18 @@ class Writer:
         return again is not None
 
     async def _made_of(self, waiting: WaitingChange, there: Counter[str], number: int) -> Change:
-        """Make a change of this number; `there` counts its documents before it. ApiError 404 if one is missing."""
+        """Make a change of this number; `there` counts its documents before it. ApiError if it does not fit them."""
         ids, table, router, replaced = waiting.ids, waiting.table, self._follower.manifest.router, 0
         if waiting.kind == "delete" and (missing := [name for name in ids if not there[name]]):
             message = f"ids: {len(missing)} not in the index: {missing[0]!r:.80}; nothing was changed"
             raise ApiError(404, "no_document", f"{message}; allowed: ids of documents in the index")
         if waiting.kind == "put":
             table = await self.placement.place_again(table, waiting.assigner)
-            replaced = sum(there[name] > 0 for name in ids)
+            present = [name for name in ids if there[name]]
+            if present and not waiting.upsert:
+                message = f"ids: {len(present)} in the index already: {present[0]!r:.80}; nothing was changed"
+                raise ApiError(409, "exists", f"{message}; allowed: new ids, or upsert")
+            replaced = len(present)
         epoch = self.lease.epoch
         return Change(number, waiting.kind, table, waiting.key, waiting.body, len(ids), replaced, router, epoch)
 
@@ -398,10 +405,14 @@ class Writers:
     def __init__(self, now: Writer) -> None:
         self.now = now
 
-    async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Written:
+    async def put(
+        self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "", *, upsert: bool = True
+    ) -> Written:
         """Write documents, as `Writer.put` does. Vectors count for the index that was served when they came."""
         first, texts = self.now, [{name: part for name, part in each.items() if name != "vector"} for each in documents]
-        return await self._by(lambda writer: writer.put(documents if writer is first else texts, key, body))
+        return await self._by(
+            lambda writer: writer.put(documents if writer is first else texts, key, body, upsert=upsert)
+        )
 
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
         return await self._by(lambda writer: writer.delete(ids, key, body))

@@ -373,7 +373,7 @@ def _writes(app: FastAPI, writer: "Writes | None", limits: WriteLimits, sight: _
 
     @app.put(
         "/v1/documents",
-        summary="Write documents, which replace those with the same ids",
+        summary="Write documents, which replace those with the same ids unless `upsert` is false",
         tags=["documents"],
         response_model=WrittenResponse,
     )
@@ -382,7 +382,7 @@ def _writes(app: FastAPI, writer: "Writes | None", limits: WriteLimits, sight: _
         documents = [dict(document) for document in body.documents]
         digest = hashlib.sha256(await request.body()).hexdigest()
         sight.check_model(body.model)
-        return _told(await writes.put(documents, _key(idempotency_key), digest))
+        return _told(await writes.put(documents, _key(idempotency_key), digest, upsert=body.upsert))
 
     @app.delete(
         "/v1/documents", summary="Delete documents by their ids", tags=["documents"], response_model=WrittenResponse

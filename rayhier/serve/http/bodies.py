@@ -233,7 +233,7 @@ class RouteRequest(_OneQuery):
 
 
 class PutDocument(RequestBody):
-    """A document to write: it replaces the one with the same id, where there is one."""
+    """A document to write."""
 
     id: str
     title: str | None = None
@@ -257,6 +257,8 @@ class PutRequest(RequestBody):
     documents: Annotated[list[PutDocument], Field(min_length=1, max_length=MOST_WRITTEN, fail_fast=True)]
     model: str | None = None
     """Fingerprint of the model that made the vectors; where another is served, the request is refused. Default: any."""
+    upsert: bool = True
+    """Documents replace those with the same ids. False: the answer is 409 if one of the ids is in the index."""
 
 
 class DeleteRequest(RequestBody):

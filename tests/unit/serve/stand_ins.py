@@ -120,7 +120,7 @@ class CannedWriter:
     def __init__(self):
         self.told = []
 
-    async def put(self, documents, key=None, body=""):
+    async def put(self, documents, key=None, body="", *, upsert=True):
         self.told.append(("put", documents, key))
         return Written(Seen("0123456789ab", 4, 1), len(documents))
 

@@ -21,7 +21,7 @@ class Server:
     def index(self):
         return self
 
-    def put(self, sent):
+    def put(self, sent, *, upsert):
         if len(self.requests) == self.refused:
             raise ApiError(422, "invalid", "documents[3].text: too long")
         self.requests.append(sent)
