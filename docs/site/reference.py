@@ -1,5 +1,7 @@
-"""Pages of the reference: the spec by its JSON Schema, public names and adapters by their docstrings."""
+"""Pages of the reference: the spec by its JSON Schema, commands by their help, Python by its docstrings."""
 
+import contextlib
+import io
 import json
 import re
 from collections import Counter
@@ -12,6 +14,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 import rayhier
+from rayhier.__main__ import COMMANDS, main
 from rayhier.spec import JobSpec
 
 ROOT = Path(__file__).parents[2]
@@ -32,11 +35,29 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the three pages."""
-    pages = {"spec": spec_page(), "python": python_page(), "adapters": adapters_page()}
+    """Add the pages."""
+    pages = {"spec": spec_page(), "shell": shell_page(), "python": python_page(), "adapters": adapters_page()}
     for name, content in pages.items():
         files.append(File.generated(config, f"reference/{name}.md", content=content))
     return files
+
+
+def shell_page() -> str:
+    """Page of the commands: what each prints for --help."""
+    parts = ["# Shell, command by command"]
+    commands = [[name] for name in COMMANDS] + [
+        ["index", name] for name in re.findall(r"^    (\w+) ", _help(["index"]), re.M)
+    ]
+    for command in sorted(commands):
+        parts += [f"## rayhier {' '.join(command)}", f"```text\n{_help(command)}```"]
+    return "\n\n".join(parts)
+
+
+def _help(command: list[str]) -> str:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        main([*command, "--help"])
+    return printed.getvalue()
 
 
 def python_page() -> str:

@@ -30,9 +30,7 @@ def test_links_lead_to_files_and_headings(page):
 
 
 def test_every_public_name_limit_and_folder_is_explained():
-    python, http, map_of = (
-        (ROOT / "docs" / f"{name}.md").read_text() for name in ("python", "http", "ARCHITECTURE")
-    )
+    python, http, map_of = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("python", "http", "ARCHITECTURE"))
     assert [name for name in rayhier.__all__ if f"`rayhier.{name}" not in python] == []
     limits = RequestLimits.model_fields
     assert [name for name in limits if f"`{name}`" not in http and f"limits.{name}" not in http] == []
