@@ -31,11 +31,15 @@ def shows_bars() -> bool:
 def _bar() -> "Progress":
     from rich import progress as rich
     from rich.console import Console
+    from rich.table import Column
 
-    counts = rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn()
-    columns = rich.SpinnerColumn(), "{task.description}", *counts, "{task.fields[note]}"
+    counts = rich.BarColumn(20), rich.MofNCompleteColumn(), rich.TimeRemainingColumn()
+    note = rich.TextColumn(
+        "{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True)
+    )  # gets the room that is left
     console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
-    return rich.Progress(*columns, console=console, transient=True)
+    columns = rich.SpinnerColumn(), "{task.description}", *counts, note
+    return rich.Progress(*columns, console=console, transient=True, expand=True)
 
 
 def log(text: str) -> None:

@@ -72,9 +72,8 @@ def _prepare(plan: Plan, stages: Collection[str], *, fresh: bool) -> Executor:
     choice = choose(plan, to_make) if to_make else Choice(False, "nothing is left to do")
     if to_make:
         track.check(plan.spec)
+        say(f"{plan.spec.name} runs {choice}")  # before Ray starts, which takes seconds
     executor = open_executor(choice, plan.spec)
-    if to_make:
-        say(f"{plan.spec.name} runs {choice}")
     if fresh:
         for step in gone:
             say(f"{step.title}: removed: depends on the model being rebuilt")

@@ -29,3 +29,13 @@ def test_a_note_is_shown_until_the_next(notes, last, monkeypatch):
         for note in notes:
             bar.advance(note=note)
     assert said[-1] == f"  train: 2 of 3 pairs{last}"
+
+
+def test_a_narrow_terminal_shows_whole_counts(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    bar = progress._bar()
+    bar.add_task("calibrate seed 0", total=8_841_823, completed=1_234_567, note="loss 0.5123, dev 0.4235, 12,345 pairs")
+    with bar.console.capture() as shown:
+        bar.console.print(bar.get_renderable())
+    assert "1234567/8841823" in shown.get()
+    assert len(shown.get().splitlines()) == 1
