@@ -1,6 +1,6 @@
-"""Single changes beside searches: `python -m benchmarks.live.changes INDEX`.
+"""Single changes next to searches: `python -m benchmarks.live.changes INDEX`.
 
-An embedded server, a process of its own, answers searches of two clients, alone and beside sixteen that search too.
+An embedded server, a process of its own, answers searches of two clients, alone and next to sixteen that search too.
 Then the sixteen add documents one by one and delete them again, each looking for its change by its next search. All
 are paced: a request that is due while an earlier one is not answered is sent late, and its time counts from when it was
 due. Changes are folded meanwhile. Documents are copies of the index's with a word of their own.
@@ -116,10 +116,10 @@ async def writes(
 
 
 async def measure(url: str, token: str, queries: Sequence[str], texts: Sequence[str], pace: float) -> Times:
-    """Measure searches alone, then beside changes."""
+    """Measure searches alone, then next to changes."""
     times = Times()
 
-    async def beside(kind: str, work: Callable[[], Awaitable[object]]) -> None:
+    async def meanwhile(kind: str, work: Callable[[], Awaitable[object]]) -> None:
         ends = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             for _ in range(SEARCHERS):
@@ -130,7 +130,7 @@ async def measure(url: str, token: str, queries: Sequence[str], texts: Sequence[
     async with AsyncClient(url, token, timeout=120, connections=SEARCHERS + WRITERS) as client:
         for query in queries[:50]:
             await client.search(query, k=K)
-        await beside("search, alone", lambda: asyncio.sleep(QUIET_SECONDS))
+        await meanwhile("search, alone", lambda: asyncio.sleep(QUIET_SECONDS))
         parts = np.array_split(np.array(texts, dtype=object), WRITERS)
 
         async def all_writers(*, changes: bool) -> None:
@@ -138,9 +138,9 @@ async def measure(url: str, token: str, queries: Sequence[str], texts: Sequence[
                 for number, part in enumerate(parts):
                     group.create_task(writes(client, part.tolist(), number, times, pace, changes=changes))
 
-        await beside("search, no changes", lambda: all_writers(changes=False))
+        await meanwhile("search, no changes", lambda: all_writers(changes=False))
         began = time.perf_counter()
-        await beside("search, beside changes", lambda: all_writers(changes=True))
+        await meanwhile("search, next to changes", lambda: all_writers(changes=True))
         times.seconds = time.perf_counter() - began
         return times
 
@@ -177,7 +177,7 @@ def lines(runs: Sequence[Times]) -> list[str]:
     unseen = sum(len(times.unseen) for times in runs)
     said = [
         f"{sum(2 * times.changes for times in runs):,} changes; not seen by the next search: {unseen}.",
-        f"99% of searches beside changes took {ranged(slower, 1)} times as long as without changes.",
+        f"99% of searches next to changes took {ranged(slower, 1)} times as long as without changes.",
         f"On storage at the end: {', '.join(f'{number} {kind}' for kind, number in left.items())}.",
         *(f"{about}." for about in dict.fromkeys(times.about for times in runs)),
     ]
@@ -185,16 +185,16 @@ def lines(runs: Sequence[Times]) -> list[str]:
 
 
 def _by_kind(times: Times) -> dict[str, Floats]:
-    """Milliseconds of requests by kind, searches beside adds and beside deletes among them."""
+    """Return milliseconds of requests by kind, also of searches next to adds and next to deletes."""
     ms = {kind: np.array(values) for kind, values in times.ms.items()}
-    beside, at = ms["search, beside changes"], np.array(times.at["search, beside changes"])
+    changing, at = ms["search, next to changes"], np.array(times.at["search, next to changes"])
     is_adding = at <= max(times.at["add"])
-    return ms | {"search, beside adds": beside[is_adding], "search, beside deletes": beside[~is_adding]}
+    return ms | {"search, next to adds": changing[is_adding], "search, next to deletes": changing[~is_adding]}
 
 
 def _slower(ms: Mapping[str, Floats]) -> float:
-    """How many times as long 99% of searches take beside changes."""
-    busy, quiet = (np.percentile(ms[f"search, {beside} changes"], 99) for beside in ("beside", "no"))
+    """Return how many times as long 99% of searches take next to changes."""
+    busy, quiet = (np.percentile(ms[f"search, {some} changes"], 99) for some in ("next to", "no"))
     return float(busy / quiet)
 
 

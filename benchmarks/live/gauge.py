@@ -6,9 +6,9 @@ Needs numpy alone, so that systems of other environments are measured the same w
 import json
 import math
 import os
-import subprocess
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -28,14 +28,13 @@ EVERY = 0.5
 
 
 def about(*settings: str) -> str:
-    """Say when, where and of which commit something is measured, and with which settings."""
+    """Say when, where, with which version and with which settings something is measured."""
     cpu, memory = Path("/proc/cpuinfo").read_text(), Path("/proc/meminfo").read_text()
     model = next((line.partition(": ")[2] for line in cpu.splitlines() if line.startswith("model name")), "")
     size = int(memory.split()[1]) >> 20
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     machine = f"{os.cpu_count()} processors ({model}), {size} GiB"
-    return "; ".join([time.strftime("%Y-%m-%d"), machine, f"commit {commit}", *settings])
+    return "; ".join([time.strftime("%Y-%m-%d"), machine, f"rayhier {project['version']}", *settings])
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Documents a second, vectors given: rayhier over HTTP and in this process, beside LanceDB and qdrant-edge-py.
+"""Documents a second, vectors given: rayhier over HTTP and in this process, compared with LanceDB and qdrant-edge-py.
 
 `python -m benchmarks.live.ingest INDEX --rivals PYTHON`, where PYTHON is an interpreter with numpy, lancedb and
 qdrant-edge-py. Every system begins with the documents of the index and is given the same documents in the same order,
@@ -52,26 +52,26 @@ HEAD = [
     "system",
     "documents added",
     "seconds",
-    "documents a second",
+    "documents per second",
     "longest wait, s",
-    "CPU, µs a document",
+    "CPU, µs per document",
     "files",
     "MB",
     "and cache, MB",
     "memory, MB",
     "with mapped files, MB",
 ]
-SEARCHES = ["system", "documents", "effort", "recall@10", "of texts", "a search, median ms", "99%"]
+SEARCHES = ["system", "documents", "effort", "recall@10", "of texts", "median ms per search", "99%"]
 NAMES = {
     "rayhier": "rayhier, `Index.add` of 20,000",
     "lancedb": "LanceDB, `add` of 20,000, `optimize` every 100,000",
     "lancedb-20000": "LanceDB, `add` of 20,000, `optimize` after each",
-    "rayhier-http": "rayhier over HTTP, four clients, 1,000 a call",
+    "rayhier-http": "rayhier over HTTP, four clients, 1,000 per call",
     "lancedb-1000": "LanceDB, `add` of 1,000, `optimize` every 20,000",
     "qdrant-edge": "qdrant-edge-py, `upsert_points` of 1,000, `optimize` every 20,000",
 }
 BEAMS = (20, 80, 320)
-"""Leaves that a search visits, beside as many as an index visits by itself."""
+"""Leaves that a search visits, in addition to as many as an index visits by default."""
 KEPT = 10
 """Versions that the server keeps."""
 
@@ -167,8 +167,8 @@ def lines(workdir: Path) -> list[str]:
         ]
         searched = [
             [
-                NAMES[runs[0].system],
-                ranged([first + run.documents for run in runs]),
+                "" if number else NAMES[runs[0].system],
+                "" if number else ranged([first + run.documents for run in runs]),
                 asked[0].effort,
                 ranged([each.recall for each in asked], 3),
                 ranged([each.texts for each in asked], 3),
@@ -176,7 +176,7 @@ def lines(workdir: Path) -> list[str]:
                 ranged([each.p99 for each in asked], 1),
             ]
             for runs in taken
-            for asked in zip(*(run.searches for run in runs), strict=True)
+            for number, asked in enumerate(zip(*(run.searches for run in runs), strict=True))
         ]
         marks = [str(mark) for mark in MARKS if any(str(mark) in run.reached for runs in taken for run in runs)]
         times = [
@@ -187,7 +187,7 @@ def lines(workdir: Path) -> list[str]:
             for runs in taken
         ]
         head = ["seconds until", *(f"{int(mark):,}" for mark in marks)]
-        settings = [f"- {NAMES[run.system]}: {run.about}." for runs in taken for run in runs]
+        settings = [f"- {run.about}." for runs in taken for run in runs]
         told += ["", f"### As many {trial}", "", *table(HEAD, rows), "", *table(head, times), ""]
         told += [*table(SEARCHES, searched), "", *dict.fromkeys(settings)]
     return told[1:]

@@ -15,7 +15,7 @@ from benchmarks.live.gauge import Taken
 WINDOW = 50
 """Searches of which a point of the plot is the 95th percentile."""
 PARTS = {
-    "changes": "Single changes beside searches",
+    "changes": "Single changes next to searches",
     "ingest": "Ingest, vectors given",
     "replay": "Answers given again, while versions and models are swapped",
 }
@@ -24,7 +24,7 @@ PARTS = {
 
 def write(workdir: Path, docs: Path) -> str:
     """Write the page and its plots; returns the page's text."""
-    parts = {"changes": beside(workdir, docs), "ingest": added(workdir, docs), "replay": replay.lines(workdir)}
+    parts = {"changes": changed(workdir, docs), "ingest": added(workdir, docs), "replay": replay.lines(workdir)}
     titled = [(PARTS[name], [*pages.prose(f"live/{name}.md"), "", *lines]) for name, lines in parts.items() if lines]
     told = [*pages.prose("live/preface.md"), *pages.sections(titled), *others(docs / "live.md")]
     return pages.write(docs, "live.md", told)
@@ -37,7 +37,7 @@ def others(page: Path) -> list[str]:
     return [line for one in kept for line in ("", f"## {one.rstrip()}")]
 
 
-def beside(workdir: Path, docs: Path) -> list[str]:
+def changed(workdir: Path, docs: Path) -> list[str]:
     """Section of single changes: the table, and searches' times while they go on."""
     runs = changes.read(workdir)
     if not runs:
@@ -46,7 +46,7 @@ def beside(workdir: Path, docs: Path) -> list[str]:
     path = docs / "images" / "live-searches.png"
     with pages.plot(path) as (axes,):
         named = {}
-        for kind in ("search, alone", "search, no changes", "search, beside changes"):
+        for kind in ("search, alone", "search, no changes", "search, next to changes"):
             ms, at = (np.array(values[kind]) for values in (times.ms, times.at))
             parts = np.array_split(np.arange(len(ms)), max(1, len(ms) // WINDOW))
             named[kind] = [[at[part].mean() for part in parts], [np.percentile(ms[part], 95) for part in parts]]
@@ -54,7 +54,7 @@ def beside(workdir: Path, docs: Path) -> list[str]:
     return [
         *changes.lines(runs),
         "",
-        pages.link("Searches' times of the first run, alone, beside other searches, and beside changes", path),
+        pages.link("Times of searches in the first run: alone, next to other searches, and next to changes", path),
     ]
 
 

@@ -114,7 +114,7 @@ class Agreement:
     """Searches that failed."""
     p99: float = 0.0
     p99_swap: float = 0.0
-    """Milliseconds of searches, all, and those beside swaps of the model."""
+    """Milliseconds of searches, all, and those during swaps of the model."""
     index: str = ""
     """Name of the index's spec."""
     documents: int = 0
@@ -338,8 +338,8 @@ def lines(workdir: Path) -> list[str]:
     lines = [f"{over}: {same}. Largest difference of a score: {told.furthest:.1e}."]
     if told.models > 1:
         swaps = f"{told.models - 1} swaps of the model and {told.rollbacks} rollbacks"
-        times = f"their 99% took {told.p99_swap:,.0f} ms beside a swap of the model, {told.p99:,.0f} ms of all"
-        lines.append(f"Beside {swaps}, {told.failed} searches failed; {times}, with the training on the same machine.")
+        times = f"99% of searches took at most {told.p99:,.0f} ms, during a swap {told.p99_swap:,.0f} ms"
+        lines.append(f"During {swaps}, {told.failed} searches failed. {times}, next to the training.")
     lines += [f"{told.about}."] if told.about else []
     return [" ".join(lines), *([f"First: {told.first}"] if told.first else [])]
 
