@@ -86,6 +86,12 @@ class Goal:
         return [self.title, value, limit, self.verdict, self.seen]
 
 
+def value_table(goals: Iterable[Goal], form: str = ".3f") -> list[str]:
+    """Return a table of what came out, for pages: without limits."""
+    cells = (goal.row(form) for goal in goals)
+    return table(["", "value", "seen"], [(title, value, seen) for title, value, *_, seen in cells])
+
+
 def goal_table(goals: Iterable[Goal], seen: str = "", form: str = ".3f") -> list[str]:
     """A table of goals; with a heading for what else was seen, that too."""
     columns = 5 if seen else 4

@@ -103,10 +103,10 @@ def measure(searcher: Snapshot, texts: list[str], vectors: Floats, seconds: floa
     kinds = (("vectors", by_vector, "bare", 1.6), ("texts", by_text, "encoder", 1.3))
     for kind, bodies, control, limit in kinds:
         ask = partial(_load, bodies=bodies[:ASKED], clients=1)
-        title = f"{kind}, one client: median latency over bare" + ("" if control == "bare" else " with the encoder")
+        title = f"{kind}, one client: median latency / that of a bare application"
         yield paired(title, ask, ("together", control), ROUNDS, limit, late=True)
     asked = partial(_load, bodies=by_text[: 3 * ASKED], clients=CLIENTS)
-    title = f"texts, {CLIENTS} clients: answers a second over those of questions asked one by one"
+    title = f"texts, {CLIENTS} clients: answers per second / those of queries one by one"
     yield paired(title, asked, ("busy", "alone"), ROUNDS, 2.0)
     for name in ("alone", "bare", "encoder"):  # what rests takes time of these few cores, too
         serve.delete(name)
@@ -179,7 +179,7 @@ def killed(bodies: list[bytes], checks: list[Check]) -> Iterator[Goal]:
         bad = [one for one in found.outcomes if not one.whole]
         last = max((one.sent + one.seconds for one in bad), default=0.0) - shot
         happened = last > 0  # else the kill hit no request
-        name = "one replica alone" + (", asked `strict`" if strict else "")
+        name = "one replica alone" + (", `strict` requests" if strict else "")
         said = "answered the documented 503" if strict else "partial, and name the group"
         title = f"{name}, killed at half of the capacity: share of {len(bad)} requests not whole that are {said}"
         right = [one.unavailable("shards_lost") if strict else one.status == 200 and GROUP in one.lost for one in bad]
@@ -197,7 +197,7 @@ def killed(bodies: list[bytes], checks: list[Check]) -> Iterator[Goal]:
         title = f"{what} killed at half of the capacity: share of {len(found.outcomes):,} requests whole and right"
         yield Goal(title, 1 - len(lost) / len(found.outcomes), None, seen=seen)
         last = max((one.sent + one.seconds - shot for one in lost), default=0.0)
-        yield Goal("the same: seconds until the last request that was not", last, None)
+        yield Goal("the same: seconds until the last request that was lost", last, None)
         yield Goal("the same: seconds of the slowest answer after the kill", max(slow, default=0.0), None)
 
 

@@ -1,4 +1,4 @@
-"""An embedded server beside FastAPI with a `Snapshot` in one process: `make bench-embedded`.
+"""An embedded server compared with FastAPI with a `Snapshot` in one process: `make bench-embedded`.
 
 Both serve one index, each in a process of its own, and are asked in turn by one load generator on the same machine.
 """
@@ -29,7 +29,7 @@ ROUNDS, CLIENTS = 7, 16
 
 def main() -> int:
     """Measure, write the page and print it; the exit code is 1 where a goal was not met."""
-    parser = Options("An embedded server beside FastAPI with a Snapshot.", "serve", "docs")
+    parser = Options("An embedded server compared with FastAPI with a Snapshot.", "serve", "docs")
     parser.add_argument("--collection", default="scifact")
     parser.add_argument("--index", type=absolute, help="workdir of an index, as the quickstart's; default: built here")
     parser.add_argument("--seconds", type=float, default=30.0, help="of overload (default 30)")
@@ -68,11 +68,11 @@ def measure(workdir: Path, seconds: float) -> Iterator[Goal]:
             at_a_time(port, PATH, bodies["texts"][:50], 4)
         for kind, most in (("vectors", 1.3), ("texts", 1.15)):
             ask = partial(at_a_time, path=PATH, bodies=bodies[kind], clients=1)
-            title = f"{kind}, one client: median latency over the control's"
+            title = f"{kind}, one client: median latency / FastAPI's"
             yield paired(title, ask, (EMBEDDED, CONTROL), ROUNDS, most, late=True)
         for kind in ("vectors", "texts"):
             ask = partial(at_a_time, path=PATH, bodies=bodies[kind] * 3, clients=CLIENTS)
-            title = f"{kind}, {CLIENTS} clients: answers a second over the control's"
+            title = f"{kind}, {CLIENTS} clients: answers per second / FastAPI's"
             yield paired(title, ask, (EMBEDDED, CONTROL), ROUNDS, 1.5)
         few = at_a_time(EMBEDDED, PATH, bodies["texts"] * 2, 8)
         yield Goal("texts, 8 clients: share refused", len(few.refused()) / len(few.outcomes), 0, "most")

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.pages import write
 from benchmarks.serve.load import Load, a_second, at_a_time
-from benchmarks.tables import Goal, goal_table
+from benchmarks.tables import Goal, value_table
 from rayhier.progress import say
 from rayhier.search.snapshot import Snapshot
 from rayhier.serve.backend.version import Version
@@ -26,12 +26,12 @@ Results = Sequence[tuple[str, float]]
 
 
 def ended(goals: Iterable[Goal], docs: Path, name: str, about: Iterable[str]) -> int:
-    """Say each goal as it is measured, write the page and print it; the exit code is 1 where one was not met."""
+    """Say each goal as it is measured, write the page and print it. The exit code is 1 if a goal was not met."""
     found = []
     for goal in goals:
         say("  ".join(goal.row()))
         found.append(goal)
-    print(write(docs, name, [*about, "", *goal_table(found, "seen", ".3g")]))
+    print(write(docs, name, [*about, "", *value_table(found, ".3g")]))
     return 0 if all(goal.met for goal in found if goal.limit is not None) else 1
 
 
@@ -77,7 +77,7 @@ def paired(
     ratio, own, other = np.median(found, axis=0).tolist()
     if late:
         return Goal(title, ratio, limit, "most", f"{own:.1f} ms, {other:.1f} ms")
-    return Goal(title, ratio, limit, "least", f"{own:.0f} a second, {other:.0f} a second")
+    return Goal(title, ratio, limit, "least", f"{own:.0f} per second, {other:.0f} per second")
 
 
 def share(right: Sequence[bool]) -> float | None:
@@ -89,7 +89,7 @@ def seen(found: Load, rate: float) -> str:
     """How many requests got which status (0: no answer), and how many of the rate asked for were sent."""
     counts = Counter(one.status for one in found.outcomes)
     statuses = ", ".join(f"{status}: {count:,}" for status, count in sorted(counts.items()))
-    sent = f"sent {found.sent_rate:.0f} of {rate:.0f} a second, {found.unsent:,} not sent for want of a connection"
+    sent = f"sent {found.sent_rate:.0f} of {rate:.0f} per second, {found.unsent:,} not sent"
     return f"{statuses}; {sent}" + ("" if found.sent_rate >= APPLIED * rate else ": LESS LOAD THAN ASKED")
 
 
@@ -99,11 +99,11 @@ def overload(port: int, path: str, bodies: Sequence[bytes], capacity: float, sec
     found = a_second(port, path, bodies, 3 * capacity, seconds)
     refused = found.refused()
     documented = share([one.unavailable("overloaded") for one in refused])
-    title = f"overload, {3 * capacity:.0f} questions a second: share of refusals that are the documented 503"
+    title = f"overload, {3 * capacity:.0f} queries per second: share of refusals that are the documented 503"
     yield Goal(title, documented, 1.0, "least", seen(found, 3 * capacity))
     late_refusal = found.ms(0.5, refused) if refused else None
     yield Goal("overload: median milliseconds of a refusal", late_refusal, 50.0, "most")
-    late, title = found.ms(0.99), "overload: 99% of answers, over those of an idle server"
+    late, title = found.ms(0.99), "overload: 99th percentile of latency / that of an idle server"
     yield Goal(title, late / idle, 3.0, "most", f"{late:.0f} ms, {idle:.0f} ms")
-    rates = f"{found.rate:.0f} a second, {capacity:.0f} a second"
-    yield Goal("overload: answers a second over capacity", found.rate / capacity, 0.5, "least", rates)
+    rates = f"{found.rate:.0f} per second, {capacity:.0f} per second"
+    yield Goal("overload: answers per second / capacity", found.rate / capacity, 0.5, "least", rates)
