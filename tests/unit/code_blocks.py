@@ -33,7 +33,6 @@ OUTPUT = [
     ("http.md", '{"error"'),
     ("filters.md", "error: --filter.and[1].yaer"),
     ("filters.md", "documents that match: 40"),
-    ("scoreboard.md", "- Training: nDCG@10 of exact search"),
 ]
 """Page and how its block begins: drawings, messages that a test of their own makes, lines of a run of minutes."""
 
