@@ -50,7 +50,7 @@ class Estimate:
     @property
     def shown(self) -> str:
         """A difference in points with its interval."""
-        return f"{self.value:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
+        return f"{self.value:+.1f} [{self.low:.1f}, {self.high:.1f}]"
 
 
 def mean_curve(curves: Sequence[Curve]) -> Curve:
