@@ -68,6 +68,8 @@ def check(words, printed):
                 parse(json.loads(given), {"year": "int", "lang": "string"}, "--filter")
         case ["ray", "job", "submit", *rest]:
             check(rest[rest.index("--") + 1 :], printed)
+        case ["python", file, *_] if file.endswith(".py"):
+            assert (ROOT / file).is_file()
         case ["curl", *rest]:
             check_curl(rest, printed)
         case ["kubectl", "apply", *rest]:
