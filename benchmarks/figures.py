@@ -7,6 +7,8 @@ import datetime
 import json
 import os
 import platform
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -36,7 +38,8 @@ def read() -> dict[str, dict[str, Any]]:
 
 def note(values: Mapping[str, float]) -> None:
     """Write figures that this process has measured, in place of older ones of the same names."""
-    command = " ".join(["python -m", getattr(sys.modules["__main__"].__spec__, "name", ""), *sys.argv[1:]])
+    given = re.sub(r" --(workdir \S+|note)", "", shlex.join(sys.argv[1:]))
+    command = f"python -m {getattr(sys.modules['__main__'].__spec__, 'name', '')} {given}"
     git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
     commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
     machine = f"{os.cpu_count()} shared cores, {platform.machine()}, no GPU"

@@ -20,7 +20,7 @@ PRINTED = ("README.md", "1  0.")
 """What the Python above prints."""
 OUTPUT = [
     PRINTED,
-    ("README.md", "Training: nDCG@10 of exact search"),
+    ("README.md", "Training: nDCG@10"),
     ("ARCHITECTURE.md", "spec ──> corpus"),
     ("ARCHITECTURE.md", "shell, Python, batch"),
     ("ARCHITECTURE.md", "PUT /v1/documents"),
