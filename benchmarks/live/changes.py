@@ -176,7 +176,7 @@ def lines(runs: Sequence[Times]) -> list[str]:
     left = {kind: ranged([times.left[kind] for times in runs]) for kind in runs[0].left}
     unseen = sum(len(times.unseen) for times in runs)
     said = [
-        f"{sum(2 * times.changes for times in runs):,} changes; not seen by the next search: {unseen}.",
+        f"Of {sum(2 * times.changes for times in runs):,} changes, the next search missed {unseen}.",
         f"99% of searches next to changes took {ranged(slower, 1)} times as long as without changes.",
         f"On storage at the end: {', '.join(f'{number} {kind}' for kind, number in left.items())}.",
         *(f"{about}." for about in dict.fromkeys(times.about for times in runs)),

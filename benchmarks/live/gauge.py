@@ -34,7 +34,7 @@ def about(*settings: str) -> str:
     size = int(memory.split()[1]) >> 20
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     machine = f"{os.cpu_count()} processors ({model}), {size} GiB"
-    return "; ".join([time.strftime("%Y-%m-%d"), machine, f"rayhier {project['version']}", *settings])
+    return ", ".join([time.strftime("%Y-%m-%d"), machine, f"rayhier {project['version']}", *settings])
 
 
 @dataclass

@@ -333,9 +333,9 @@ def lines(workdir: Path) -> list[str]:
     told = Agreement(**json.loads(path.read_text()))
     models = f"{told.models} model{'s' if told.models > 1 else ''}"
     seen = f"{told.versions} versions, {told.states:,} states and {models} of {told.index}"
-    same = f"{told.same:,} have the same ids in the same order when replayed, {told.tied:,} but for ties"
+    same = f"When replayed, {told.same:,} have the same ids in the same order, {told.tied:,} but for ties"
     over = f"{told.answers:,} answers over {seen} ({told.documents:,} documents at first)"
-    lines = [f"{over}: {same}. Largest difference of a score: {told.furthest:.1e}."]
+    lines = [f"{over}. {same}. Scores differ by at most {told.furthest:.1e}."]
     if told.models > 1:
         swaps = f"{told.models - 1} swaps of the model and {told.rollbacks} rollbacks"
         times = f"99% of searches took at most {told.p99:,.0f} ms, during a swap {told.p99_swap:,.0f} ms"
