@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rayhier.corpus import parquet, python_docs, row_checks
+from rayhier.corpus import csv_files, parquet, python_docs, row_checks
 from rayhier.corpus.lines import json_lines, ms_marco
 from rayhier.corpus.reader import RangeReader, Reader, Stream, StreamReader, checked
 from rayhier.corpus.row_checks import Entry, Judgement, Reason, RowError, RowSchema
@@ -46,7 +46,7 @@ def reader(spec: CorpusSpec) -> Reader:
     match spec:
         case PythonDocs():
             return python_docs.reader(spec)
-        case IrDatasets() | HuggingFace() | TextFiles():
+        case IrDatasets() | HuggingFace() | TextFiles() | OwnFiles(type="csv"):
             return iterated(spec)
         case _:
             return ranged(spec)
@@ -65,8 +65,10 @@ def ranged(spec: FileCorpus) -> RangeReader:
             return ms_marco(listing.find(spec), spec.limits)
 
 
-def iterated(spec: IrDatasets | HuggingFace | TextFiles) -> StreamReader:
+def iterated(spec: IrDatasets | HuggingFace | TextFiles | OwnFiles) -> StreamReader:
     match spec:
+        case OwnFiles():
+            return csv_files.reader(spec)
         case IrDatasets():
             return ir(spec)
         case HuggingFace():

@@ -18,14 +18,14 @@ from rayhier.executor import Executor, Pool, Row
 from rayhier.progress import Bar, here, log, say
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import Workers
-from rayhier.spec.corpus import CorpusSpec, FileCorpus, HuggingFace, IrDatasets, PythonDocs, TextFiles
+from rayhier.spec.corpus import CorpusSpec, FileCorpus, HuggingFace, IrDatasets, OwnFiles, PythonDocs, TextFiles
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.files import File
 from rayhier.storage.paths import Location, locate
 
 PART_DOCUMENTS = 250
 PART_ROWS = 10_000
-"""Number of rows in a part of a source that can only be iterated (ir_datasets, huggingface)."""
+"""Number of rows in a part of a source that can only be iterated (ir_datasets, huggingface, CSV files)."""
 PART_FILES = 250
 """Number of files in a part of a corpus of type text, so that every process encodes some."""
 
@@ -55,7 +55,7 @@ def build(executor: Executor, spec: JobSpec, attempt: Attempt) -> Output:
     match spec.corpus:
         case PythonDocs():
             contents = _python_docs(spec.corpus, attempt.root)
-        case IrDatasets() | HuggingFace() | TextFiles():
+        case IrDatasets() | HuggingFace() | TextFiles() | OwnFiles(type="csv"):
             contents = _iterated(spec.corpus, attempt.root)
         case _:
             contents = _ranged(executor, spec.corpus, spec.cluster.corpus, attempt.root)
@@ -116,7 +116,7 @@ def _finished(piece: Range, root: Location) -> PartFile:
     return part
 
 
-def _iterated(spec: IrDatasets | HuggingFace | TextFiles, root: Location) -> Contents:
+def _iterated(spec: IrDatasets | HuggingFace | TextFiles | OwnFiles, root: Location) -> Contents:
     """Read a source that can only be iterated, in this process. Rows of finished parts are skipped."""
     reader, layout = sources.iterated(spec), DocumentLayout.of(spec)
     documents, most = reader.documents(), PART_FILES if isinstance(spec, TextFiles) else PART_ROWS

@@ -166,15 +166,15 @@ class _WithFields(_Cut):
 
 
 class OwnFiles(_WithFields):
-    """A corpus in your own files: a row for each document and each query, as JSON lines or in parquet files.
+    """A corpus in your own files: a row for each document and each query, as JSON lines, CSV or parquet.
 
     A file of judgements has lines of query id, document id and a whole number (above 0: relevant), separated by tabs;
     BEIR's header line may come first. With `parquet` it may be a `.parquet` file with the columns query-id, corpus-id
-    and score.
+    and score. The first line of a CSV file names its columns.
     """
 
-    type: Literal["jsonl", "parquet"]
-    """Format of the files of documents and queries."""
+    type: Literal["jsonl", "parquet", "csv"]
+    """Format of the files of documents and queries. `csv` also reads `.tsv` files."""
     documents: Text
     """Files of the documents: a file, a folder of files, or a pattern such as `data/*.jsonl`; relative to the current
     directory."""
@@ -194,7 +194,7 @@ class OwnFiles(_WithFields):
 
     @property
     def in_lines(self) -> bool:
-        return self.type == "jsonl"
+        return self.type != "parquet"
 
     @property
     def row_columns(self) -> ColumnNames:

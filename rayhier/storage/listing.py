@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Beir, FileCorpus, MsMarco, OwnFiles, TextFiles
-from rayhier.storage import paths
+from rayhier.storage import csv_rows, paths
 
 SUFFIXES = (".txt", ".md", ".rst")
 SPLITS = ("train", "dev", "test")
@@ -110,8 +110,9 @@ def _check_folder(folder: Path, allowed: str) -> None:
 
 
 def _listed(spec: OwnFiles) -> CorpusFiles:
-    documents = _files("documents", spec.documents, f".{spec.type}")
-    queries = _files("queries", spec.queries, f".{spec.type}") if spec.queries is not None else ()
+    suffixes = csv_rows.SUFFIXES if spec.type == "csv" else (f".{spec.type}",)
+    documents = _files("documents", spec.documents, suffixes)
+    queries = _files("queries", spec.queries, suffixes) if spec.queries is not None else ()
     both = {file.path for file in documents} & {file.path for file in queries}
     if both:
         raise InputError(f"corpus.queries: {min(both)} is one of the documents too; allowed: other files")
@@ -125,19 +126,20 @@ def _listed(spec: OwnFiles) -> CorpusFiles:
     return CorpusFiles(documents, queries, judged)
 
 
-def _files(key: str, text: str, suffix: str) -> tuple[NamedFile, ...]:
-    """List a file, a folder's files that end in `suffix`, or the files that a pattern matches, sorted."""
+def _files(key: str, text: str, suffixes: tuple[str, ...]) -> tuple[NamedFile, ...]:
+    """List a file, a folder's files that end in one of `suffixes`, or the files that a pattern matches, sorted."""
     path = paths.resolve(f"corpus.{key}", text)
     if path.is_file():
         return (NamedFile(f"{key}/{path.name}", path),)
     if path.is_dir():
-        entries = (entry for entry in path.iterdir() if entry.name.endswith(suffix))
+        entries = (entry for entry in path.iterdir() if entry.name.endswith(suffixes))
     else:
         entries = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
     matches = sorted(entry for entry in entries if entry.is_file())
     if not matches:
-        problem = f"holds no *{suffix}" if path.is_dir() else "no such file or folder"
-        allowed = f"a file, a folder of *{suffix}, or a pattern of files"
+        wanted = " or ".join(f"*{suffix}" for suffix in suffixes)
+        problem = f"holds no {wanted}" if path.is_dir() else "no such file or folder"
+        allowed = f"a file, a folder of {wanted}, or a pattern of files"
         raise InputError(f"corpus.{key}: got {text!r}, {problem}; allowed: {allowed}")
     base = path if path.is_dir() else Path(os.path.commonpath([match.parent for match in matches]))
     return tuple(NamedFile(f"{key}/{match.relative_to(base).as_posix()}", match) for match in matches)

@@ -25,7 +25,7 @@ from rayhier.spec.corpus import (
     TextFiles,
     passages_of,
 )
-from rayhier.storage import files, hub_data, listing
+from rayhier.storage import csv_rows, files, hub_data, listing
 from rayhier.storage.listing import SPLITS, CorpusFiles
 
 PARQUET = ".parquet"
@@ -98,8 +98,10 @@ def _files(spec: FileCorpus) -> Source:
     listed = listing.find(spec)
     scans = dict[str, FileStats]()
     for file in listed.all:
-        lines = file.path.suffix != PARQUET if file in listed.judgements.values() else spec.in_lines
-        scans[file.name] = scan_lines(file.path) if lines else _scan_parquet(file.path)
+        is_judged = file in listed.judgements.values()
+        lines = file.path.suffix != PARQUET if is_judged else spec.in_lines
+        scan = _scan_csv if is_csv(spec) and not is_judged else scan_lines if lines else _scan_parquet
+        scans[file.name] = scan(file.path)
     documents, queries = ([scans[file.name] for file in part] for part in (listed.documents, listed.queries))
     for key, noun, part in (("documents", "document", listed.documents), ("queries", "query", listed.queries)):
         if part and not any(scans[file.name].rows for file in part):
@@ -109,13 +111,13 @@ def _files(spec: FileCorpus) -> Source:
         names, query_names = spec.row_columns, spec.row_query_columns
         key, query_key = (f"corpus.{_key(spec, name)}" for name in ("documents", "queries"))
         for file in listed.documents:
-            _first_rows(key, file.path)
-        rows, own = _first_rows(key, first), {names.id, names.title, *spec.field_types}
+            _first_rows(spec, key, file.path)
+        rows, own = _first_rows(spec, key, first), {names.id, names.title, *spec.field_types}
         prose = {name for row in rows for name in row.keys() - own if len(str(row[name]).split()) >= PROSE}
         required = dict.fromkeys((*names.changed("title", "text"), *(["text"] if prose else [])))
         _check_keys(key, first, rows, [names.id, *(getattr(names, name) for name in required)], "columns")
         for file in listed.queries:
-            query_rows = _first_rows(query_key, file.path)
+            query_rows = _first_rows(spec, query_key, file.path)
             _check_keys(query_key, file.path, query_rows, (query_names.id, query_names.text), "query_columns")
     for split in listed.judgements:
         _check_judgements(spec, listed, split)
@@ -140,8 +142,14 @@ def _files(spec: FileCorpus) -> Source:
     )
 
 
-def _first_rows(key: str, path: Path) -> list[dict[str, Any]]:
-    """Read a file's first JSON objects. InputError if none of its first lines is one."""
+def is_csv(spec: CorpusSpec) -> bool:
+    return isinstance(spec, OwnFiles) and spec.type == "csv"
+
+
+def _first_rows(spec: FileCorpus, key: str, path: Path) -> list[dict[str, Any]]:
+    """Read a file's first rows. InputError if it has no JSON object among its first lines, unless it is CSV."""
+    if is_csv(spec):
+        return list(islice(csv_rows.rows(path), PEEKED))
     with path.open("rb") as opened:
         lines = [line for line in islice(opened, PEEKED) if line.strip()]
     rows = [row for line in lines if (row := _json_row(line)) is not None]
@@ -158,7 +166,8 @@ def _check_keys(key: str, path: Path, rows: Sequence[dict[str, Any]], names: Seq
         if not any(name in row for row in rows):
             raise InputError(
                 f"{key}: {path}: key {name!r} is missing in the first {len(rows)} rows, which have "
-                f"{', '.join(list(rows[0])[:10])}; allowed: rows with it, or corpus.{section} that name other keys"
+                f"{', '.join(map(str, list(rows[0])[:10]))}; allowed: rows with it, or corpus.{section} that name "
+                "other keys"
             )
 
 
@@ -198,6 +207,10 @@ def _scan_parquet(path: Path) -> FileStats:
     from rayhier.storage import parquet  # imports pyarrow
 
     return FileStats(files.digest(path), path.stat().st_size, parquet.opened(path).metadata.num_rows)
+
+
+def _scan_csv(path: Path) -> FileStats:
+    return FileStats(files.digest(path), path.stat().st_size, sum(1 for _ in csv_rows.rows(path)))
 
 
 def scan_lines(path: Path) -> FileStats:
@@ -251,8 +264,9 @@ def _judged_by(spec: FileCorpus, listing: CorpusFiles, split: str) -> Iterator[s
 
 def _query_rows(spec: FileCorpus, path: Path) -> Iterator[tuple[str, bytes]]:
     columns = spec.row_query_columns
-    if path.suffix == PARQUET and not spec.in_lines:
-        for row in _parquet_rows(path, [columns.id, columns.text], BATCH_ROWS):
+    if is_csv(spec) or (path.suffix == PARQUET and not spec.in_lines):
+        names = [columns.id, columns.text]
+        for row in csv_rows.rows(path) if is_csv(spec) else _parquet_rows(path, names, BATCH_ROWS):
             yield str(row.get(columns.id)), json.dumps(row, sort_keys=True, default=str).encode()
         return
     with path.open("rb") as opened:
@@ -296,6 +310,9 @@ def _sample_texts(spec: FileCorpus, path: Path) -> Iterator[str | None]:
     name = spec.row_columns.text
     if isinstance(spec, OwnFiles) and spec.type == "parquet":
         yield from (_text(row[name]) for row in _parquet_rows(path, [name], SAMPLE_ROWS, SAMPLE_BYTES))
+        return
+    if is_csv(spec):
+        yield from (_text(row.get(name)) for row in csv_rows.rows(path))
         return
     with path.open("rb") as opened:
         lines = opened.read(SAMPLE_BYTES).split(b"\n")
