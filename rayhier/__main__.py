@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
 
+from rayhier import completion
 from rayhier.command import Parser, end, log_to_stderr
 
 COMMANDS = {
@@ -35,6 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+class _Completion(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, _: object, shell: object, __: str | None = None) -> None:
+        modules = {name: importlib.import_module(module) for name, (module, _) in COMMANDS.items()}
+        parsers = {name: module._parser() for name, module in modules.items()}  # noqa: SLF001
+        print(completion.script(str(shell), parsers), end="")
+        parser.exit()
+
+
 def _parser() -> Parser:
     listed = "\n".join(f"  {name:<9}{says}" for name, (_, says) in COMMANDS.items())
     parser = Parser(
@@ -46,6 +55,8 @@ def _parser() -> Parser:
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="show the log on standard error")
     parser.add_argument("--version", action="version", version=f"rayhier {version('rayhier')}")
+    shells = "print a script that completes commands and options: source <(rayhier --completion bash)"
+    parser.add_argument("--completion", choices=completion.SHELLS, action=_Completion, help=shells)
     parser.add_argument("command", metavar="COMMAND", choices=COMMANDS, help="one of the commands below")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser

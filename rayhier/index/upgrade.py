@@ -56,6 +56,12 @@ DOT = "encoder.similarity: dot: BM25's weight has another unit now; rayhier run 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns exit code 2 after a user's mistake or an unreadable file, else 0."""
+    given = _parser().parse_args(arguments)
+    mend = "; nothing is lost: make it possible and run rayhier upgrade again"
+    return run_command(lambda: print("\n".join(upgrade(locate(given.workdir)))), unfinished=mend)
+
+
+def _parser() -> Parser:
     parser = Parser(
         prog="rayhier upgrade",
         description="Bring the workdir of rayhier 0.2.0 to the format of today. Nothing is encoded or trained again.",
@@ -63,9 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("workdir", help="folder, or s3:// or gs:// prefix, where rayhier 0.2.0 built an index")
-    given = parser.parse_args(arguments)
-    mend = "; nothing is lost: make it possible and run rayhier upgrade again"
-    return run_command(lambda: print("\n".join(upgrade(locate(given.workdir)))), unfinished=mend)
+    return parser
 
 
 def upgrade(workdir: Location) -> list[str]:

@@ -1,6 +1,7 @@
 """What all commands do alike: exit codes, one line for an error, and the door to all of them."""
 
 import errno
+import subprocess
 
 import pytest
 
@@ -55,6 +56,32 @@ def test_the_door_lists_all_commands_and_refuses_others(capsys):
     with pytest.raises(SystemExit, match="2"):
         door.main(["fly"])
     assert "invalid choice: 'fly'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("rayhier ev", "eval"),
+        ("rayhier run --pl", "--plan"),
+        ("rayhier run a.yaml --stage calib", "calibrate"),
+        ("rayhier run --set a=1 ", ""),
+        ("rayhier index mai", "maintain"),
+        ("rayhier index add w --up", "--upsert"),
+    ],
+)
+def test_bash_completes_commands_options_and_choices(words, completed, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        door.main(["--completion", "bash"])
+    ask = 'COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _rayhier; echo "${COMPREPLY[*]}"'
+    command = ["bash", "-c", f"{capsys.readouterr().out}\n{ask}", "bash", *words.split(" ")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == completed
+
+
+def test_zsh_and_fish_get_the_same_words(capsys):
+    for shell, expected in (("zsh", "compinit"), ("fish", "__fish_seen_subcommand_from add' -l upsert")):
+        with pytest.raises(SystemExit, match="0"):
+            door.main(["--completion", shell])
+        assert expected in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("removed", sorted(REMOVED))
