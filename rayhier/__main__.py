@@ -10,6 +10,8 @@ from rayhier import completion
 from rayhier.command import Parser, end, log_to_stderr
 
 COMMANDS = {
+    "try": ("rayhier.try_folder", "train, index and serve a folder of your data, in one command"),
+    "init": ("rayhier.init", "look at your data and write a spec for it"),
     "run": ("rayhier.run", "train, index and measure what a spec describes"),
     "search": ("rayhier.search.__main__", "search a built index from the shell"),
     "eval": ("rayhier.evaluate.__main__", "measure a built index with other queries"),

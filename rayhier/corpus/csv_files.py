@@ -3,14 +3,16 @@
 A row may have several lines, so one process reads a file from its start.
 """
 
+import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from rayhier.corpus import lines
 from rayhier.corpus.reader import Stream, checked
-from rayhier.corpus.row_checks import Entry, Judgement, Reason, RowError, RowSchema
+from rayhier.corpus.row_checks import Entry, Judgement, Reason, RowError, RowSchema, encodes
 from rayhier.spec.corpus import FieldType, OwnFiles
 from rayhier.storage import csv_rows, listing
 from rayhier.storage.listing import CorpusFiles
@@ -34,30 +36,28 @@ class CsvReader:
             yield lines.whole(self.listing.judgements[split], lines.JUDGEMENTS)
 
     def _document(self, row: dict[str, Any]) -> Entry:
-        typed = {name: _typed(row.get(name), kind) for name, kind in self.schema.fields.items()}
-        return self.schema.document({**_whole(row), **typed})
+        fields = {name: typed(row.get(name), kind) for name, kind in self.schema.fields.items()}
+        return self.schema.document(whole(row) | fields)
 
     def _query(self, row: dict[str, Any]) -> Entry:
-        return self.schema.query(_whole(row))
+        return self.schema.query(whole(row))
 
 
 def reader(spec: OwnFiles) -> CsvReader:
     return CsvReader(listing.find(spec), RowSchema(spec.limits, spec.columns, spec.fields, spec.row_query_columns))
 
 
-def _whole(row: dict[str, Any]) -> dict[str, Any]:
+def whole(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row as it is. RowError if a value or a column is missing, or a value is not UTF-8."""
     if None in row or None in row.values():
         raise RowError(Reason.WRONG_COLUMNS)
+    if not all(map(encodes, row.values())):
+        raise RowError(Reason.INVALID_UTF8)
     return row
 
 
-def _typed(text: str | None, kind: FieldType) -> Any:
-    """Read the text of a field. A text that is not of the field's type stays text, which the schema rejects."""
-    if not text or kind == "string":
-        return text or None
-    if kind == "bool":
-        return {"true": True, "false": False}.get(text.lower(), text)
-    try:
-        return int(text) if kind == "int" else float(text)
-    except ValueError:
-        return text
+def typed(text: str | None, kind: FieldType) -> Any:
+    """Read the text of a field. A text that is no number, true or false stays text, which the schema rejects."""
+    with suppress(ValueError):
+        return text or None if kind == "string" else json.loads((text or "null").lower())
+    return text

@@ -15,7 +15,7 @@ from rayhier.corpus import tables
 from rayhier.corpus.lines import refusal
 from rayhier.corpus.reader import Reader, Rows, Stream, collect, distinct, known
 from rayhier.corpus.row_checks import Entry, Judgement, ParsedRows, Reason
-from rayhier.corpus.split import Counts, cut_dev
+from rayhier.corpus.split import Counts, cut
 from rayhier.dataset.families import asked_before
 from rayhier.storage.listing import SPLITS
 
@@ -48,8 +48,8 @@ class Questions:
         by_split: dict[str, Sequence[Judgement]] = {split: _accepted(rows) for split, rows in self.judgements.items()}
         if not by_split.get("train") or by_split.get("dev"):
             return by_split, None
-        train, dev, cut = cut_dev(by_split["train"], self._texts)
-        return by_split | {"train": train, "dev": dev}, cut
+        train, dev, counts = cut(by_split["train"], self._texts)
+        return by_split | {"train": train, "dev": dev}, counts
 
     @property
     def _texts(self) -> dict[str, str]:

@@ -14,10 +14,12 @@ TEST = 0.1
 Counts = dict[str, Any]
 
 
-def cut_dev(train: Sequence[Judgement], texts: Mapping[str, str]) -> tuple[list[Judgement], list[Judgement], Counts]:
-    """Move about a tenth of the train queries, by families that ask the same, with their judgements to dev.
+def cut(
+    train: Sequence[Judgement], texts: Mapping[str, str], share: float = DEV
+) -> tuple[list[Judgement], list[Judgement], Counts]:
+    """Move about a share of the train queries, by families that ask the same, with their judgements to another split.
 
-    Returns train, dev, and counts of families. Both splits get a family if there are two.
+    Returns train, the other split, and counts of families. Both splits get a family if there are two.
     """
     answers: dict[str, list[str]] = {judgement.query_id: [] for judgement in train}
     for judgement in train:
@@ -26,9 +28,9 @@ def cut_dev(train: Sequence[Judgement], texts: Mapping[str, str]) -> tuple[list[
     asked = [texts[query] for query in answers]
     family_Q, shared = alike(asked, list(answers.values()))
     count = len(np.unique(family_Q))
-    dev_Q = some(family_Q, asked, max(1, int(len(asked) * DEV))) & (count > 1)
-    dev = {query for query, moved in zip(answers, dev_Q.tolist(), strict=True) if moved}
-    rows = [[judgement for judgement in train if (judgement.query_id in dev) == moved] for moved in (False, True)]
+    moved_Q = some(family_Q, asked, max(1, int(len(asked) * share))) & (count > 1)
+    other = {query for query, moved in zip(answers, moved_Q.tolist(), strict=True) if moved}
+    rows = [[judgement for judgement in train if (judgement.query_id in other) == moved] for moved in (False, True)]
     return rows[0], rows[1], {"families": count, "shared": shared if count < len(asked) else "nothing"}
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from rayhier.corpus.row_checks import Judgement
-from rayhier.corpus.split import assign, cut_dev
+from rayhier.corpus.split import assign, cut
 from rayhier.dataset.families import normal
 from rayhier.dataset.holdout import hash_ids
 
@@ -31,7 +31,7 @@ def log(questions, times, answers):
 @pytest.mark.parametrize(("questions", "times", "answers"), [(400, 3, 200), (60, 9, 60), (1_000, 1, 1)])
 def test_no_text_is_in_train_and_dev_nor_an_answer_if_many_families_remain(questions, times, answers):
     rows, texts = log(questions, times, answers)
-    train, dev, cut = cut_dev(rows, texts)
+    train, dev, counts = cut(rows, texts)
     assert Counter(train + dev) == Counter(rows)
 
     def shared(of):
@@ -39,10 +39,10 @@ def test_no_text_is_in_train_and_dev_nor_an_answer_if_many_families_remain(quest
 
     assert not shared(lambda row: normal(texts[row.query_id]))
     kind = (answers, "the text or an answer") if answers > 1 else (questions, "nothing")
-    assert (cut["families"], cut["shared"]) == kind
-    assert bool(shared(lambda row: row.doc_id)) == (cut["shared"] == "nothing")
+    assert (counts["families"], counts["shared"]) == kind
+    assert bool(shared(lambda row: row.doc_id)) == (counts["shared"] == "nothing")
     assert 0.08 <= len(dev) / len(rows) <= 0.1
-    assert cut_dev(rows[::-1], texts)[1] == dev[::-1], "whatever the order"
+    assert cut(rows[::-1], texts)[1] == dev[::-1], "whatever the order"
 
 
 def test_assign_makes_80_10_10():

