@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import yaml
 
 from rayhier.command import Parser, run_command
-from rayhier.corpus import csv_files, lines, parquet, questions, row_checks, sources
+from rayhier.corpus import lines, parquet, questions, row_checks, sources
 from rayhier.corpus.reader import Rows, checked
 from rayhier.corpus.row_checks import HEADER, Reason, Rejection
-from rayhier.corpus.sources import TextReader
 from rayhier.corpus.split import cut
 from rayhier.extras import needs
 from rayhier.spec import InputError
@@ -157,7 +156,7 @@ def look(path: Path) -> tuple[dict[str, Any], str, list[str]]:
     if is_text:
         bad = [
             row
-            for row in islice(TextReader(tuple(texts), LIMITS).documents().rows, SAMPLE)
+            for row in islice(sources.TextReader(tuple(texts), LIMITS).documents().rows, SAMPLE)
             if isinstance(row, Rejection)
         ]
         notes = [f"{len(texts):,} text files", *(f"left out: {row.value}: {_why(row)}" for row in bad[:1]), *notes]
@@ -211,7 +210,7 @@ def _rows(path: Path) -> Rows[Row]:
     if path.suffix == PARQUET:
         return parquet.read(path, opened(path).schema_arrow.names)
     if path.suffix.lower() in csv_rows.SUFFIXES:
-        return checked(csv_rows.rows(path), csv_files.whole)
+        return checked(csv_rows.rows(path), sources.whole)
     return checked(lines.rows(lines.lines(path, 0, path.stat().st_size)), row_checks.json_row)
 
 
@@ -248,7 +247,7 @@ def _fields(table: Table) -> str:
     kinds = dict[str, str]()
     for name in table.rows[0].keys() - {*table.columns.model_dump().values(), *RESERVED}:
         values = [row.get(name) for row in table.rows]
-        typed = [csv_files.typed(value, "float") for value in values] if table.type == "csv" else values
+        typed = [sources.typed(value, "float") for value in values] if table.type == "csv" else values
         found = {type(value) for value in typed} - {type(None)}
         is_short = all(len(str(value)) <= SHORT for value in values)
         if len(found) == 1 and is_short and re.fullmatch(r"[A-Za-z]\w*", name) and (kind := KINDS.get(found.pop())):

@@ -5,13 +5,16 @@ Face hub. Data sets on the hub have BEIR's layout. They are streamed without a s
 No code of a data set is run.
 """
 
+import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rayhier.corpus import csv_files, parquet, python_docs, row_checks
+from rayhier.corpus import lines, parquet, python_docs, row_checks
 from rayhier.corpus.lines import json_lines, ms_marco
 from rayhier.corpus.reader import RangeReader, Reader, Stream, StreamReader, checked
 from rayhier.corpus.row_checks import Entry, Judgement, Reason, RowError, RowSchema
@@ -20,6 +23,7 @@ from rayhier.spec.corpus import (
     Beir,
     ColumnNames,
     CorpusSpec,
+    FieldType,
     FileCorpus,
     HuggingFace,
     IrDatasets,
@@ -29,8 +33,8 @@ from rayhier.spec.corpus import (
     PythonDocs,
     TextFiles,
 )
-from rayhier.storage import hub_data, listing
-from rayhier.storage.listing import NamedFile
+from rayhier.storage import csv_rows, hub_data, listing
+from rayhier.storage.listing import CorpusFiles, NamedFile
 from rayhier.storage.source import IR_DATASETS
 
 SPLITS = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
@@ -68,13 +72,54 @@ def ranged(spec: FileCorpus) -> RangeReader:
 def iterated(spec: IrDatasets | HuggingFace | TextFiles | OwnFiles) -> StreamReader:
     match spec:
         case OwnFiles():
-            return csv_files.reader(spec)
+            schema = RowSchema(spec.limits, spec.columns, spec.fields, spec.row_query_columns)
+            return CsvReader(listing.find(spec), schema)
         case IrDatasets():
             return ir(spec)
         case HuggingFace():
             return hugging_face(spec)
         case TextFiles():
             return TextReader(listing.texts(spec), spec.limits)
+
+
+@dataclass(frozen=True)
+class CsvReader:
+    """Reader of CSV and TSV files. A row may have several lines, so one process reads a file from its start."""
+
+    listing: CorpusFiles
+    schema: RowSchema
+
+    def documents(self) -> Stream[Entry]:
+        rows = chain.from_iterable(csv_rows.rows(file.path) for file in self.listing.documents)
+        return Stream("documents", checked(rows, lambda row: self.schema.document(self._typed(row))))
+
+    def queries(self) -> Iterator[Stream[Entry]]:
+        for file in self.listing.queries:
+            rows = csv_rows.rows(file.path)
+            yield Stream(file.name, checked(rows, lambda row: self.schema.query(whole(row))))
+
+    def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
+        if split in self.listing.judgements:
+            yield lines.whole(self.listing.judgements[split], lines.JUDGEMENTS)
+
+    def _typed(self, row: dict[str, Any]) -> dict[str, Any]:
+        return whole(row) | {name: typed(row.get(name), kind) for name, kind in self.schema.fields.items()}
+
+
+def whole(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of a CSV file as it is. RowError if a value or a column is missing, or a value is not UTF-8."""
+    if None in row or None in row.values():
+        raise RowError(Reason.WRONG_COLUMNS)
+    if not all(map(row_checks.encodes, row.values())):
+        raise RowError(Reason.INVALID_UTF8)
+    return row
+
+
+def typed(text: str | None, kind: FieldType) -> Any:
+    """Read the text of a field. A text that is no number, true or false stays text, which the schema rejects."""
+    with suppress(ValueError):
+        return text or None if kind == "string" else json.loads((text or "null").lower())
+    return text
 
 
 @dataclass(frozen=True)
