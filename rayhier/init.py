@@ -34,7 +34,7 @@ TITLES = ("title", "heading", "headline", "subject", "name")
 TEXTS = ("text", "body", "content", "contents", "abstract", "passage", "context", "description", "query", "question")
 KINDS, SHORT = {bool: "bool", int: "int", float: "float", str: "string"}, 40
 """Types of columns that the spec proposes for filters, and the most characters of their values."""
-VARIES = r"(\d+|train|dev|validation|val|test)+"
+VARIES = r"\d+|train|dev|validation|val|test"
 """What differs in the names of files that belong together."""
 HEAD = """\
 # What rayhier init found in {folder}. The spec runs as it is:
@@ -67,16 +67,11 @@ class Table(NamedTuple):
     columns: ColumnNames
 
     def __str__(self) -> str:
-        first = self.paths[0]
-        return str(first if len(self.paths) == 1 else first.with_stem(re.sub(VARIES, "*", first.stem)))
+        return str(self.paths[0] if len(self.paths) == 1 else _pattern(self.paths[0]))
 
     @property
     def type(self) -> str:
         return TYPES[self.paths[0].suffix.lower()]
-
-    @property
-    def bytes(self) -> int:
-        return sum(path.stat().st_size for path in self.paths)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -139,32 +134,35 @@ def look(path: Path) -> tuple[dict[str, Any], str, list[str]]:
     names = [file for file in sorted(root.rglob("*")) if not re.search(r"(^|/)\.", file.relative_to(root).as_posix())]
     files = [file for file in names if file.is_file() and file.stat().st_size]
     notes += [f"left out: {file}, which is empty" for file in names if file.is_file() and file not in files]
-    texts = [NamedFile(file.name, file) for file in files if file.suffix.lower() in listing.SUFFIXES and path.is_dir()]
+    texts = [file for file in files if file.suffix.lower() in listing.SUFFIXES and path.is_dir()]
     tables = _tables([file for file in files if file.suffix.lower() in TYPES], notes)
     for kind, count in Counter(file.suffix for file in files).items():
         if kind.lower() not in (*TYPES, *listing.SUFFIXES):
             notes.append(f"left out: {count:,} files {kind or 'without an ending'}")
-    found = [table for table in tables["documents"] or tables["queries"] if path.is_dir() or path in table.paths]
-    found.sort(key=lambda table: table.bytes, reverse=True)
+    found = sorted(tables["documents"] or tables["queries"], key=lambda table: _bytes(table.paths), reverse=True)
+    if path.is_file():
+        every = (*tables["documents"], *tables["queries"])
+        found = [table._replace(paths=[path]) for table in every if path in table.paths]
     if not found and not texts:
         allowed = f"files of {', '.join((*TYPES, *listing.SUFFIXES))}, whose rows have ids and texts"
         raise InputError(f"DIR: {path} holds no documents: {'; '.join(notes) or 'no files'}; allowed: {allowed}")
-    is_text = not found or sum(file.path.stat().st_size for file in texts) > found[0].bytes
+    is_text = not found or _bytes(texts) > _bytes(found[0].paths)
     for table in found[0 if is_text else 1 :]:
         notes.append(f"left out: {table}, which may be documents; to take it: rayhier init {table.paths[0]}")
     passages = {"words": 200, "stride": 150}
     if is_text:
-        bad = [
-            row
-            for row in islice(sources.TextReader(tuple(texts), LIMITS).documents().rows, SAMPLE)
-            if isinstance(row, Rejection)
-        ]
+        sample = tuple(NamedFile(str(file), file) for file in texts[:SAMPLE])
+        bad = [row for row in sources.TextReader(sample, LIMITS).documents().rows if isinstance(row, Rejection)]
         notes = [f"{len(texts):,} text files", *(f"left out: {row.value}: {_why(row)}" for row in bad[:1]), *notes]
         return {"type": "text", "path": str(path), "passages": passages}, "", notes
-    documents, queries = found[0], next((table for table in tables["queries"] if table is not found[0]), None)
+    documents = found[0]
+    queries = next((table for table in tables["queries"] if table.rows is not documents.rows), None)
     columns = documents.columns.model_dump(exclude_unset=True)
     section = {"type": documents.type, "documents": str(documents), "columns": columns, "passages": passages}
-    judged = {_split(file): str(file) for table in tables["judgements"] for file in table.paths}
+    judged = dict[str, str]()
+    for file in (file for table in tables["judgements"] for file in table.paths):
+        if judged.setdefault(_split(file), str(file)) != str(file):
+            notes.append(f"left out: {file}, because {judged[_split(file)]} has judgements of the same split")
     if queries is not None and judged and queries.type == documents.type:
         columns = queries.columns.model_dump(include={"id", "text"})
         section |= {"queries": str(queries), "query_columns": columns, "judgements": judged}
@@ -178,7 +176,7 @@ def _tables(files: Iterable[Path], notes: list[str]) -> dict[str, list[Table]]:
     """Sort files into documents, queries and judgements, and note what is none of them."""
     alike, tables = defaultdict[Path, list[Path]](list), defaultdict[str, list[Table]](list)
     for file in files:
-        alike[file.with_stem(re.sub(VARIES, "*", file.stem))].append(file)
+        alike[_pattern(file)].append(file)
     for paths in alike.values():
         if _is_judged(paths[0]):
             tables["judgements"].append(Table(paths, [], ColumnNames()))
@@ -195,6 +193,11 @@ def _tables(files: Iterable[Path], notes: list[str]) -> dict[str, list[Table]]:
         is_asked = re.search("quer|question", f"{paths[0].parent.name}/{paths[0].name}".lower())
         tables["queries" if is_asked else "documents"].append(Table(paths, rows, columns))
     return tables
+
+
+def _pattern(path: Path) -> Path:
+    """Make a pattern that matches a file, and those that differ in a number or in the name of a split."""
+    return path.with_stem(re.sub(VARIES, lambda found: "[0-9]*" if found[0].isdigit() else "[tdv]*", path.stem))
 
 
 def _is_judged(path: Path) -> bool:
@@ -253,6 +256,10 @@ def _fields(table: Table) -> str:
         if len(found) == 1 and is_short and re.fullmatch(r"[A-Za-z]\w*", name) and (kind := KINDS.get(found.pop())):
             kinds[name] = kind
     return ", ".join(f"{name}: {kinds[name]}" for name in sorted(kinds))
+
+
+def _bytes(paths: Iterable[Path]) -> int:
+    return sum(path.stat().st_size for path in paths)
 
 
 def _split(path: Path) -> str:

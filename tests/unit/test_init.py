@@ -82,7 +82,7 @@ LAYOUTS = {
             "data/train-00001-of-00002.parquet": parquet(TREES[20:30]),
             "data/test-00000-of-00001.parquet": parquet(TREES[30:]),
         },
-        {"type": "parquet", "documents": "mine/data/*-*-of-*.parquet"},
+        {"type": "parquet", "documents": "mine/data/[tdv]*-[0-9]*-of-[0-9]*.parquet"},
     ),
     "texts": ({"a.txt": "leaf", "deep/b.md": "# Root\n\nand branch"}, {"type": "text", "path": "mine"}),
     "judged": (
@@ -171,4 +171,4 @@ def test_several_candidates_are_named_and_one_can_be_chosen(init, capsys):
 
 def test_texts_that_are_not_utf8_are_named(init):
     code, printed, _ = init({"a.txt": "leaf", "b.txt": "cr\u00e8me".encode("latin-1")})
-    assert (code, "left out: b.txt: invalid UTF-8; iconv" in printed) == (0, True)
+    assert (code, "left out: mine/b.txt: invalid UTF-8; iconv" in printed) == (0, True)
