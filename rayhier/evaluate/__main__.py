@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
         "--queries",
         type=Path,
         required=True,
-        help="JSON lines with the spec's query columns, or with _id and text; or ID TAB TEXT",
+        help="JSON lines or .csv with the spec's query columns, or with _id and text; or ID TAB TEXT",
     )
     parser.add_argument("--judgements", type=Path, required=True, help="BEIR's three columns, or TREC's four (qrels)")
     parser.add_argument("--trec", type=Path, help="file to write the index's ranking to, as a TREC run")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import numpy as np
@@ -13,9 +13,11 @@ from rayhier.corpus import row_checks
 from rayhier.corpus.lines import lines, rows
 from rayhier.corpus.reader import Rows, checked, collect, distinct
 from rayhier.corpus.row_checks import HEADER, Entry, Judgement, Reason, RowError, RowSchema
+from rayhier.corpus.sources import whole
 from rayhier.dataset.queries import Queries
 from rayhier.spec import InputError
 from rayhier.spec.corpus import ColumnNames, Limits
+from rayhier.storage import csv_rows
 
 IDS = ("_id", "id", "query_id")
 TEXT = "text"
@@ -25,11 +27,15 @@ T = TypeVar("T")
 
 
 def read_queries(path: Path, columns: ColumnNames = BEIR) -> dict[str, str]:
-    """Read queries: id -> text. InputError if a line is neither JSON nor ID TAB TEXT, or an id occurs twice."""
+    """Read queries: id -> text. InputError if a line is not JSON, CSV or ID TAB TEXT, or an id occurs twice."""
     ids, texts = (columns.id, *IDS), (columns.text, TEXT)
     keys = (" or ".join(dict.fromkeys(names)) for names in (ids, texts))
-    rows = distinct(_rows(path, partial(_query, ids=ids, texts=texts)), set())
-    allowed = f"JSON lines with {', and '.join(keys)}; or ID TAB TEXT"
+    if path.suffix == ".csv" and path.is_file():
+        read = checked(csv_rows.rows(path), lambda row: _query_of(whole(row), ids, texts))
+    else:
+        read = _rows(path, partial(_query, ids=ids, texts=texts))
+    rows = distinct(read, set())
+    allowed = f"JSON lines or .csv with {', and '.join(keys)}; or ID TAB TEXT"
     return {entry.key: entry.text for entry in _all(path, rows, allowed)}
 
 
@@ -63,11 +69,14 @@ def judged(texts: dict[str, str], grades: dict[str, dict[str, int]]) -> Queries:
 
 def _query(line: bytes, ids: Sequence[str], texts: Sequence[str]) -> Entry:
     if line.lstrip().startswith(b"{"):
-        row = row_checks.json_row(line)
-        name, text = (next((name for name in names if name in row), names[0]) for names in (ids, texts))
-        return RowSchema(Limits(), ColumnNames(id=name, text=text), {}).query(row)
+        return _query_of(row_checks.json_row(line), ids, texts)
     key, text = row_checks.split(line, 2)
     return row_checks.entry(key, "", text, Limits())
+
+
+def _query_of(row: dict[str, Any], ids: Sequence[str], texts: Sequence[str]) -> Entry:
+    name, text = (next((name for name in names if name in row), names[0]) for names in (ids, texts))
+    return RowSchema(Limits(), ColumnNames(id=name, text=text), {}).query(row)
 
 
 def _judgement(line: bytes) -> Judgement:
