@@ -24,8 +24,8 @@ from ..toys import job
 from .code_blocks import BLOCKS, OUTPUT, OUTSIDE, ROOT, commands, each
 from .serve.stand_ins import Canned, app_of
 
-WRITTEN = ("SPEC", "mine.yaml")
-"""Specs that a page shows and no file of the repository is: the second one is written by `rayhier init`."""
+WRITTEN = ("SPEC", "mine.yaml", "my-documents.yaml")
+"""Specs of pages that are no files of the repository. `rayhier init` writes them."""
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
