@@ -34,6 +34,8 @@ TITLES = ("title", "heading", "headline", "subject", "name")
 TEXTS = ("text", "body", "content", "contents", "abstract", "passage", "context", "description", "query", "question")
 KINDS, SHORT = {bool: "bool", int: "int", float: "float", str: "string"}, 40
 """Types of columns that the spec proposes for filters, and the most characters of their values."""
+MOST_WORDS = 3
+"""Most words in the name of a column."""
 VARIES = r"\d+|train|dev|validation|val|test"
 """What differs in the names of files that belong together."""
 HEAD = """\
@@ -76,12 +78,9 @@ class Table(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
-    return run_command(lambda: _run(given.folder, given.out or Path(f"{name_of(given.folder)}.yaml")))
-
-
-def _run(folder: Path, out: Path) -> None:
-    write(folder, out, Path("runs") / name_of(folder))
-    print(f"next: rayhier run {out} --plan")
+    name = name_of(given.folder)
+    out = given.out or Path(f"{name}.yaml")
+    return run_command(lambda: print(f"{write(given.folder, out, Path('runs', name))}\nnext: rayhier run {out} --plan"))
 
 
 def _parser() -> Parser:
@@ -97,9 +96,14 @@ def name_of(folder: Path) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", folder.resolve().stem).strip("-")[:100] or "data"
 
 
-def write(folder: Path, out: Path, workdir: Path) -> None:
-    """Write a spec, and next to it judgements if they have no test split. InputError if a file to write exists."""
+def write(folder: Path, out: Path, workdir: Path) -> str:
+    """Write a spec, and next to it judgements if they have no test split. Returns lines that say what was found.
+
+    InputError if there are no documents, or a file to write exists.
+    """
     corpus, fields, notes = look(folder)
+    if corpus["type"] == "text" and workdir.resolve().is_relative_to(folder.resolve()):
+        raise InputError(f"DIR: got {folder}, which would hold {workdir} too; allowed: call rayhier in another folder")
     files, judged = dict[Path, str](), corpus.get("judgements", {})
     if judged and "test" not in judged:
         uncut = judged.get("train") or judged.pop("dev")
@@ -120,7 +124,7 @@ def write(folder: Path, out: Path, workdir: Path) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     for path, content in files.items():
         path.write_text(content, "utf-8")
-    print("\n".join([*shown[3:], *notes, f"wrote {out}"]))
+    return "\n".join([*shown[3:], *notes, f"wrote {out}"])
 
 
 def look(path: Path) -> tuple[dict[str, Any], str, list[str]]:
@@ -131,9 +135,10 @@ def look(path: Path) -> tuple[dict[str, Any], str, list[str]]:
     if not path.exists():
         raise InputError(f"DIR: got {str(path)!r}, no such file or folder; allowed: a folder of documents, or a file")
     root, notes = path if path.is_dir() else path.parent, list[str]()
-    names = [file for file in sorted(root.rglob("*")) if not re.search(r"(^|/)\.", file.relative_to(root).as_posix())]
-    files = [file for file in names if file.is_file() and file.stat().st_size]
-    notes += [f"left out: {file}, which is empty" for file in names if file.is_file() and file not in files]
+    every = [file for file in sorted(root.rglob("*")) if not re.search(r"(^|/)\.", file.relative_to(root).as_posix())]
+    files = [file for file in every if file.is_file()]
+    notes += [f"left out: {file}, which is empty" for file in files if not file.stat().st_size]
+    files = [file for file in files if file.stat().st_size]
     texts = [file for file in files if file.suffix.lower() in listing.SUFFIXES and path.is_dir()]
     tables = _tables([file for file in files if file.suffix.lower() in TYPES], notes)
     for kind, count in Counter(file.suffix for file in files).items():
@@ -141,20 +146,22 @@ def look(path: Path) -> tuple[dict[str, Any], str, list[str]]:
             notes.append(f"left out: {count:,} files {kind or 'without an ending'}")
     found = sorted(tables["documents"] or tables["queries"], key=lambda table: _bytes(table.paths), reverse=True)
     if path.is_file():
-        every = (*tables["documents"], *tables["queries"])
-        found = [table._replace(paths=[path]) for table in every if path in table.paths]
+        found = [table._replace(paths=[path]) for table in found + tables["queries"] if path in table.paths]
     if not found and not texts:
         allowed = f"files of {', '.join((*TYPES, *listing.SUFFIXES))}, whose rows have ids and texts"
         raise InputError(f"DIR: {path} holds no documents: {'; '.join(notes) or 'no files'}; allowed: {allowed}")
     is_text = not found or _bytes(texts) > _bytes(found[0].paths)
-    for table in found[0 if is_text else 1 :]:
+    for table in tables["documents"] if is_text else found[1:]:
         notes.append(f"left out: {table}, which may be documents; to take it: rayhier init {table.paths[0]}")
+    for table in (*tables["queries"], *tables["judgements"]) if is_text else ():
+        notes.append(f"left out: {table}, because text files are the documents; rayhier eval can measure with it")
     passages = {"words": 200, "stride": 150}
     if is_text:
         sample = tuple(NamedFile(str(file), file) for file in texts[:SAMPLE])
         bad = [row for row in sources.TextReader(sample, LIMITS).documents().rows if isinstance(row, Rejection)]
         notes = [f"{len(texts):,} text files", *(f"left out: {row.value}: {_why(row)}" for row in bad[:1]), *notes]
         return {"type": "text", "path": str(path), "passages": passages}, "", notes
+    notes += [f"left out: {len(texts):,} text files"] if texts else []
     documents = found[0]
     queries = next((table for table in tables["queries"] if table.rows is not documents.rows), None)
     columns = documents.columns.model_dump(exclude_unset=True)
@@ -186,7 +193,7 @@ def _tables(files: Iterable[Path], notes: list[str]) -> dict[str, list[Table]]:
         columns = _columns(rows)
         if columns is None:
             bad = next((row for row in read if isinstance(row, Rejection)), None)
-            lacking = "no column of texts, or none of ids that differ, among: "
+            lacking = "no column of texts, or none of ids that differ: "
             problem = lacking + ", ".join(rows[0]) if rows or bad is None else f"row 1: {_why(bad)}"
             notes.append(f"left out: {paths[0]}: {problem}")
             continue
@@ -225,6 +232,8 @@ def _why(rejection: Rejection) -> str:
 def _columns(rows: Sequence[Row]) -> ColumnNames | None:
     """Choose columns by their names, else the longest texts, and the first column of values that differ."""
     values = {name: [row.get(name) for row in rows] for name in (rows[0] if rows else ())}
+    if any(len(name.split()) > MOST_WORDS for name in values):
+        return None  # the first line of the file has values instead of names
     strings = {name: column for name, column in values.items() if all(isinstance(one, str | None) for one in column)}
     by_length = sorted(strings, key=lambda name: sum(len(one or "") for one in strings[name]), reverse=True)
     prose = [name for name in by_length if any(" " in (one or "") for one in strings[name])]

@@ -25,7 +25,7 @@ def _make(given: argparse.Namespace, workdir: Path) -> None:
     check_free(LOOPBACK[0], given.port)
     spec = workdir / "try.yaml"
     if not spec.exists():
-        init.write(given.folder, spec, workdir)
+        say(init.write(given.folder, spec, workdir))
     elif f" found in {given.folder}. " not in spec.read_text("utf-8").partition("\n")[0]:
         raise InputError(f"--workdir: {spec} is about other data; allowed: a workdir without it")
     else:

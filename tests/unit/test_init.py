@@ -128,9 +128,12 @@ def test_what_is_recognised_makes_a_spec_that_runs_as_it_is(layout, init, capsys
         ({"a.pdf": "%PDF"}, "mine holds no documents: left out: 1 files .pdf; allowed"),
         (
             {"a.jsonl": jsonl([{"id": 1, "size": 2}])},
-            "a.jsonl: no column of texts, or none of ids that differ, among: id",
+            "a.jsonl: no column of texts, or none of ids that differ: id, size",
         ),
-        ({"a.jsonl": jsonl([{"id": 1, "text": "a"}] * 2)}, "a.jsonl: no column of texts, or none of ids that differ"),
+        (
+            {"a.jsonl": jsonl([{"id": 1, "text": "a"}] * 2)},
+            "a.jsonl: no column of texts, or none of ids that differ",
+        ),
         (
             {"a.csv": "id,text\n1,cr\u00e8me\n".encode("latin-1")},
             "left out: mine/a.csv: row 1: invalid UTF-8; iconv",
@@ -140,6 +143,7 @@ def test_what_is_recognised_makes_a_spec_that_runs_as_it_is(layout, init, capsys
             BEIR | {"qrels/train.tsv": "other\td1\t1\n", "qrels/test.tsv": ""},
             "train.tsv: fewer than two queries of mine/que",
         ),
+        ({"a.tsv": "1\thow do I prune a tree\n2\twhen\n"}, "a.tsv: no column of texts, or none of ids"),
         ({"a.parquet": "PAR"}, "mine/a.parquet: cannot be read as parquet"),
     ],
 )
@@ -167,6 +171,17 @@ def test_several_candidates_are_named_and_one_can_be_chosen(init, capsys):
     code, printed, _ = init({}, "mine/old.jsonl")
     assert (code, "documents: mine/old.jsonl" in printed) == (0, True)
     assert init({}, "nowhere")[1].startswith("error: DIR: got 'nowhere', no such file or folder")
+
+
+def test_a_folder_of_texts_that_would_hold_its_results_is_refused(init):
+    code, printed, _ = init({"a.txt": "leaf"}, ".")
+    assert (code, "which would hold runs/" in printed) == (2, True)
+
+
+def test_queries_beside_texts_are_kept_for_eval(init):
+    code, printed, corpus = init({"a.txt": "leaf " * 999, "queries.csv": table(QUERIES), "answers.tsv": QRELS})
+    assert (code, corpus["type"]) == (0, "text")
+    assert printed.count("because text files are the documents; rayhier eval can measure with it") == 2
 
 
 def test_texts_that_are_not_utf8_are_named(init):

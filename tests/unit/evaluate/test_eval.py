@@ -60,7 +60,7 @@ def test_queries_with_the_keys_of_the_spec(tmp_path):
     (tmp_path / "mine.csv").write_text('qid,question\nq1,"oak, or\nash"\n')
     assert read_queries(tmp_path / "mine.csv", ColumnNames(id="qid", text="question")) == {"q1": "oak, or\nash"}
     (tmp_path / "mine.jsonl").write_text('{"key": "q1", "text": "oak"}')
-    with pytest.raises(InputError, match=r"JSON lines or .csv with qid or _id or id or query_id, and question or text; or ID"):
+    with pytest.raises(InputError, match=r"JSON lines or .csv with qid or _id or id or query_id, and question or text"):
         read_queries(tmp_path / "mine.jsonl", ColumnNames(id="qid", text="question"))
 
 
