@@ -178,7 +178,7 @@ def test_a_folder_of_texts_that_would_hold_its_results_is_refused(init):
     assert (code, "which would hold runs/" in printed) == (2, True)
 
 
-def test_queries_beside_texts_are_kept_for_eval(init):
+def test_queries_in_a_folder_of_texts_are_left_for_eval(init):
     code, printed, corpus = init({"a.txt": "leaf " * 999, "queries.csv": table(QUERIES), "answers.tsv": QRELS})
     assert (code, corpus["type"]) == (0, "text")
     assert printed.count("because text files are the documents; rayhier eval can measure with it") == 2
