@@ -42,6 +42,11 @@ def _bar() -> "Progress":
     return rich.Progress(*columns, console=console, transient=True, expand=True)
 
 
+def counted(rows: int, documents: int | None) -> str:
+    """Say how many documents there are, and the number of rows if documents are cut into passages."""
+    return f"{rows:,} documents" if documents in (None, rows) else f"{documents:,} documents ({rows:,} passages)"
+
+
 def log(text: str) -> None:
     """Note a detail in the log, which `rayhier -v` shows."""
     logging.getLogger("rayhier").info(text.strip())

@@ -1,28 +1,24 @@
 """Read the first rows of a corpus's files, so that a plan tells which rows a run would reject."""
 
-import time
 from itertools import islice
 
 from rayhier.corpus import sources
 from rayhier.corpus.reader import Stream, collect, distinct
 from rayhier.spec.corpus import FileCorpus, OwnFiles
 
-ROWS, SECONDS = 1_000, 1.0
-"""Most rows of a file that are read, and seconds after which no further file is opened."""
+FILES, ROWS = 50, 1_000
 
 
 def rejected(spec: FileCorpus) -> list[str]:
-    """Name the first rejected row of each file of documents, with the number of rejected rows among the first."""
+    """Name the first rejected row of each of the first files of documents, and count such rows among the first."""
     if isinstance(spec, OwnFiles) and spec.type == "csv":
         streams = [sources.iterated(spec).documents()]
     else:
         reader = sources.ranged(spec)
         first = {piece.path: piece for piece in reversed(reader.ranges())}
-        streams = [Stream(piece.source, reader.documents(piece)) for piece in first.values()]
-    told, ends, earlier = list[str](), time.monotonic() + SECONDS, set[bytes]()
-    for stream in streams:
-        if time.monotonic() > ends:
-            break
+        streams = [Stream(piece.source, reader.documents(piece)) for piece in reversed(first.values())]
+    told, earlier = list[str](), set[bytes]()
+    for stream in streams[:FILES]:
         rows = collect(islice(distinct(stream.rows, earlier), ROWS))
         for line, rejection in rows.rejected[:1]:
             count = f"{len(rows.rejected):,} of the first {rows.read:,} rows would be rejected"

@@ -83,10 +83,7 @@ def _measure(options: argparse.Namespace) -> list[str]:
         costs = f"{visited / max(1, searcher.manifest.documents):.1%}", f"{1e3 * seconds / len(queries):.1f}"
         rows.append([name, *(cell(values[m]) for m in measures), *costs])
     lines = [
-        (
-            f"{len(queries):,} judged queries, {searcher.manifest.documents:,} documents, version "
-            f"{searcher.manifest.version}"
-        ),
+        (f"{len(queries):,} judged queries, {searcher.leaf_map.size}, version {searcher.manifest.version}"),
         "",
         *aligned(["system", *measures, "visited", "ms a query"], rows),
     ]
@@ -94,7 +91,7 @@ def _measure(options: argparse.Namespace) -> list[str]:
         lines.append(f"{missing:,} of {len(answers):,} answers are not in the index and count as not found")
     if trained := _trained_on(workdir, queries.texts):
         lines.append(
-            f"{trained:,} of these queries trained the encoder: they say little about queries that it never saw"
+            f"{trained:,} of these queries are train queries of this index: they say little about other queries"
         )
     if unjudged := len(texts) - len(queries):
         lines.append(f"{unjudged:,} queries have no judgements and were left out")

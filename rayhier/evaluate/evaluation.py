@@ -103,6 +103,8 @@ class Evaluation:
     """Number of documents of the corpus, where a filter chose some; else None."""
     left_out: int | None = None
     """Number of judged queries that are not measured because no answer matches the filter. None without a filter."""
+    whole: int | None = None
+    """Number of documents if `documents` counts passages of them all. None with a filter."""
 
 
 def evaluate(
@@ -155,6 +157,7 @@ def evaluate(
         corpus.record.counts.get("cut"),
         documents if is_filtered else None,
         all_judged - len(queries) if is_filtered else None,
+        None if is_filtered else corpus.record.counts["documents"]["accepted"],
     )
 
 

@@ -14,6 +14,7 @@ from rayhier.evaluate.report import ENCODERS, NAME, Report, rounded
 from rayhier.evaluate.significance import FEWEST
 from rayhier.evaluate.tables import encoders, leaf_groups, reached, served_path, table
 from rayhier.evaluate.verdict import untrained_because, verdict
+from rayhier.progress import counted
 from rayhier.spec import JobSpec
 from rayhier.spec.evaluate import VISITED
 from rayhier.storage import files
@@ -104,7 +105,7 @@ def _measured(spec: JobSpec, report: Report) -> str:
     seeds, balance = ", ".join(str(seed) for seed in report.seeds), report.balance
     untrained = set(ENCODERS) <= report.systems.keys() and not report.encoders
     trained = f"nothing, {untrained_because(spec)}" if untrained else spec.encoder.train
-    documents = f"{report.documents:,} documents"
+    documents = counted(report.documents, report.whole)
     queries = f"{report.queries:,} {spec.evaluate.split} queries in {report.families:,} families"
     if report.filter is not None:
         documents += f" of {report.corpus:,} that match `{json.dumps(report.filter, ensure_ascii=False)}`"

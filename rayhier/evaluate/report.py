@@ -142,6 +142,8 @@ class Report(BaseModel):
     """Name of the router's system, which the baselines are compared with."""
     documents: int
     """Number of documents that were searched: all, or those that match the filter."""
+    whole: int | None = None
+    """Number of documents if `documents` counts passages of them. Absent with a filter."""
     queries: int
     families: int = 0
     """Number of families of queries, which intervals resample."""
@@ -192,6 +194,7 @@ class Report(BaseModel):
             name=spec.name,
             router=spec.router.type,
             documents=evaluation.documents,
+            whole=evaluation.whole,
             queries=evaluation.queries,
             families=len(np.unique(evaluation.family_Q)),
             asked_before=evaluation.asked_before,

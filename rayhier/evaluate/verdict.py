@@ -2,6 +2,7 @@
 
 from rayhier.evaluate.report import ENCODERS, NAMES, Report
 from rayhier.evaluate.significance import Difference
+from rayhier.progress import counted
 from rayhier.spec import JobSpec
 
 MOST = 5
@@ -92,7 +93,7 @@ def _index(spec: JobSpec, report: Report) -> str:
 
 def _next(spec: JobSpec, report: Report) -> list[str]:
     keep = " Keep the trained encoder." if report.encoders and not report.keeps_base else ""
-    documents, cheaper = f"{report.documents:,} documents", _cheaper(spec, report)
+    documents, cheaper = counted(report.documents, report.whole), _cheaper(spec, report)
     if report.documents <= SMALL:
         return [f"Next: {documents} need no index, because exact search compares all within a millisecond.{keep}"]
     if report.documents <= MIDDLING:

@@ -7,11 +7,12 @@ import math
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayhier.command import Parser, run_command
-from rayhier.index.arguments import documents_by_id, documents_of_file, ids, positive
+from rayhier.index.arguments import ids, of_documents, positive
 from rayhier.progress import say
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage.paths import Location, locate
@@ -47,10 +48,8 @@ def _parser() -> Parser:
         parser.add_argument("workdir", help=where)
         return parser
 
-    adding = command("add", "add documents, without training again")
-    documents_of_file(adding)
+    adding = of_documents(command)
     adding.add_argument("--id", metavar="NAME", help="column with the ids (default: the corpus's)")
-    documents_by_id(command)
     command("fold", "write the change log's tail, which a server left, to leaf files")
     command("maintain", "split leaves that grew and give up those that shrank, without training")
     command("compact", "rewrite many files as few, without deleted rows")
@@ -109,12 +108,15 @@ def _run(options: argparse.Namespace) -> list[str]:
         case "maintain":
             return _maintain(now, opened, workdir)
         case "compact":
+            leaves = [shard.leaves for shard in opened.manifest.shards if shard.rows]
+            if not opened.manifest.removed and all(before[-1] < after[0] for before, after in pairwise(leaves)):
+                return [f"version {opened.manifest.version}: nothing is removed or unsorted"]
             return _changed(opened.manifest, compact_here(now.spec, opened.root).manifest)
         case "get" | "list":
             with reading_leaf_map(workdir, now, opened.manifest.version) as pinned:
                 return _stored(options, pinned)
         case "stats":
-            return _stats(opened.manifest, now.spec)
+            return _stats(opened, now.spec)
         case "verify":
             began = time.monotonic()
             read = verify(opened.root, options.version)
@@ -213,16 +215,18 @@ def _stored(options: argparse.Namespace, opened: "LeafMap") -> list[str]:
 
 def _changed(before: "Manifest | None", after: "Manifest") -> list[str]:
     title = f"version {after.version} ({after.change})"
-    grown = "" if before is None else f" ({after.documents - before.documents:+,})"
+    since = "" if before is None or after.version == before.version + 1 else f" since version {before.version}"
+    grown = "" if before is None else f" ({after.documents - before.documents:+,}{since})"
     return [f"{title}: {after.documents:,} documents{grown}, {after.rows:,} rows, {len(after.files):,} files"]
 
 
-def _stats(manifest: "Manifest", spec: JobSpec) -> list[str]:
+def _stats(opened: "LeafMap", spec: JobSpec) -> list[str]:
     from rayhier.index.stats import Stats
 
-    stats = Stats.of(manifest, spec)
+    stats = Stats.of(opened.manifest, spec)
     shown = {
         **{name: value for name, value in dataclasses.asdict(stats).items() if isinstance(value, int)},
+        "documents": opened.size.replace(" documents", ""),
         "imbalance": f"{stats.imbalance:.3f}",
         "removed rows": f"{stats.void:.1%}",
         "added rows": f"{stats.added:.1%}",

@@ -8,16 +8,13 @@ from rayhier.corpus.row_checks import encodes
 from rayhier.spec import InputError
 
 
-def documents_of_file(adding: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command that adds documents: a file, and if documents replace others."""
+def of_documents(command: Callable[[str, str], argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """Add the commands add, delete, get and list. Returns the parser of add."""
+    adding = command("add", "add documents, without training again")
     adding.add_argument(
         "file", type=Path, help=".jsonl or .parquet, one document a row; parquet may have a column `vector`"
     )
     adding.add_argument("--upsert", action="store_true", help="replace documents whose ids are in the index already")
-
-
-def documents_by_id(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
-    """Add the commands that name documents by their ids: delete, get and list."""
     deleting = command("delete", "delete documents")
     deleting.add_argument("ids", nargs="*", metavar="ID", help="id of a document")
     deleting.add_argument("--file", type=Path, help="file of ids, one on each line")
@@ -26,6 +23,7 @@ def documents_by_id(command: Callable[[str, str], argparse.ArgumentParser]) -> N
     listing = command("list", "print documents as JSON, one a line, in the order of their ids")
     listing.add_argument("--after", default="", metavar="ID", help="id after which to begin (default: with the first)")
     listing.add_argument("--limit", type=positive, default=100, help="most documents (default 100)")
+    return adding
 
 
 def positive(text: str) -> int:

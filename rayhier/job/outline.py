@@ -10,6 +10,7 @@ from rayhier.job.hours import Cost, stage_cost
 from rayhier.job.memory import stage_memory
 from rayhier.job.plan import ASSUMED_DOCUMENTS, Plan, Step, beside_rows, size_of
 from rayhier.job.stages import STAGES
+from rayhier.progress import counted
 from rayhier.spec import JobSpec
 from rayhier.spec.corpus import FileCorpus, passages_of
 
@@ -35,9 +36,10 @@ def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = F
 
     known = plan.source.rows if passages_of(plan.spec.corpus) is None else None
     documents = plan.source.rows or ASSUMED_DOCUMENTS
-    about = f"{documents:,}" if known else f"about {documents:,}" if plan.source.rows else f"perhaps {documents:,}"
+    about = "" if known else "about " if plan.source.rows else "perhaps "
+    about += counted(documents, plan.source.documents)
     lines = [
-        f"{plan.spec.name}: {about} documents, {plan.spec.leaves(documents):,} leaves, workdir {plan.workdir}",
+        f"{plan.spec.name}: {about}, {plan.spec.leaves(documents):,} leaves, workdir {plan.workdir}",
         f"encoder {plan.model.path} ({plan.model.dimension} dimensions, SHA-256 {plan.model.sha256[:12]}…)",
     ]
     rates_here = rates.load() if is_here(plan.spec) else {}
@@ -58,9 +60,12 @@ def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = F
     return "\n".join([*lines, *notes(plan)])
 
 
-def told(counts: Mapping[str, Any]) -> str:
+def told(counts: Mapping[str, Any], spec: JobSpec) -> str:
     """Say in a few words what a step made, by the counts of its artifact."""
-    return ", ".join(f"{name} {count:,}" for name, count in counts.items() if type(count) is int and count)
+    if "rows" in counts and isinstance(counts.get("documents"), dict):  # of a corpus
+        return counted(counts["rows"], counts["documents"]["accepted"])
+    text = ", ".join(f"{name} {count:,}" for name, count in counts.items() if type(count) is int and count)
+    return text.replace("documents", "passages") if passages_of(spec.corpus) else text
 
 
 def is_here(spec: JobSpec) -> bool:

@@ -46,7 +46,7 @@ def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = Fa
             state = "published" if published else "built"
             artifact = published or _make(executor, plan, step)
             took = "published" if published else f"{artifact.record.seconds:.1f} s"
-            say(f"{step.title:<16} {took:>10}  {told(artifact.record.counts)}")
+            say(f"{step.title:<16} {took:>10}  {told(artifact.record.counts, plan.spec)}")
             summary.append({"stage": step.stage, "seed": step.seed, "fingerprint": step.fingerprint, "state": state})
             _make_current(plan)
     _show_report(plan)

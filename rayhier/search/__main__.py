@@ -14,6 +14,7 @@ import numpy as np
 from rayhier.command import Parser, run_command
 from rayhier.progress import say
 from rayhier.spec import InputError
+from rayhier.spec.corpus import passages_of
 from rayhier.storage.paths import locate
 
 if TYPE_CHECKING:
@@ -214,16 +215,20 @@ def lines(searcher: "Snapshot", request: "Request", answer: "Answer") -> Iterato
         score = f"{'~' if hit.estimated else ''}{hit.score:.4f}"
         leaf = f"{hit.leaf:<8} " if visits_leaves else " "
         yield f"{place:>3}  {score:<7}{leaf}{name[:LINE_WIDTH]}"
+        if hit.title and hit.text:
+            yield f"{'':5}{' '.join(hit.text.split())[:LINE_WIDTH]}"
         if line := fields_line(hit.fields):
             yield f"{'':5}{line[:LINE_WIDTH]}"
     if answer.calls is not None:
         yield f"read {answer.calls:,} documents by the cross-encoder; ~ scores are estimates"
-    matching = "" if request.where is None else " that match"
+    unit = "passages" if passages_of(searcher.spec.corpus) else "documents"
+    matching = unit if request.where is None else f"{unit} that match"
     if request.mode != "dense":
         fusion = searcher.rules.search.hybrid
         how = "by ranks" if fusion.fuse == "rank" else f"weight {fusion.chosen:g}"
         added = f" (BM25, {how})" if request.mode == "hybrid" else ""
-        yield f"compared the words of all {len(searcher):,} documents{matching}{added}"
+        number = f"{len(searcher):,} " if request.where is None else ""
+        yield f"compared the words of all {number}{matching}{added}"
     if request.where is not None and not answer.enough:
         yield f"documents that match: {len(answer.hits)}, fewer than k ({request.k})"
     if request.mode == "bm25":
@@ -231,11 +236,11 @@ def lines(searcher: "Snapshot", request: "Request", answer: "Answer") -> Iterato
     if searcher.levels is not None:
         similarity = searcher.levels.similarity
         again = f"{answer.scored:,} of them again by their vectors"
-        yield f"compared all {answer.documents:,} documents{matching} by {similarity.numbers}, {again}"
+        yield f"compared all {answer.documents:,} {matching} by {similarity.numbers}, {again}"
         return
     named = [*map(str, answer.leaves[:LEAVES]), *(["…"] if len(answer.leaves) > LEAVES else [])]
     leaves = f"{len(answer.leaves)} of {searcher.rules.leaves:,} leaves: {', '.join(named)}"
-    yield f"visited {answer.documents:,} documents{matching} ({answer.fraction:.1%}) in {leaves}"
+    yield f"visited {answer.documents:,} {matching} ({answer.fraction:.1%}) in {leaves}"
 
 
 def fields_line(fields: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import ray
 import yaml
@@ -34,7 +34,7 @@ from rayhier.search.segment.memory import settle
 from rayhier.search.snapshot import Seen
 from rayhier.serve.application import Application, check_index
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.backend.changes import Written
+from rayhier.serve.backend.changes import Rows, Written
 from rayhier.serve.backend.cross_encoder import PING_SECONDS, CrossEncoderReplica
 from rayhier.serve.backend.follower import HELD_SECONDS, WRITER, Following, Newest, Readers
 from rayhier.serve.backend.handles import ScorerHandle, ShardHandle, WriterHandle
@@ -200,9 +200,7 @@ class WriterReplica:
         if hasattr(self, "_served"):  # missing where opening failed
             self._served.close()
 
-    async def put(
-        self, documents: Sequence[Mapping[str, Any]], key: str, body: str, upsert: bool
-    ) -> Written | ApiError:
+    async def put(self, documents: Rows, key: str, body: str, upsert: bool) -> Written | ApiError:
         return await self._answered(lambda writer: writer.put(documents, key, body, upsert=upsert))
 
     async def delete(self, ids: Sequence[str], key: str, body: str) -> Written | ApiError:

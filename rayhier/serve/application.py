@@ -21,6 +21,7 @@ from rayhier.serve.http.bodies import Drift, IndexResponse, RecallServed
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Instruments, Metrics
 from rayhier.spec import InputError
+from rayhier.spec.corpus import passages_of
 from rayhier.storage.current import Current
 from rayhier.storage.leaf_map import LeafMap, Manifest, newest_first
 from rayhier.storage.paths import locate
@@ -122,6 +123,7 @@ class Application:
             refused=None if refused is None else without_folders(refused),
             router=spec.router.type,
             documents=view.documents,
+            unit="passages" if passages_of(spec.corpus) else "documents",
             leaves=manifest.leaves,
             leaves_per_document=manifest.leaves_per_document,
             shards=len(manifest.shards),

@@ -9,7 +9,7 @@ from typing import Any
 from rayhier.command import run_command
 from rayhier.corpus.document_file import Read, check_rows, read
 from rayhier.corpus.row_checks import Entry, RowSchema
-from rayhier.index.arguments import documents_by_id, documents_of_file, ids, text_of
+from rayhier.index.arguments import ids, of_documents, text_of
 from rayhier.progress import Bar, say
 from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError
@@ -44,11 +44,9 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument("--token-file", type=Path, help="file with one line, the token that requests carry")
         return parser
 
-    adding = command("add", "add documents")
-    documents_of_file(adding)
+    adding = of_documents(command)
     for name in ColumnNames.model_fields:
         adding.add_argument(f"--{name}", default=name, metavar="NAME", help=f"column of the {name} (default {name})")
-    documents_by_id(command)
     return parser
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
+from rayhier.progress import counted
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Language
 from rayhier.spec.index import VectorFormat
@@ -200,6 +201,14 @@ class LeafMap:
 
     def key(self, shard: Shard) -> str:
         return key_of(self._names(shard))
+
+    @property
+    def size(self) -> str:
+        """The number of documents in words, and of the passages that they are cut into."""
+        keys = [(shard, self.key(shard)) for shard in self.manifest.shards if shard.rows]
+        cut = [(shard, key) for shard, key in keys if key != "doc_id"]
+        chunks = [chunk for shard, key in cut for chunk in self.read(shard, [key], verify=False)[key].chunks]
+        return counted(self.manifest.documents, len(pa.chunked_array(chunks).unique()) if chunks else None)
 
     def postings(self, shard: Shard) -> pa.Table:
         """Read a shard's postings, those of removed rows too. InputError if its words were not counted."""

@@ -119,8 +119,10 @@ def _files(spec: FileCorpus) -> Source:
         for file in listed.queries:
             query_rows = _first_rows(spec, query_key, file.path)
             _check_keys(query_key, file.path, query_rows, (query_names.id, query_names.text), "query_columns")
-    for split in listed.judgements:
-        _check_judgements(spec, listed, split)
+    for split, file in listed.judgements.items():
+        if all(name in ("", "query-id") for name in islice(_judged_by(spec, listed, split), PEEKED)):
+            key = f"judgements.{split}" if isinstance(spec, OwnFiles) else "path"
+            raise InputError(f"corpus.{key}: {file.path} has no judgement; allowed: a file with some, or no file")
     each = passages_a_document(spec, passages, first) if (passages := passages_of(spec)) else 1
     test = {file.name for file in listed.queries}
     test |= {file.name for split, file in listed.judgements.items() if split == "test"}
@@ -169,14 +171,6 @@ def _check_keys(key: str, path: Path, rows: Sequence[dict[str, Any]], names: Seq
                 f"{', '.join(map(str, list(rows[0])[:10]))}; allowed: rows with it, or corpus.{section} that name "
                 "other keys"
             )
-
-
-def _check_judgements(spec: FileCorpus, listing: CorpusFiles, split: str) -> None:
-    """Raise InputError if a file of judgements has none."""
-    if all(name in ("", "query-id") for name in islice(_judged_by(spec, listing, split), PEEKED)):
-        path = listing.judgements[split].path
-        key = f"judgements.{split}" if isinstance(spec, OwnFiles) else "path"
-        raise InputError(f"corpus.{key}: {path} has no judgement; allowed: a file with some, or no file")
 
 
 def _key(spec: FileCorpus, key: str) -> str:

@@ -53,6 +53,7 @@ def test_the_life_of_an_index(work, corpus, tmp_path, capsys):
     new = [{"_id": f"n{n}", "title": f"new {n}", "text": corpus[n]["text"] + " zebra"} for n in range(30)]
     built = leaf_map_of(work).manifest
 
+    assert ok(capsys, "compact", work) == "version 1: nothing is removed or unsorted\n"
     said = ok(capsys, "add", work, write(tmp_path / "new.jsonl", new))
     assert re.match(r"version 2 \(add\): 270 documents \(\+30\), [0-9]+ rows, 8 files", said)
     answers = found(work, [f"{row['title']} {row['text']}" for row in new[:5]], k=1, beam=8)

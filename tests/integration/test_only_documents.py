@@ -41,7 +41,7 @@ def test_documents_alone(tiny_spec, tiny_corpus, tmp_path, capsys, here):
     assert trained(work) == ["encoder", "router"]
 
     assert search_command.main([str(work), "river stone", "-k", "3"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 6
+    assert len(capsys.readouterr().out.splitlines()) == 9
 
 
 def test_documents_of_one_sentence_without_titles_teach_nothing(tiny_spec, tmp_path, here):

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +18,8 @@ from rayhier.storage.change_log import KEPT, Change, Kind
 from rayhier.storage.leaf_map import key_of
 from rayhier.storage.paths import Location
 from rayhier.storage.writer_lease import leased
+
+Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Ray Serve lets requests to a deployment without a replica wait for one: only the
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from ray.serve.handle import DeploymentHandle, DeploymentResponse
 from rayhier.arrays import Floats
 from rayhier.search.retrieve import Reading
 from rayhier.search.snapshot import Seen
-from rayhier.serve.backend.changes import Written
+from rayhier.serve.backend.changes import Rows, Written
 from rayhier.serve.backend.follower import SECONDS as READER_SECONDS
 from rayhier.serve.backend.follower import Newest
 from rayhier.serve.errors import ApiError, LostError, overloaded
@@ -153,9 +153,7 @@ class ShardHandle(DeploymentClient):
 class WriterHandle(DeploymentClient):
     """A client of the Writer's deployment. ApiError as the Writer raises it, or 503 if the Writer does not answer."""
 
-    async def put(
-        self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "", *, upsert: bool = True
-    ) -> Written:
+    async def put(self, documents: Rows, key: str | None = None, body: str = "", *, upsert: bool = True) -> Written:
         return await self._told(key, lambda handle, key: handle.put.remote(documents, key, body, upsert))
 
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:

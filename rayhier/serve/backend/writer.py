@@ -8,16 +8,25 @@ import contextlib
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
 from rayhier.search.snapshot import Seen
 from rayhier.serve.args import WriteLimits
-from rayhier.serve.backend.changes import Keys, MovedError, NextChange, WaitingChange, WriteLease, Written, written_of
+from rayhier.serve.backend.changes import (
+    Keys,
+    MovedError,
+    NextChange,
+    Rows,
+    WaitingChange,
+    WriteLease,
+    Written,
+    written_of,
+)
 from rayhier.serve.backend.follower import Follower, Newest
 from rayhier.serve.backend.placement import Placement
 from rayhier.serve.backend.publishing import Publisher
@@ -72,14 +81,11 @@ class Writer:
     def close(self) -> None:
         self.lease.close()
 
-    async def put(
-        self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "", *, upsert: bool = True
-    ) -> Written:
+    async def put(self, documents: Rows, key: str | None = None, body: str = "", *, upsert: bool = True) -> Written:
         """Write documents, which replace those with the same ids. Returns once the change is durable and seen.
 
-        InputError if a document is not allowed. ApiError 409 if one of the ids is there, without `upsert`. 422 if a key
-        was used with another body. 503 if storage refuses the change, or too many changes wait to be folded. An error
-        changes nothing.
+        InputError if a document is not allowed. ApiError 409 if `upsert` is false and an id is there. 422 if a key was
+        used with another body. 503 if storage refuses, or too many changes wait for a fold. An error changes nothing.
         """
         if (again := self._again(key, body)) is not None:
             return again
@@ -405,14 +411,10 @@ class Writers:
     def __init__(self, now: Writer) -> None:
         self.now = now
 
-    async def put(
-        self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "", *, upsert: bool = True
-    ) -> Written:
+    async def put(self, documents: Rows, key: str | None = None, body: str = "", *, upsert: bool = True) -> Written:
         """Write documents, as `Writer.put` does. Vectors count for the index that was served when they came."""
         first, texts = self.now, [{name: part for name, part in each.items() if name != "vector"} for each in documents]
-        return await self._by(
-            lambda writer: writer.put(documents if writer is first else texts, key, body, upsert=upsert)
-        )
+        return await self._by(lambda each: each.put(documents if each is first else texts, key, body, upsert=upsert))
 
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
         return await self._by(lambda writer: writer.delete(ids, key, body))

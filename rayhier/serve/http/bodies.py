@@ -607,7 +607,9 @@ class IndexResponse(Body):
     router: str
     """Type of the router: ehi, hce, learned_ivf or retreever."""
     documents: int
-    """Number of documents; of passages where the corpus is cut into passages."""
+    """Number of documents, or of passages, as `unit` says."""
+    unit: Literal["documents", "passages"]
+    """What `documents` counts: passages if the corpus is cut into passages."""
     leaves: int
     """Number of leaves."""
     leaves_per_document: int

@@ -2,7 +2,7 @@
 
 import { request } from "./api.js";
 import { count, problem } from "./elements.js";
-import { focusQuery, showForm } from "./search.js";
+import { showForm, showSearch } from "./search.js";
 import { showServed } from "./served.js";
 import { showTree } from "./tree.js";
 
@@ -21,14 +21,14 @@ async function begin() {
   document.title = `${index.name} · rayhier`;
   document.getElementById("name").textContent = index.name;
   document.getElementById("summary").textContent =
-    `version ${index.version} · model ${index.model} · ${count(index.documents)} documents · ${count(index.leaves)} leaves`;
+    `version ${index.version} · model ${index.model} · ${count(index.documents)} ${index.unit} · ${count(index.leaves)} leaves`;
   showForm(index);
   showView();
 }
 
 function showView() {
   if (!index) return;
-  const wanted = location.hash.slice(1);
+  const [wanted] = location.hash.slice(1).split("?");
   const view = VIEWS.includes(wanted) ? wanted : VIEWS[0];
   for (const name of VIEWS) {
     document.getElementById(`${name}-view`).hidden = name !== view;
@@ -36,7 +36,7 @@ function showView() {
     if (name === view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  if (view === "search") focusQuery();
+  if (view === "search") showSearch();
   if (view === "tree") showTree();
   if (view === "served") void showServed();
 }

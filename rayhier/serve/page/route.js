@@ -17,8 +17,8 @@ export function clearRoute() {
 export function showCost(answer, index, seconds) {
   const { documents, fraction, leaves } = answer.visited;
   const pairs = [
-    ["documents visited", `${count(documents)} of ${count(index.documents)} (${percent(fraction)})`],
-    ["leaves visited", leaves.length ? `${count(leaves.length)} of ${count(index.leaves)}` : "none: all documents were compared"],
+    [`${index.unit} visited`, `${count(documents)} of ${count(index.documents)} (${percent(fraction)})`],
+    ["leaves visited", leaves.length ? `${count(leaves.length)} of ${count(index.leaves)}` : `none: all ${index.unit} were compared`],
   ];
   if (answer.calls !== null) pairs.push(["read by the cross-encoder", count(answer.calls)]);
   box.replaceChildren(make("h2", { text: "This search" }), terms(pairs), make("h3", { text: "Milliseconds" }), times(answer.ms, seconds));
@@ -28,15 +28,14 @@ export function showCost(answer, index, seconds) {
 /** Show the leaves of a route, with the keywords of `nodes`, a map from leaf to node. */
 export function showLeaves(answer, route, nodes) {
   const probability = new Map(route.leaves.map(({ leaf, log_prob }) => [leaf, Math.exp(log_prob)]));
-  const visited = answer.visited.leaves.length > 0;
-  const leaves = visited ? answer.visited.leaves : [...probability.keys()];
+  const leaves = answer.visited.leaves;
+  if (!leaves.length) return;
   const rows = leaves.slice(0, SHOWN).map((leaf) => {
     const chance = probability.has(leaf) ? ` ${percent(probability.get(leaf))} ` : " ";
     return make("li", {}, link(`leaf ${leaf}`, () => showLeaf(leaf)), make("span", { class: "number", text: chance }),
       make("span", { class: "words", text: nodes.get(leaf)?.keywords.slice(0, 6).join(" ") ?? "" }));
   });
-  const title = visited ? "Route: leaves, in the order of visit" : "Route: leaves that this query would visit";
-  box.append(make("h3", { text: title }), make("ol", { class: "leaves" }, ...rows));
+  box.append(make("h3", { text: "Route: leaves, in the order of visit" }), make("ol", { class: "leaves" }, ...rows));
   if (leaves.length > SHOWN) box.append(make("p", { class: "note", text: `and ${count(leaves.length - SHOWN)} more` }));
   box.append(make("p", { class: "note", text: "A share is the probability that the router gives the leaf for this query." }));
 }
@@ -46,10 +45,9 @@ export function showRouteProblem(error) {
   box.append(problem(error));
 }
 
-/** Return the leaves whose keywords a search shows: those of its results, and the first of its route. */
-export function leavesOf(answer, route) {
-  const visited = answer.visited.leaves.length ? answer.visited.leaves : route.leaves.map(({ leaf }) => leaf);
-  return [...new Set([...answer.results.map(({ leaf }) => leaf), ...visited.slice(0, SHOWN)])];
+/** Return the leaves whose keywords a search shows: those of its results, and the first that it visited. */
+export function leavesOf(answer) {
+  return [...new Set([...answer.results.map(({ leaf }) => leaf), ...answer.visited.leaves.slice(0, SHOWN)])];
 }
 
 /** Read leaves of the tree; returns a map from leaf to node. */

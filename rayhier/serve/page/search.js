@@ -24,9 +24,13 @@ export function showForm(description) {
   showFields(index.fields);
 }
 
-/** Put the cursor into the search box. */
-export function focusQuery() {
+/** Put the cursor into the search box, and search for the query in the address, if it is another one. */
+export function showSearch() {
   box.focus();
+  const query = new URLSearchParams(location.hash.split("?")[1]).get("q");
+  if (!query || query === box.value.trim()) return;
+  box.value = query;
+  void search();
 }
 
 async function search() {
@@ -71,7 +75,7 @@ function body(query) {
 async function showRoute(query, answer, signal) {
   try {
     const route = await request("v1/route", { body: { query }, signal });
-    const nodes = await readLeaves(leavesOf(answer, route), signal).catch((error) => {
+    const nodes = await readLeaves(leavesOf(answer), signal).catch((error) => {
       if (signal.aborted) throw error;
       return new Map(); // leaves without their keywords
     });
@@ -146,6 +150,7 @@ function stop() {
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
+  location.hash = `search?${new URLSearchParams({ q: box.value.trim() })}`;
   void search();
 });
 form.addEventListener("keydown", (event) => {

@@ -20,7 +20,7 @@ export async function showServed() {
       ["name", index.name],
       ["version", String(index.version)],
       ["last change of the log", String(index.log)],
-      ["documents", count(index.documents)],
+      [index.unit, count(index.documents)],
       ["leaves", count(index.leaves)],
       ["leaves of a document, at most", String(index.leaves_per_document)],
       ["shards", count(index.shards)],
@@ -53,7 +53,7 @@ export async function showServed() {
     ],
     Versions: versions.map((each) => [
       `${each.version}${each.served ? ", served" : ""}`,
-      `${each.change}${each.restored === null ? "" : ` to ${each.restored}`}, ${count(each.documents)} documents, ${new Date(1000 * each.at).toLocaleString()}`,
+      `${each.change}${each.restored === null ? "" : ` to ${each.restored}`}, ${count(each.documents)} ${index.unit}, ${new Date(1000 * each.at).toLocaleString()}`,
     ]),
     Server: [
       ["shard groups", index.groups.join(", ")],

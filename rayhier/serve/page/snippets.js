@@ -5,10 +5,12 @@ import { make } from "./elements.js";
 const WORD = /[\p{L}\p{N}]+/gu;
 const LENGTH = 280;
 
-/** Return the words of a query that are marked, in small letters: single letters only where there is nothing else. */
+const COMMON = new Set("an and are as at be by do does for from how in is it of on or that the this to was what when where which who why with".split(" "));
+
+/** Return the words of a query that are marked, in small letters: common words and single letters if there are no others. */
 export function wordsToMark(query) {
   const words = query.toLowerCase().match(WORD) ?? [];
-  const longer = words.filter((word) => !/^[a-z]$/.test(word));
+  const longer = words.filter((word) => !/^[a-z]$/.test(word) && !COMMON.has(word));
   return new Set(longer.length ? longer : words);
 }
 

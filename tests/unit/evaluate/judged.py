@@ -50,7 +50,8 @@ def corpus_of(folder, texts, documents, word):
     for split, rows in {"test": range(16), "dev": range(16, Q), "train": ()}.items():
         judged = [(f"q{n}", IDS[row], 1) for n in rows for row in texts[2][n]]
         tables[f"judgements/{split}.parquet"] = judgements(judged)
-    return artifact(folder, "corpus", tables)
+    whole = documents["parent" if "parent" in documents.column_names else "doc_id"].unique()
+    return artifact(folder, "corpus", tables, documents={"accepted": len(whole)})
 
 
 @pytest.fixture(scope="module")

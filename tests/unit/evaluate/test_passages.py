@@ -56,7 +56,10 @@ def published(tmp_path_factory, write_map):
     placed = Assigner(opened(router), JobSpec.model_validate(SPEC), "f")(passages, Encoded(VECTORS))
     write_map(folders["index"] / "a", placed, L, 4, model="f")
     tables = {"corpus": corpus, "vectors": vectors}
-    return {name: artifact(folder, name, tables.get(name)) for name, folder in folders.items()} | {"model": model}
+    counts = {"documents": {"accepted": PARENTS}}
+    return {name: artifact(folder, name, tables.get(name), **counts) for name, folder in folders.items()} | {
+        "model": model
+    }
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +69,7 @@ def evaluation(published):
 
 
 def test_whole_documents_are_found_and_ranked_by_their_best_passage(evaluation):
-    assert evaluation.documents == N
+    assert (evaluation.documents, evaluation.whole) == (N, len(set(PARENT)))
     result = evaluation.seeds[0]
     for name in ("exact", "exact_same_encoder"):
         for number, near in enumerate(NEAR):

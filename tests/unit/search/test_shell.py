@@ -11,12 +11,14 @@ from rayhier.search.request.request import Rules
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec.search import SearchSpec
 
+from ...toys import job
+
 
 class Opened(SimpleNamespace):
     """What is searched, and always answers the same."""
 
     rules, levels = Rules(SearchSpec(), 9, 10, {"year": "int"}, words=True), None
-    model = SimpleNamespace(router=SimpleNamespace(n_leaves=9))
+    model, spec = SimpleNamespace(router=SimpleNamespace(n_leaves=9)), job()
 
     def __len__(self):
         return 10
@@ -27,7 +29,7 @@ class Opened(SimpleNamespace):
 
 def test_declared_fields_stand_below_their_hit(monkeypatch, capsys):
     hits = [
-        Hit("d1", 0.5, 3, "a title", "", {"year": 2021, "lang": "en"}),
+        Hit("d1", 0.5, 3, "a title", "a\ntext", {"year": 2021, "lang": "en"}),
         Hit("d2", 0.4, 3, "", "a text", {"year": None, "lang": None}),
         Hit("d3", 0.3, 1, "d3", "", {"year": None, "lang": "de"}),
         Hit("d4", 0.2, 1, "d4", "", {}),
@@ -38,6 +40,7 @@ def test_declared_fields_stand_below_their_hit(monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines() == [
         "     score  leaf     document",
         "  1  0.5000 3        d1  a title",
+        "     a text",
         "     year=2021 lang=en",
         "  2  0.4000 3        d2  a text",
         "  3  0.3000 1        d3",

@@ -36,7 +36,15 @@ TOKEN = "sesame-1"
 LIMITS = RequestLimits(max_body_bytes=2_000, max_batch=3, max_k=50, max_beam=8, max_query=100, max_requests=2)
 INDEX = IndexResponse.model_validate(
     {"name": "canned", "version": 4, "log": 0, "index": "ba9876543210", "model": "0123456789ab", "refused": None}
-    | {"router": "ehi", "documents": 10, "leaves": 9, "leaves_per_document": 1, "shards": 2, "dimension": 3}
+    | {
+        "router": "ehi",
+        "documents": 10,
+        "unit": "documents",
+        "leaves": 9,
+        "leaves_per_document": 1,
+        "shards": 2,
+        "dimension": 3,
+    }
     | {"groups": ["shards-0", "shards-1"], "similarity": "dot", "precision": "float32", "fields": {"year": "int"}}
     | {"k": 7, "beam": 2, "how": "leaves", "mode": "dense", "modes": ["dense"], "weight": None}
     | {"rerank": "none", "budget": 0, "pool": None, "recall": None, "recall_served": None}

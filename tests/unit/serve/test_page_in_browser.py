@@ -88,8 +88,10 @@ def real(tab, published):
 def test_a_search_and_a_document_by_keyboard(real):
     page = real
     expect(page.locator("#query")).to_be_focused()
-    page.keyboard.type("oak elmleaf")
+    page.keyboard.type("the oak elmleaf")
     page.keyboard.press("Enter")
+    says(page, "10 results.")
+    page.reload()  # the address has the query
     says(page, "10 results.")
     assert len(ids(page)) == 10
     assert {word.lower() for word in page.locator("#results mark").all_inner_texts()} == {"oak", "elmleaf"}

@@ -229,7 +229,7 @@ def test_a_rollback_of_the_index_before_is_not_undone(open_server, work, train_a
 
 
 async def test_a_vector_of_the_index_before_is_not_stored_in_another():
-    async def moved(*_):
+    async def moved(*_, **__):
         writers.now = then
         raise MovedError
 
