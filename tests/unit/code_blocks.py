@@ -25,14 +25,13 @@ OUTPUT = [
     ("ARCHITECTURE.md", "shell, Python, batch"),
     ("ARCHITECTURE.md", "PUT /v1/documents"),
     ("cluster.md", "error: workdir: got 'runs/quickstart'"),
-    ("corpora.md", "documents: 7,"),
-    ("corpora.md", "generate: runs/scifact-hce"),
+    ("corpora.md", "4,284 rows are rejected"),
     ("formats.md", "WORKDIR/"),
     ("rag.md", "chain = ("),
     ("report.md", "Training: nDCG@10"),
     ("http.md", '{"error"'),
     ("filters.md", "error: --filter.and[1].yaer"),
-    ("filters.md", "documents that match: 40"),
+    ("filters.md", "documents that match: 20"),
 ]
 """Page and how its block begins: drawings, messages that a test of their own makes, lines of a run of minutes."""
 
