@@ -34,6 +34,8 @@ MISTAKE = 2
 MAX_FAILURES = 3
 """Times that training goes on from its checkpoint after a worker died."""
 ERROR = "error"
+RESERVED = ("corpus", "embed", "train", "index", "evaluate")
+"""Sections of `cluster` that reserve resources. Other stages run on the workers of one of them."""
 PARTS = 4
 """Decimals to which sums of resources are rounded, as Ray does: 100 x 0.07 GPUs are 7, not 7.000000000000001."""
 
@@ -144,14 +146,10 @@ def _on_loopback() -> Iterator[None]:
             os.environ[CLUSTERS] = exported
 
 
-def stages(spec: JobSpec) -> list[str]:
-    return ["corpus", "embed", "train", "index", "evaluate", *(["scores"] if spec.scores else [])]
-
-
 def check_resources(spec: JobSpec) -> None:
     """Raise InputError if a stage needs more CPUs or GPUs than the cluster has: Ray would wait for ever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    for stage in stages(spec):
+    for stage in RESERVED:
         workers: Workers | TrainWorkers = getattr(spec.cluster, stage)
         if stage == "evaluate":  # one process has the CPUs of all
             cpus = min(workers.workers * workers.cpus, int(max(node.get("CPU", 0) for node in nodes)))
@@ -178,7 +176,7 @@ def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float
 
 def check_gpus(spec: JobSpec) -> str:
     """Return the name of the GPUs that stages reserve. InputError if torch sees none in a process that reserves one."""
-    asked = {stage: gpus for stage in stages(spec) if (gpus := getattr(spec.cluster, stage).gpus)}
+    asked = {stage: gpus for stage in RESERVED if (gpus := getattr(spec.cluster, stage).gpus)}
     if not asked:
         return CPU
     stage, gpus = min(asked.items(), key=operator.itemgetter(1))
