@@ -64,12 +64,12 @@ def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(reranked, tmp_path, p
     make(reranked(), "test", "train", "index")
     capsys.readouterr()
     assert run.main([str(reranked())]) == 0
-    assert "Re-ranked, 12 calls a query" in capsys.readouterr().out
+    assert "and 12 calls of the cross-encoder" in capsys.readouterr().out
     report = Report.read(work / "report.json")
     row = report.systems["learned_ivf+axn"]
     assert row.calls == 12
     assert row.visited >= report.systems["learned_ivf"].visited - 2e-6  # documents that only words found count too
-    assert "learned_ivf+axn" in (work / "report.md").read_text()
+    assert "this index + axn" in (work / "report.md").read_text()
     assert list(artifact(work, "evaluate").names("runs/learned_ivf+axn"))
 
     # Every document got two scores, each pair once, as the cross-encoder scores it.
