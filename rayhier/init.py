@@ -32,8 +32,6 @@ TYPES = dict.fromkeys((".jsonl", ".json"), "jsonl") | dict.fromkeys(csv_rows.SUF
 IDS = ("id", "_id", "doc_id", "docid", "document_id", "pid", "query_id", "qid", "uuid", "key", "url", "path")
 TITLES = ("title", "heading", "headline", "subject", "name")
 TEXTS = ("text", "body", "content", "contents", "abstract", "passage", "context", "description", "query", "question")
-KINDS, SHORT = {bool: "bool", int: "int", float: "float", str: "string"}, 40
-"""Types of columns that the spec proposes for filters, and the most characters of their values."""
 MOST_WORDS = 3
 """Most words in the name of a column."""
 VARIES = r"\d+|train|dev|validation|val|test"
@@ -58,6 +56,7 @@ COMMENTS = {
     "judgements": "which documents answer which queries; training never reads those of test",
 }
 JUDGED = "lines of query id, tab, document id, tab, and a whole number above 0 for an answer, in a .tsv file"
+FIELDS = "  # fields: {{{}}}  # columns for filters: take the first # away, and correct the types\n"
 ALONE = "  # Nothing is judged, so the encoder learns from titles and first sentences of documents.\n"
 
 
@@ -116,7 +115,7 @@ def write(folder: Path, out: Path, workdir: Path) -> str:
     for line in shown:
         comment = COMMENTS.get(line.partition(":")[0].strip())
         text += f"  # {comment}\n{line}\n" if comment else f"{line}\n"
-    text += f"  # fields: {{{fields}}}  # without the first #, filters can name these columns\n" if fields else ""
+    text += FIELDS.format(", ".join(f"{name}: string" for name in fields)) if fields else ""
     files[out] = text if judged else text + ALONE
     for path in files:
         if path.exists():
@@ -127,10 +126,10 @@ def write(folder: Path, out: Path, workdir: Path) -> str:
     return "\n".join([*shown[3:], *notes, f"wrote {out}"])
 
 
-def look(path: Path) -> tuple[dict[str, Any], str, list[str]]:
+def look(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
     """Find documents in a folder, or take the file `path`, and find queries and judgements in the same folder.
 
-    Returns the section `corpus` of a spec, its fields, and notes. InputError if there are no documents.
+    Returns the section `corpus` of a spec, further columns, and notes. InputError if there are no documents.
     """
     if not path.exists():
         raise InputError(f"DIR: got {str(path)!r}, no such file or folder; allowed: a folder of documents, or a file")
@@ -160,7 +159,7 @@ def look(path: Path) -> tuple[dict[str, Any], str, list[str]]:
         sample = tuple(NamedFile(str(file), file) for file in texts[:SAMPLE])
         bad = [row for row in sources.TextReader(sample, LIMITS).documents().rows if isinstance(row, Rejection)]
         notes = [f"{len(texts):,} text files", *(f"left out: {row.value}: {_why(row)}" for row in bad[:1]), *notes]
-        return {"type": "text", "path": str(path), "passages": passages}, "", notes
+        return {"type": "text", "path": str(path), "passages": passages}, [], notes
     notes += [f"left out: {len(texts):,} text files"] if texts else []
     documents = found[0]
     queries = next((table for table in tables["queries"] if table.rows is not documents.rows), None)
@@ -171,12 +170,13 @@ def look(path: Path) -> tuple[dict[str, Any], str, list[str]]:
         if judged.setdefault(_split(file), str(file)) != str(file):
             notes.append(f"left out: {file}, because {judged[_split(file)]} has judgements of the same split")
     if queries is not None and judged and queries.type == documents.type:
-        columns = queries.columns.model_dump(include={"id", "text"})
-        section |= {"queries": str(queries), "query_columns": columns, "judgements": judged}
+        asked = queries.columns.model_dump(include={"id", "text"})
+        section |= {"queries": str(queries), "query_columns": asked, "judgements": judged}
     elif queries is not None or judged:
         lacking = f"queries in {documents.type} files, as the documents are" if judged else f"judgements: {JUDGED}"
         notes.append(f"left out: {queries or ', '.join(judged.values())}, because there are no {lacking}")
-    return section, _fields(documents), notes
+    others = [name for name in documents.rows[0] if name not in (*columns.values(), *RESERVED)]
+    return section, [name for name in others if re.fullmatch(r"[A-Za-z]\w*", name)], notes
 
 
 def _tables(files: Iterable[Path], notes: list[str]) -> dict[str, list[Table]]:
@@ -252,19 +252,6 @@ def _named(names: Iterable[str], wanted: Iterable[str]) -> str | None:
 def _is_key(column: Sequence[Any]) -> bool:
     fits = all(type(value) in (str, int) and 0 < len(str(value).strip()) <= LIMITS.id for value in column)
     return fits and len(set(column)) == len(column)
-
-
-def _fields(table: Table) -> str:
-    """Write columns of short values of one type as a spec's fields."""
-    kinds = dict[str, str]()
-    for name in table.rows[0].keys() - {*table.columns.model_dump().values(), *RESERVED}:
-        values = [row.get(name) for row in table.rows]
-        typed = [sources.typed(value, "float") for value in values] if table.type == "csv" else values
-        found = {type(value) for value in typed} - {type(None)}
-        is_short = all(len(str(value)) <= SHORT for value in values)
-        if len(found) == 1 and is_short and re.fullmatch(r"[A-Za-z]\w*", name) and (kind := KINDS.get(found.pop())):
-            kinds[name] = kind
-    return ", ".join(f"{name}: {kinds[name]}" for name in sorted(kinds))
 
 
 def _bytes(paths: Iterable[Path]) -> int:
