@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 FRONT = "README.md"
 SPECS = sorted(f"specs/{path.name}" for path in (ROOT / "specs").glob("*.yaml"))
 """Pages whether a page links to them or not."""
+PICTURES = (".png", ".svg")
 LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)\s#]+)")
 LANGUAGES = {".json": "json", ".py": "python", ".yaml": "yaml", "": "docker"}
 
@@ -52,7 +53,7 @@ def _links(name: str) -> list[str]:
     path = ROOT / name
     if path.is_dir():
         return [f"{name}/{file.name}" for file in sorted(path.iterdir()) if file.is_file()]
-    return [_target(name, link[1]) for link in LINK.finditer(path.read_text()) if not link[1].endswith(".png")]
+    return [_target(name, link[1]) for link in LINK.finditer(path.read_text()) if not link[1].endswith(PICTURES)]
 
 
 def _target(name: str, link: str) -> str:
@@ -65,7 +66,7 @@ def _place(name: str) -> str:
         return "index.md"
     place = name.removeprefix("docs/") if name.startswith("docs/") else f"repository/{name}"
     place = place.replace(".ipynb", ".md")
-    return place if place.endswith((".md", ".png")) else f"{place}.md"
+    return place if place.endswith((".md", *PICTURES)) else f"{place}.md"
 
 
 def _name(place: str) -> str | None:
