@@ -118,7 +118,7 @@ def build(
         check_draws(draws, spec, encoder, corpus)
     names = [*corpus.names("documents/"), QUERIES, *([] if generated is None else [GENERATED])]
     ledger = Ledger(attempt.scratch / "ledger", attempt.root)
-    missing = [{"part": name} for name in names if ledger.done(ledger_key(name)) is None]
+    missing = [{"part": name} for name in reversed(names) if ledger.done(ledger_key(name)) is None]  # few queries first
     total = corpus.record.counts["rows"] + corpus.record.counts["queries"]["accepted"]
     total += 0 if generated is None else generated.record.counts["queries"]
     arguments = {"model": model.path, "spec": spec, "corpus": corpus, "ledger": ledger, "generated": generated}
