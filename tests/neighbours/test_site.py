@@ -97,7 +97,11 @@ def test_the_reference_has_every_public_name_and_section(site):
     assert named == [f"rayhier.{name}" for name in rayhier.__all__]
     spec = Read((site / "reference" / "spec.html").read_text(), "article")
     assert set(JobSpec.model_fields) <= spec.ids
-    assert {"train-of-type-contrast", "router-of-type-learned_ivf", "corpus-of-type-jsonl-or-parquet"} <= spec.ids
+    assert {
+        "train-of-type-contrast",
+        "router-of-type-learned_ivf",
+        "corpus-of-type-jsonl-or-parquet-or-csv",
+    } <= spec.ids
     adapters = (site / "reference" / "adapters.html").read_text()
     assert [
         name for name in ("langchain", "haystack", "llama_index", "pyterrier", "mteb") if name not in adapters
