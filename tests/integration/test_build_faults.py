@@ -159,6 +159,7 @@ def test_an_encoder_that_makes_no_numbers(built, work, tiny_model, tmp_path, cap
 def test_no_room_while_an_index_is_changed(command, work, tmp_path, capsys, monkeypatch):
     (tmp_path / "new.jsonl").write_text('{"_id": "new", "title": "new", "text": "oak elm"}\n')
     given = {"add": [str(tmp_path / "new.jsonl")], "delete": ["d1"], "compact": []}[command]
+    assert index(["delete", str(work), "d2"]) == 0  # so that there is something to compact
     before = leaf_map_of(work).manifest
     full_after(monkeypatch, 0)
     assert index([command, str(work), *given]) == 2

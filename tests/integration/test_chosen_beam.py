@@ -45,7 +45,6 @@ def test_a_beam_is_chosen_told_and_served(tiny_spec, tiny_model, tmp_path, here,
     assert (chosen["k"], chosen["queries"]) == (10, 40)
     assert 0.9 <= chosen["recall"] <= 1
     assert report["systems"]["learned_ivf"]["beam"] == chosen["beam"]
-    assert f"with the spec's beam ({chosen['beam']} leaves)" in said
     assert [precision["queries"] for precision in report["precisions"]] == [40]
 
     now, searcher = current.read(work), Snapshot.open(work)

@@ -86,7 +86,7 @@ def test_one_run(ran, capsys, here):
 
     assert search_command.main([str(work), "river stone", "-k", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 6
+    assert len(lines) == 9  # header, three results of two lines, words, visits
     assert lines[-2].startswith("compared the words of all ")
     assert lines[-1].startswith("visited ")
 
