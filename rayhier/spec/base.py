@@ -1,6 +1,6 @@
-"""Base class of every section of a spec: frozen, refuses unknown keys, each field described by the string below it.
+"""Base class of the sections of a spec. They are frozen, refuse unknown keys, and describe fields by docstrings.
 
-A key whose value is null counts as left out, so that an override can remove a section of the file.
+A key whose value is null counts as left out. So `--set` can remove a section of the file.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Rate = Annotated[float, Field(gt=0, le=10)]
-"""A learning rate."""
 Weight = Annotated[float, Field(ge=0, le=1000)]
 """The weight of one term in a sum of losses."""
 
@@ -18,7 +17,7 @@ class UnusedKeysError(ValueError):
     """Error about keys of a section that have no effect because of the values of other keys."""
 
     def __init__(self, keys: Sequence[str], where: str) -> None:
-        """Take the keys, and a text that says where they do have an effect, such as `only where source is not none`."""
+        """Take the keys and a condition of their effect, such as `only if source is not none`."""
         super().__init__(f"{', '.join(keys)} {where}")
         self.keys, self.where = tuple(keys), where
 
@@ -37,11 +36,11 @@ class Section(BaseModel):
         return {key: value for key, value in mapping.items() if value is not None or key not in optional}
 
     def changed(self, *names: str) -> list[str]:
-        """List the fields among `names` whose values differ from their defaults."""
+        """List those of the named fields whose values differ from their defaults."""
         fields = type(self).model_fields
         return [name for name in names if getattr(self, name) != fields[name].default]
 
     def refuse(self, *names: str, where: str) -> None:
-        """Raise UnusedKeysError where a field of `names` is not the default; `where` says where it has an effect."""
+        """Raise UnusedKeysError if a named field is not the default. `where` says when other values have an effect."""
         if changed := self.changed(*names):
             raise UnusedKeysError(changed, where)

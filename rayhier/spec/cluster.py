@@ -1,4 +1,4 @@
-"""`cluster:` the Ray cluster, and the workers of each stage. Never part of a fingerprint: no result depends on it."""
+"""`cluster:` the Ray cluster and the workers of each stage. No result depends on it, so no fingerprint contains it."""
 
 from typing import Annotated, Self
 
@@ -8,14 +8,14 @@ from rayhier.spec.base import Section
 
 
 class Workers(Section):
-    """Number of workers of a stage, with the CPUs and GPUs of each. They are processes on Ray, else threads."""
+    """Number of workers of a stage, and the CPUs and GPUs of each. They are processes on Ray, else threads."""
 
     workers: Annotated[int, Field(ge=1, le=10_000)] = 2
     """Number of processes."""
     cpus: Annotated[int, Field(ge=1, le=1_000)] = 1
     """CPUs that each process reserves, and number of its threads."""
     gpus: Annotated[float, Field(ge=0, le=64)] = 0
-    """GPUs that each process reserves; below 1, processes share a GPU (0.25: four of them)."""
+    """GPUs that each process reserves. With 0.25, four processes share a GPU."""
 
     @field_validator("gpus")
     @classmethod
@@ -31,22 +31,22 @@ class TrainWorkers(Section):
     workers: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Number of processes. Batch size and result do not depend on it."""
     least_workers: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Elastic training: start, and continue after a failure, with any number of processes from this to `workers`. null:
-    always with `workers`."""
+    """Elastic training: start, and continue after a failure, with fewer processes than `workers`, but at least so many.
+    `null`: always with `workers`."""
     cpus: Annotated[int, Field(ge=1, le=1_000)] = 1
-    """CPUs that each process reserves, and number of its threads. More than 1 helps only where batches are large."""
+    """CPUs that each process reserves, and number of its threads. More than 1 helps only if batches are large."""
     gpus: Annotated[int, Field(ge=0, le=1)] = 0
     """GPUs that each process reserves."""
     micro_batch: Annotated[int, Field(ge=1)] | None = None
-    """Most texts whose activations a process keeps in memory at a time. Each text is then encoded twice and gradients
-    are cached: gradients stay equal, and batch 4096 fits one GPU. null: a process's share of a batch at once."""
+    """Most texts whose activations a process keeps in memory. Smaller numbers let large batches fit a GPU, but encode
+    each text twice. Gradients stay the same. `null`: the process's whole share of a batch."""
     checkpoint_seconds: Annotated[float, Field(ge=0, le=86_400)] = 10.0
-    """Least seconds between two checkpoints, which are written at ends of epochs."""
+    """Least seconds between two checkpoints. Checkpoints are written at ends of epochs."""
 
     @model_validator(mode="after")
     def _least_is_least(self) -> Self:
         if self.least_workers is not None and self.least_workers > self.workers:
-            raise ValueError(f"a least_workers of at most workers ({self.workers})")
+            raise ValueError(f"least_workers of at most workers ({self.workers})")
         return self
 
 
@@ -54,17 +54,18 @@ class ClusterSpec(Section):
     """Address of the Ray cluster, and number and resources of the processes that each stage starts there."""
 
     address: Annotated[str, Field(min_length=1)] = "auto"
-    """Address of Ray: `local` (a new cluster here), HOST:PORT, or `auto`: $RAY_ADDRESS or a running cluster, else Ray
-    only if the job gains from it. A small job runs in one process, where numbers of workers are upper limits."""
+    """Address of Ray. `local`: a new cluster on this machine. `HOST:PORT`: that cluster. `auto`: $RAY_ADDRESS or a
+    running cluster. If there is none, Ray starts only for jobs that gain from it. A small job runs in one process, and
+    numbers of workers are upper limits."""
     corpus: Workers = Workers()
     """Processes of stage corpus, which read and check the source."""
     embed: Workers = Workers()
-    """Processes that encode documents and queries. They also score pairs by the cross-encoder before searches. If
+    """Processes that encode documents and queries, and that score pairs by the cross-encoder ahead of searches. If
     several processes share a GPU, some read and write while another encodes."""
     train: TrainWorkers = TrainWorkers()
     """Processes that train the encoder, the router and the cross-encoder."""
     index: Workers = Workers()
     """Processes that route documents to leaves and write the leaf map."""
     evaluate: Workers = Workers()
-    """Workers of stages test, calibrate and evaluate. Stage evaluate is one process with the CPUs of all workers. The
-    other two have the CPUs of one worker."""
+    """Workers of stages test, calibrate and evaluate. Stage evaluate is one process with the CPUs of all workers.
+    Stages test and calibrate have the CPUs of one worker."""

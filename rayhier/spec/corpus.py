@@ -16,7 +16,7 @@ Language = Literal[
     "nepali", "norwegian", "persian", "polish", "portuguese", "romanian", "russian", "serbian", "sesotho", "spanish",
     "swedish", "tamil", "turkish", "yiddish",
 ]  # fmt: skip
-"""Languages of Snowball's stemmers. With `none`, words are counted as they are."""
+"""Languages of Snowball's stemmers. With `none`, words are counted unchanged."""
 RESERVED = (
     *("doc_id", "title", "text", "parent", "leaf", "rank", "leaves", "log_prob", "vector", "score"),
     *("and", "or", "not"),
@@ -42,30 +42,29 @@ class Limits:
     title: int = 1_000
     text: int = 100_000
     id: int = 512
-    """A row with a longer id is rejected, because a cut id would name another row."""
 
 
 LIMITS = Limits()
 
 
 class Passages(Section):
-    """Rule that cuts documents into passages, windows of words, which are indexed one by one."""
+    """Sizes of passages. Long documents are cut into passages, which are windows of words, and indexed one by one."""
 
     words: Annotated[int, Field(ge=1)]
     """Most words of a passage. Words are split at blanks. A document with no more words stays one passage."""
     stride: Annotated[int, Field(ge=1)]
-    """Words from the start of a passage to the start of the next; at most `words`, so that no word is left out."""
+    """Words between the starts of two neighbouring passages. At most `words`, so that no word is left out."""
 
     @model_validator(mode="after")
     def _cover(self) -> Self:
         if self.stride > self.words:
-            raise ValueError(f"a stride of at most words ({self.words}): a longer one leaves words out")
+            raise ValueError(f"at most words ({self.words}), as a longer stride leaves words out")
         return self
 
     def starts(self, words: int) -> range:
         """Return the positions, from 0, of the first words of the passages of a document of `words` words.
 
-        The last passage has the document's last word.
+        The last passage contains the document's last word.
 
         >>> Passages(words=3, stride=2).starts(6)
         range(0, 5, 2)
@@ -86,34 +85,34 @@ class ColumnNames(Section):
 
 
 class Judgements(Section):
-    """Judgements of each split: a file, or an ir_datasets id. Without dev, a tenth of the train queries becomes dev."""
+    """Judgements of each split: a file or an ir_datasets id. Without dev, a tenth of the train queries becomes dev."""
 
     train: Text | None = None
-    """Judgements to train on: a file, or an id of ir_datasets. null: none."""
+    """Judgements to train on: a file, or an id of ir_datasets. `null`: none."""
     dev: Text | None = None
-    """Judgements by which training picks its best epoch. null: those of a tenth of the train queries."""
+    """Judgements by which training picks its best epoch. `null`: a tenth of the train queries becomes dev."""
     test: Text | None = None
-    """Judgements for the final evaluation. null: none."""
+    """Judgements for the final evaluation. `null`: none."""
 
     @model_validator(mode="after")
     def _apart(self) -> Self:
         if self.train is not None and self.train in (self.dev, self.test):
-            raise ValueError("files of their own for dev and test, with queries that training never saw")
+            raise ValueError("different files for train, dev and test, so that training reads no query of dev and test")
         return self
 
 
 class _Corpus(Section):
-    """Settings that all kinds of sources share."""
+    """Settings that sources of all types share."""
 
     type: str
-    """Kind of the source, for instance beir or jsonl."""
+    """Type of the source, for instance beir or jsonl."""
     language: Language | Literal["auto"] = "auto"
-    """Language by which BM25 reduces words to their stems. `none`: words are counted as they are. `auto`: detected
-    by the frequent words of 23 languages. It is `none` if the texts are in another language, or in several."""
+    """Language by which BM25 reduces words to their stems. `none`: words are counted unchanged. `auto`: one of 23
+    languages, detected by frequent words. `auto` is `none` for texts in other languages, or in several."""
 
     @property
     def names_judgements(self) -> bool:
-        """Return True if the source may have judgements, which an evaluation needs, as far as the spec tells."""
+        """Return False if the source certainly has no judgements. An evaluation needs judgements."""
         return True
 
     @property
@@ -122,12 +121,12 @@ class _Corpus(Section):
 
     @property
     def in_lines(self) -> bool:
-        """Return True if documents and queries are lines of text files; False for a source of parquet files."""
+        """Return True if documents and queries are lines of text files, False if they are in parquet files."""
         return True
 
     @property
     def row_columns(self) -> ColumnNames:
-        """Names of the columns (JSON keys) of a document in the source's files, and in a file of documents to add."""
+        """Names of the columns (JSON keys) of a document, in the source's files and in files of documents to add."""
         return ColumnNames()
 
     @property
@@ -137,7 +136,7 @@ class _Corpus(Section):
 
     @property
     def field_types(self) -> dict[str, FieldType]:
-        """Types of the declared fields, name -> type; empty for a source that cannot have such fields."""
+        """Types of the declared fields, name -> type. Empty if the source cannot have such fields."""
         return {}
 
 
@@ -145,11 +144,11 @@ class _Cut(_Corpus):
     """A source whose documents may be cut into passages."""
 
     passages: Passages | None = None
-    """Sizes of the passages that longer documents are cut into. null: documents are not cut."""
+    """Sizes of the passages that long documents are cut into. `null`: documents are not cut."""
 
 
 def passages_of(spec: _Corpus) -> Passages | None:
-    """Return the sizes of the passages that longer documents are cut into. None: documents are not cut."""
+    """Return the sizes of the passages that long documents are cut into. None if documents are not cut."""
     return spec.passages if isinstance(spec, _Cut) else None
 
 
@@ -157,8 +156,8 @@ class _WithFields(_Cut):
     """A source whose rows may have typed fields besides id, title and text."""
 
     fields: dict[FieldName, FieldType] = Field(default_factory=dict)
-    """Declared fields: further columns that the index keeps for filters, name -> type (int, float, string or bool); a
-    missing value is null."""
+    """Declared fields: further columns that the index keeps for filters, as `NAME: TYPE`. Types are int, float, string
+    and bool. A missing value is null."""
 
     @property
     def field_types(self) -> dict[str, FieldType]:
@@ -168,25 +167,23 @@ class _WithFields(_Cut):
 class OwnFiles(_WithFields):
     """A corpus in your own files: a row for each document and each query, as JSON lines, CSV or parquet.
 
-    A file of judgements has lines of query id, document id and a whole number (above 0: relevant), separated by tabs;
-    BEIR's header line may come first. With `parquet` it may be a `.parquet` file with the columns query-id, corpus-id
-    and score. The first line of a CSV file names its columns.
+    A line of a judgements file has a query id, a document id and a whole number, separated by tabs. A number above 0
+    means relevant. BEIR's header line may come first. With `parquet`, the file may be a `.parquet` file with the
+    columns query-id, corpus-id and score. The first line of a CSV file names its columns.
     """
 
     type: Literal["jsonl", "parquet", "csv"]
     """Format of the files of documents and queries. `csv` also reads `.tsv` files."""
     documents: Text
-    """Files of the documents: a file, a folder of files, or a pattern such as `data/*.jsonl`; relative to the current
-    directory."""
+    """Files of the documents, relative to the current directory: a file, a folder, or a pattern like `data/*.jsonl`."""
     queries: Text | None = None
-    """Files of the queries: a file, a folder of files, or a pattern, relative to the current directory. null: no
-    queries."""
+    """Files of the queries, relative to the current directory: a file, a folder, or a pattern. `null`: no queries."""
     judgements: Judgements = Judgements()
     """Files that say which documents answer which queries."""
     columns: ColumnNames = ColumnNames()
     """Names of the documents' columns or JSON keys."""
     query_columns: ColumnNames | None = None
-    """Names of the queries' columns or JSON keys, `id` and `text`. null: those of `columns`."""
+    """Names of the queries' columns or JSON keys, `id` and `text`. `null`: the names in `columns`."""
 
     @property
     def names_judgements(self) -> bool:
@@ -207,9 +204,9 @@ class OwnFiles(_WithFields):
     @model_validator(mode="after")
     def _asked(self) -> Self:
         if self.queries is None and self.names_judgements:
-            raise ValueError("judgements with queries, whose ids they name; without queries set judgements=null too")
+            raise ValueError("judgements with queries, whose ids they name. Without queries, set judgements=null")
         if self.query_columns is not None and self.query_columns.changed("title"):
-            raise ValueError("query_columns with id and text: a query has no title")
+            raise ValueError("query_columns with id and text, as a query has no title")
         return self
 
 
@@ -228,9 +225,9 @@ class Beir(_WithFields):
 class MsMarco(_Corpus):
     """MS MARCO's passages as published: a folder of tab-separated files.
 
-    `collection.tsv` (id, text), `queries.SPLIT.tsv` (id, text), `qrels.SPLIT.tsv` (query id, 0, passage id, grade).
-    Test judgements were never published. So split `test` reads the files of `dev.small`, or of `dev` where those are
-    missing, and split `dev` is cut from train. With a `qrels.test.tsv`, `test` and `dev` read their own files.
+    `collection.tsv` (id, text), `queries.SPLIT.tsv` (id, text), `qrels.SPLIT.tsv` (query id, 0, passage id, grade). If
+    there is a `qrels.test.tsv`, each split reads its files. MS MARCO published no test judgements. Without them, split
+    `test` reads the files of `dev.small`, or else of `dev`, and split `dev` is cut from train.
     """
 
     type: Literal["msmarco"]
@@ -239,13 +236,13 @@ class MsMarco(_Corpus):
 
 
 class IrDatasets(_Cut):
-    """A data set of the Python package ir_datasets. Downloaded if it is not on this machine."""
+    """A data set of the Python package ir_datasets, which is downloaded if it is not on this machine."""
 
     type: Literal["ir_datasets"]
     dataset: Text
     """Id of the data set, for instance beir/scifact. Splits are found by name: /train, /dev or /validation, /test."""
     splits: Judgements = Judgements()
-    """Ids of the data sets that hold the splits; where an id is given, only splits with an id are read. Without ids,
+    """Ids of the data sets that hold the splits. If you give an id, only splits with an id are read. Without ids,
     splits are found by name below `dataset`."""
 
 
@@ -254,15 +251,14 @@ class HuggingFace(_Cut):
 
     type: Literal["huggingface"]
     path: Text
-    """Hub id of the data set, for instance BeIR/scifact (`@REVISION`: a commit, tag or branch), or a folder. A full
-    commit hash is used without asking the hub for the newest commit."""
+    """Hub id of the data set, for instance BeIR/scifact, or a folder. `@REVISION` after the id names a commit, tag or
+    branch. A full commit hash is used without a question to the hub about the newest commit."""
     judgements: Text | None = None
-    """Hub id (`@REVISION`) or folder of the judgements: columns query-id, corpus-id and score, a split for each of
-    train, dev and test. null: the id or folder `path`, without a revision, with `-qrels` added."""
+    """Hub id (`@REVISION`) or folder of the judgements, with the columns query-id, corpus-id and score and splits
+    train, dev and test. `null`: `path` without a revision, with `-qrels` added."""
 
     @property
     def qrels(self) -> str:
-        """Hub id or folder of the judgements."""
         return self.judgements or f"{self.path.partition('@')[0].rstrip('/')}-qrels"
 
     @property
@@ -271,15 +267,14 @@ class HuggingFace(_Cut):
 
 
 class TextFiles(_Cut):
-    """A folder of text files, UTF-8 (`.txt`, `.md`, `.rst`): each is a document, whose id is its path in the folder.
+    """A folder of UTF-8 text files (`.txt`, `.md`, `.rst`). Each is a document, whose id is its path in the folder.
 
-    Its title is its first line where that is a heading of Markdown (`# …`), else the file's name.
+    The title is the file's first line if this is a heading of Markdown (`# …`). Else it is the file's name.
     """
 
     type: Literal["text"]
     path: Text
-    """Folder, read with the folders in it but for hidden ones, relative to the current directory. Links are not
-    followed."""
+    """Folder, relative to the current directory. Folders inside are read too, but not hidden folders or links."""
 
     @property
     def names_judgements(self) -> bool:
@@ -287,7 +282,7 @@ class TextFiles(_Cut):
 
 
 class PythonDocs(_Corpus):
-    """Docstrings of the running Python's standard library: the first sentence is a query, the rest is its answer."""
+    """Docstrings of this Python's standard library. The first sentence is a query, and the rest is its answer."""
 
     type: Literal["python_docs"]
 

@@ -11,52 +11,46 @@ Precision = Literal["auto", "float32", "bfloat16", "float16"]
 LearningPart = Literal["none", "head", "last_layer", "all"]
 
 ENOUGH = 300
-"""Number of queries that tell what a training gains. Fewer dev queries are helped by folds of the train queries."""
+"""Number of queries that tell what a training gains. With fewer dev queries, folds of the train queries help."""
 FOLDS = 5
-"""Folds of the train queries, of which as many are used as have ENOUGH queries."""
+"""Most folds of the train queries. As many folds are used as have ENOUGH queries together."""
 
 
 class EncoderSpec(Section):
     """An encoder in a folder of sentence-transformers' layout, and its settings."""
 
     model: Annotated[str, Field(min_length=1)]
-    """A folder, `package:NAME` for the folder inside an installed package, or a Hugging Face hub id `ORG/NAME`
-    (`@REVISION`)."""
+    """A folder, `package:NAME` (a folder in an installed package), or a Hugging Face hub id `ORG/NAME@REVISION`."""
     documents: Annotated[str, Field(min_length=1)] | None = None
-    """A larger encoder, which encodes documents and is trained. `model` then encodes only queries of searches: after
-    the training, `model` learns the vectors that the trained encoder makes of queries. null: `model` encodes both."""
+    """A larger encoder for documents, which is trained. `model` then encodes only the queries of searches. It learns
+    the vectors that the trained encoder makes of queries. `null`: `model` encodes documents too."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """Expected SHA-256 of `model.safetensors` (where weights are in several files: of their digests in order of name);
-    a model with another one is refused. null: any."""
+    """Expected SHA-256 of `model.safetensors`. Several weight files have the SHA-256 of their digests in order of name.
+    A model with another digest is refused. `null`: any."""
     train: LearningPart = "head"
     """Part of the encoder that is trained: `head` (a residual linear layer on the frozen encoder), the transformer's
-    `last_layer`, or `all`. `none`, for train.type retreever: the encoder stays as it is."""
+    `last_layer`, or `all`. `none`, for train.type retreever: the encoder is not trained."""
     adopt: Literal["auto", "always"] = "auto"
-    """Encoder that the index is built with. `auto`: the trained one only where queries that training did not read say
-    that it finds more than the base encoder, else the base encoder. They are searched by vectors and, where the index
-    counts words, BM25. `always`: the trained one. Only with train.type
-    contrast, hce or retreever, and not with router.type hce."""
+    """Encoder that the index is built with. `always`: the trained encoder. `auto`: the trained encoder if it finds more
+    than the base encoder for queries that training did not read. These queries are searched by vectors, and by BM25 too
+    if the index counts words. Only with train.type contrast, hce or retreever, and not with router.type hce."""
     max_length: Annotated[int, Field(ge=4, le=8192)] = 256
-    """Most tokens of a text. Further tokens are cut off. The limit that the folder states is ignored."""
+    """Most tokens of a text. Further tokens are cut off. The limit in the model's folder is ignored."""
     query_prefix: str | None = None
-    """Text that is put before each query, such as `query: ` for e5. null: the folder's prompt for queries, if it has
-    one."""
+    """Text that is put before each query, such as `query: ` for e5. `null`: the folder's prompt for queries, if any."""
     document_prefix: str | None = None
-    """Text that is put before each document, such as `passage: ` for e5. null: the folder's prompt for documents."""
+    """Text that is put before each document, such as `passage: ` for e5. `null`: the folder's prompt for them."""
     similarity: Similarity = "cosine"
-    """Score of two vectors. `cosine`: dot product of unit vectors. `dot`: dot product of vectors as the encoder outputs
-    them."""
+    """Score of two vectors. `cosine`: dot product of unit vectors. `dot`: dot product of the encoder's vectors."""
     precision: Precision = "auto"
-    """Number format of the encoder's computation; `auto`: bfloat16 or float32, the one that is measured to be faster on
-    the device. With `auto`, queries of searches on a CPU are encoded in int8 if dev queries lose at most 0.001 of
-    nDCG@10 by it. Else they are encoded in float32."""
+    """Number format of the encoder's computation. `auto`: bfloat16 or float32, whichever a measurement finds faster on
+    the device. With `auto`, a CPU encodes queries of searches in int8 if dev queries lose at most 0.001 of nDCG@10.
+    Else it encodes them in float32."""
 
     @model_validator(mode="after")
     def _float16_does_not_train(self) -> Self:
         if self.precision == "float16" and self.transformer_part is not None:
-            raise ValueError(
-                "float16 only with train none or head; training needs the range of auto, float32 or bfloat16"
-            )
+            raise ValueError("float16 only with train none or head. Training a transformer needs float32 or bfloat16")
         return self
 
     @property

@@ -10,7 +10,7 @@ class InputError(ValueError):
 
 
 def no_room(error: OSError) -> str | None:
-    """Return a message to the user where the error means that storage is full or read-only. None for other errors."""
+    """Return a message to the user if the error means that storage is full or read-only. None for other errors."""
     if error.errno not in FULL:
         return None
-    return f"{error.filename or 'storage'}: {error.strerror}; finished work is kept: make room and run again"
+    return f"{error.filename or 'storage'}: {error.strerror}. Finished work is kept. Make room and run again"

@@ -1,12 +1,12 @@
 """Filters of a search: conditions on the fields that a corpus declares, as JSON.
 
-    {"year": 2021}                              the field has this value
-    {"year": {"gte": 2019, "lt": 2022}}         bounds, inclusive and exclusive: gte and lte, gt and lt
-    {"lang": {"in": ["en", "de"]}}              one of these values
-    {"price": {"exists": true}}                 the document has the field; false: it has not
-    {"and": [{…}, …]}, {"or": [{…}, …]}, {"not": {…}}
+    | {"year": 2021}                              the field has this value
+    | {"year": {"gte": 2019, "lt": 2022}}         bounds, inclusive and exclusive: gte and lte, gt and lt
+    | {"lang": {"in": ["en", "de"]}}              one of these values
+    | {"price": {"exists": true}}                 the document has the field (false: it does not)
+    | {"and": [{…}, …]}, {"or": [{…}, …]}, {"not": {…}}
 
-All keys of an object must hold. A missing value meets no condition but `exists: false`; so it meets each `not`.
+All keys of an object must hold. A missing value meets only `exists: false`, and so it meets each `not`.
 """
 
 import json
@@ -26,9 +26,9 @@ SHOWN = 60
 """Most characters of a filter's value that an error message repeats."""
 
 JSON_WORDS: Mapping[str, bool] = {}
-"""Texts that stand for true and false in a filter written as JSON: none, as JSON has both values itself."""
+"""Texts that mean true and false in a filter written as JSON. There are none, as JSON has both values."""
 YAML_WORDS: Mapping[str, bool] = {"true": True, "false": False}
-"""Texts that stand for true and false in a filter inside a spec, whose YAML reader leaves both as text."""
+"""Texts that mean true and false in a filter inside a spec, because the spec's YAML reader leaves both as text."""
 HUGE = 512
 """Bits of a whole number from which error messages no longer write the number."""
 
@@ -96,10 +96,10 @@ Filter = OneOf | Bound | Exists | And | Or | Not
 def parse(
     given: Any, fields: Mapping[str, FieldType], name: str = "filter", words: Mapping[str, bool] = JSON_WORDS
 ) -> Filter:
-    """Read a filter from parsed JSON; `fields` are the corpus's declared fields, `words` texts that mean true or false.
+    """Read a filter over declared fields from parsed JSON. `words` are texts that mean true or false.
 
-    `name` stands for the filter in error messages. Raises InputError that names the place in the filter, the wrong
-    value and the allowed values.
+    `name` denotes the filter in error messages. Raises InputError that names the place in the filter, the wrong value
+    and the allowed values.
 
     >>> parse({"year": {"gte": 2019, "lt": 2022}}, {"year": "int"})
     And(parts=(Bound(field='year', comparison='gte', value=2019), Bound(field='year', comparison='lt', value=2022)))
@@ -129,7 +129,6 @@ def as_json(where: Filter) -> dict[str, Any]:
 
 
 def fields_of(where: Filter) -> set[str]:
-    """Return the names of the declared fields that a filter reads."""
     match where:
         case And(parts) | Or(parts):
             return {field for part in parts for field in fields_of(part)}
@@ -178,7 +177,7 @@ class _Reader:
                 )
                 return And(parts) if key == "and" else Or(parts)
         if key not in self.fields:
-            declared = ", ".join(self.fields) or "none, the corpus declares no fields"
+            declared = ", ".join(self.fields) or "none, as the corpus declares no fields"
             raise _refused(place_of_key, "no declared field", f"and, or, not; fields: {declared}")
         return self.conditions(key, json_value, place_of_key)
 
@@ -235,13 +234,12 @@ class _Reader:
         raise _refused(place, _show(value), f"{VALUES[self.fields[field]]}{missing}")
 
     def truth(self, value: Any) -> bool | None:
-        """Return True or False. None for any other value."""
         return value if isinstance(value, bool) else self.words.get(value) if isinstance(value, str) else None
 
     def count(self, more: int, place: str) -> None:
         self.values += more
         if self.values > MOST_VALUES:
-            got = f"{more:,} values" if more > 1 else "one value more"
+            got = f"{more:,} values" if more > 1 else "one more value"
             raise _refused(place, got, f"at most {MOST_VALUES:,} values in a filter")
 
 
@@ -251,7 +249,7 @@ def _all(parts: Iterable[Filter]) -> Filter:
 
 
 def _once(pairs: list[tuple[str, Any]], name: str) -> dict[str, Any]:
-    """An object of JSON. InputError if a key comes twice, as the first value would be lost."""
+    """Build an object of JSON. InputError if a key comes twice, as the first value would be lost."""
     keys = dict[str, Any]()
     for key, value in pairs:
         if key in keys:
@@ -265,7 +263,7 @@ def _refused(place: str, got: str, allowed: str) -> InputError:
 
 
 def _show(value: Any) -> str:
-    """A wrong value as short text; a list or an object only by its size, since it may be nested deep."""
+    """Write a wrong value as short text. Lists and objects may be nested deep, so only their size is written."""
     if isinstance(value, dict | list):
         kind = "an object" if isinstance(value, dict) else "a list"
         return f"{kind} of {len(value):,}" if value else f"an empty {kind.split()[1]}"

@@ -1,4 +1,4 @@
-"""The spec of a job: all of its sections, and the rules by which their values fit together."""
+"""The spec of a job: all sections, and the rules by which their values fit together."""
 
 import re
 from typing import Annotated, Any, Self, get_args
@@ -32,36 +32,32 @@ PAIRS = (
     ("hce", "hce"),
     ("retreever", "retreever"),
 )
-"""Types of `train` and `router` that fit together; a section that is left out gets the type of the first pair that
-fits."""
+"""Types of `train` and `router` that fit together. A missing section gets the type of the first fitting pair."""
 
 
 class JobSpec(Section):
     """The spec of a job, read from its YAML file: everything that the job does."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    """Name of the job, shown in reports. Never part of a fingerprint: two jobs that differ only in name share their
-    results."""
+    """Name of the job, shown in reports. No fingerprint contains it: jobs with different names share results."""
     workdir: Annotated[str, Field(min_length=1)]
-    """Place of all results: a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. Never part of a fingerprint."""
+    """Place of all results: a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. No fingerprint contains it."""
     corpus: CorpusSpec
     encoder: EncoderSpec
     train: TrainSpec = ContrastTraining(type="contrast")
-    """Training of the encoder, and for types other than `contrast` also of the router; where left out, the training
-    that fits `router`."""
+    """Training of the encoder, and unless `contrast`, of the router. By default, the type that fits `router`."""
     router: RouterSpec = LearnedIvfRouting(type="learned_ivf")
-    """Number of leaves, and the model that routes texts to leaves; where left out, the router that fits `train`."""
+    """Number of leaves, and the model that routes texts to leaves. By default, the type that fits `train`."""
     index: IndexSpec = IndexSpec()
     cross_encoder: CrossEncoderSpec | None = None
-    """The model that reads a query and a document together and scores the pair; where left out, nothing is
-    re-ranked."""
+    """The model that reads a query and a document together and scores the pair. By default, nothing is re-ranked."""
     scores: ScoresSpec | None = None
-    """Pairs that the cross-encoder scores ahead of searches; where left out, none."""
+    """Pairs that the cross-encoder scores ahead of searches. By default, none."""
     search: SearchSpec = SearchSpec()
     evaluate: EvaluateSpec = EvaluateSpec()
     cluster: ClusterSpec = ClusterSpec()
     track: TrackSpec | None = None
-    """Tracker that gets the measures of training and evaluation, as well as TensorBoard's files in every model."""
+    """Tracker that gets the measures of training and evaluation. TensorBoard's files are in every model anyway."""
 
     @field_validator("workdir")
     @classmethod
@@ -106,8 +102,8 @@ class JobSpec(Section):
                 raise InputError(f"train.start: {got}; allowed: {', '.join(allowed)}")
             if self.train.objective == "documents" and self.encoder.transformer_part is not None:
                 raise InputError(
-                    f"encoder.train: got {self.encoder.train!r} with train.objective documents, by which no encoder "
-                    "learns here; allowed: head, none"
+                    f"encoder.train: got {self.encoder.train!r} with train.objective documents, which trains no "
+                    "encoder here; allowed: head, none"
                 )
         elif self.encoder.train == "none":
             raise InputError(
@@ -117,21 +113,19 @@ class JobSpec(Section):
         return self
 
     def _filter_fits(self) -> None:
-        """InputError if evaluate.filter does not fit the declared fields, or a baseline cannot apply filters."""
         unable = [name for name in UNFILTERED if name in self.evaluate.baselines]
         if self.measured is not None and unable:
             able = ", ".join(name for name in get_args(Baseline) if name not in UNFILTERED)
             raise InputError(
-                f"evaluate.baselines: got {unable[0]!r} with evaluate.filter, which it cannot heed; allowed: {able}"
+                f"evaluate.baselines: got {unable[0]!r} with evaluate.filter, which it cannot apply; allowed: {able}"
             )
 
     def _words_fit(self) -> None:
-        """InputError if searches use BM25 but the index counts no words."""
         if self.index.words:
             return
         if self.search.mode in ("bm25", "hybrid"):
             raise InputError(f"index.words: got false with search.mode {self.search.mode}; allowed: true")
-        _refuse("search", self.search, "hybrid", where="where index.words is true")
+        _refuse("search", self.search, "hybrid", where="if index.words is true")
 
     def _level_fits(self) -> None:
         if not isinstance(self.router, RetreeverRouting):
@@ -144,12 +138,11 @@ class JobSpec(Section):
 
     @property
     def factors(self) -> FactorKind | None:
-        """Kind of the factors to learn from the cross-encoder's scores. None: nothing is learned."""
         return None if self.scores is None else self.scores.factors
 
     def _reranking_fits(self) -> None:
         if self.scores is not None and self.cross_encoder is None:
-            raise InputError("scores: got a section, but no cross_encoder, which scores; allowed: with cross_encoder")
+            raise InputError("scores: got a section, but no cross_encoder; allowed: with cross_encoder")
         rerank = self.search.reranking
         if rerank is None:
             return
@@ -169,7 +162,6 @@ class JobSpec(Section):
             )
 
     def _pseudo_queries_fit(self, train: InfoNce) -> None:
-        """InputError if pseudo-queries do not fit the encoder."""
         if self.encoder.transformer_part is None and train.pseudo_queries.source == "simcse":
             raise InputError(
                 "train.pseudo_queries.source: got 'simcse' with encoder.train head, whose vectors no dropout changes; "
@@ -184,31 +176,30 @@ class JobSpec(Section):
             )
 
     def _hce_fits(self, train: HceTraining) -> None:
-        """InputError if HCE's tree does not fit the router."""
         if not train.sees_tree and not isinstance(self.router, HceRouting):
-            where = "where hierarchy or siblings is above 0, or router.type is hce"
+            where = "if hierarchy or siblings is above 0, or router.type is hce"
             if train.tree.levels != 0:
                 _refuse("train", train, "tree", where=where)
-            _refuse("train.tree", train.tree, "branching", "recluster", where="where levels is not 0")
+            _refuse("train.tree", train.tree, "branching", "recluster", where="if levels is not 0")
         if isinstance(self.router, HceRouting) and train.tree.levels == 0:
-            raise InputError("train.tree.levels: got 0 with router.type hce, whose leaves they are; allowed: 1 or more")
+            raise InputError("train.tree.levels: got 0 with router.type hce, so without leaves; allowed: 1 or more")
 
     def _keys_count(self) -> None:
-        """InputError if a key of a section has no effect because of another section's keys."""
+        """Raise InputError if a key of a section has no effect because of another section's keys."""
         if not self.trains_encoder_alone:
-            alone = "where the encoder trains before the router: not with train.type ehi, router.type hce or train none"
+            alone = "if the encoder trains before the router: not with train.type ehi, router.type hce or train none"
             _refuse("encoder", self.encoder, "adopt", where=alone)
         if self.leaves_per_document == 1 and not any(name in LISTED for name in self.evaluate.baselines):
-            _refuse("evaluate", self.evaluate, "lists", where=f"with one of the baselines {', '.join(LISTED)}")
+            _refuse("evaluate", self.evaluate, "lists", where=f"if there is one of the baselines {', '.join(LISTED)}")
 
     @property
     def trains_encoder_alone(self) -> bool:
-        """Return True if the encoder trains before the router, so that the base encoder may stay instead."""
+        """Return True if the encoder trains before the router, so that the base encoder may be kept instead."""
         return self.train.type != "ehi" and self.router.type != "hce" and self.encoder.train != "none"
 
     @property
     def adopts_by_words(self) -> bool:
-        """Return True if queries that decide whether a trained encoder is kept are searched by BM25 too."""
+        """Return True if BM25 helps to rank the queries that decide whether the trained encoder is kept."""
         judged = self.corpus.names_judgements
         return judged and self.trains_encoder_alone and self.encoder.adopt == "auto" and self.index.words
 
@@ -226,18 +217,18 @@ class JobSpec(Section):
 
     @property
     def measures_words(self) -> bool:
-        """Return True if an evaluation measures BM25, alone and with vectors: unless a text is searched by vectors."""
+        """Return True if an evaluation measures BM25, alone and with vectors. With `search.mode` dense, it does not."""
         return self.index.words and self.search.mode != "dense"
 
     @property
     def chooses_beside(self) -> bool:
-        """Return True if dev queries choose the weight of the search's score beside the cross-encoder's."""
+        """Return True if dev queries choose `cross_encoder.beside`, the weight of the search's own score."""
         reads, judged = self.cross_encoder, self.corpus.names_judgements
         return judged and self.search.reranking is not None and reads is not None and reads.beside == "auto"
 
     @property
     def chooses_beam(self) -> bool:
-        """Return True if dev queries, or documents where there are few, choose the beam."""
+        """Return True if queries choose the beam: dev queries, or documents if there are few dev queries."""
         return self.search.recall is not None
 
     @property
@@ -247,21 +238,17 @@ class JobSpec(Section):
 
     @property
     def calibrates(self) -> bool:
-        """Return True if queries that training never saw choose something for a built index."""
+        """Return True if queries that training never saw choose any setting for a built index."""
         return self.chooses_beam or self.chooses_weight or self.chooses_beside or self.chooses_precision
 
     def settled(self, weight: float | None) -> Self:
-        """Return the spec with an automatic mode and weight of searches settled.
-
-        `weight` is the one that dev queries chose for the model. None means the usual weight.
-        """
+        """Return the spec with a fixed mode and weight of searches in place of `auto`. None means the usual weight."""
         usual = TAUGHT_WEIGHT if self.corpus.names_judgements else UNTAUGHT_WEIGHT
         search = self.search.settled(usual if weight is None else weight, words=self.index.words)
         return self.model_copy(update={"search": search})
 
     @property
     def leaves_per_document(self) -> int:
-        """Most rows of a document in the leaf map, 1 or 2."""
         most = self.index.leaves_per_document
         if most != "auto":
             return most
@@ -269,12 +256,11 @@ class JobSpec(Section):
 
     @property
     def rows_per_document(self) -> float:
-        """Mean rows of a document in the leaf map."""
         return 1 + (self.leaves_per_document - 1) * (SPILLED if self.router.spills else 1)
 
     @property
     def encodes_again(self) -> bool:
-        """Return True if routing encodes texts again, because the base encoder's stored vectors are not enough."""
+        """Return True if routing encodes texts again, because it needs more than the base encoder's stored vectors."""
         return self.encoder.transformer_part is not None or self.router.reads == "tokens"
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:
@@ -287,7 +273,6 @@ class JobSpec(Section):
         return {name: epochs for name, epochs in phases.items() if name not in left_out}
 
     def leaves(self, documents: int) -> int:
-        """Return the number of leaves of an index over a number of documents."""
         match self.train, self.router:
             case HceTraining() as training, HceRouting():
                 return training.leaves(documents)
@@ -298,7 +283,7 @@ class JobSpec(Section):
         raise AssertionError("refused by the spec")
 
     def check_leaves(self, documents: int) -> None:
-        """Raise InputError if the corpus has fewer documents than a tree has leaves, or than training needs."""
+        """Raise InputError if the corpus has fewer documents than the router has leaves, or than training needs."""
         self.train.check_documents(documents)
         leaves = self.leaves(documents)
         if leaves > documents and isinstance(self.router, TreeSpec):
@@ -314,15 +299,15 @@ class JobSpec(Section):
 
 
 def _refuse(name: str, section: Section, *keys: str, where: str) -> None:
-    """InputError about the first of a section's keys that is not the default. Such keys have an effect only `where`."""
+    """Raise InputError if a named key is not the default. `where` says when other values have an effect."""
     if changed := section.changed(*keys):
         value = getattr(section, changed[0])
         shown = "settings" if isinstance(value, Section) else repr(value)
-        raise InputError(f"{name}.{changed[0]}: got {shown}; allowed: the default; others only {where}")
+        raise InputError(f"{name}.{changed[0]}: got {shown}; allowed: the default, others only {where}")
 
 
 def with_partner(given: dict[str, Any]) -> dict[str, Any]:
-    """Add the missing `type` of section `train` or `router` to a spec, a mapping as read: the type that fits the other.
+    """Add a missing `type` of section `train` or `router` to a spec as read: the type that fits the other section.
 
     >>> with_partner({"router": {"type": "ehi"}, "train": {"epochs": 5}})["train"]
     {'epochs': 5, 'type': 'ehi'}

@@ -1,4 +1,4 @@
-"""Read YAML and `--set` pairs into a `JobSpec`; a mistake raises `InputError` with key, line and allowed values."""
+"""Read YAML and `--set` pairs into a `JobSpec`. A mistake raises `InputError` with key, line and allowed values."""
 
 import difflib
 import os
@@ -21,8 +21,7 @@ MAX_BYTES = 1_000_000
 MAX_SHOWN = 12
 """Most mistakes that one error message shows."""
 CLOSE = 0.75
-"""Least similarity (difflib's ratio) of a key that a message suggests for an unknown key; a lower one would suggest
-keys that are not alike."""
+"""Least similarity (difflib's ratio) of a known key that a message suggests instead of an unknown key."""
 
 KeyPath = tuple[str | int, ...]
 
@@ -30,7 +29,7 @@ KeyPath = tuple[str | int, ...]
 def load(spec: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> JobSpec:
     """Read a spec, a YAML file or a mapping with the same keys, and apply overrides.
 
-    Overrides are texts `KEY=VALUE` with a dotted key such as `train.epochs=5`. Raises InputError with one line for each
+    An override is `KEY=VALUE` with a dotted key, such as `train.epochs=5`. Raises InputError with one line for each
     mistake: `FILE:LINE: KEY: got VALUE; allowed: VALUES`.
     """
     if not isinstance(spec, str | os.PathLike | Mapping):
@@ -55,7 +54,7 @@ def load(spec: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) ->
 
 
 def _plain(value: Any) -> Any:
-    """Copy a mapping and what it holds as YAML would give it: dicts, lists, and values."""
+    """Copy a mapping, with what it holds, into the types that YAML gives: dicts, lists, and values."""
     if isinstance(value, Mapping):
         return {str(name): _plain(each) for name, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
@@ -65,10 +64,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that reads 1e-3 as a number, as YAML 1.2 does, and keeps `yes` and dates as text.
-
-    As a boolean, `yes` would become 1 in pydantic.
-    """
+    """YAML loader that reads 1e-3 as a number, and `yes` and dates as text, as YAML 1.2 does."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -98,7 +94,7 @@ def _read(file: Path) -> str:
 
 
 def _compose(text: str, name: str) -> tuple[yaml.Node, dict[KeyPath, int]]:
-    """Parse YAML. Returns its tree, and the line of each key path."""
+    """Parse YAML into a tree, and find the line of each key path."""
     try:
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -114,10 +110,7 @@ def _compose(text: str, name: str) -> tuple[yaml.Node, dict[KeyPath, int]]:
 
 
 def _lines(node: yaml.Node, name: str, visited: set[int], path: KeyPath = ()) -> Iterator[tuple[KeyPath, int]]:
-    """Yield key paths with their lines in the file, counted from 1.
-
-    InputError for a repeated key, an alias, or a key that is not text: YAML accepts all three silently.
-    """
+    """Yield key paths with their lines. InputError for repeated keys, aliases, and keys that are not text."""
     if id(node) in visited:
         raise InputError(f"{name}:{node.start_mark.line + 1}: aliases (*) are not allowed in a spec")
     visited.add(id(node))
@@ -153,7 +146,7 @@ def _construct(node: yaml.Node, name: str) -> Any:
 
 
 def _spot(name: str, mark: yaml.Mark | None) -> str:
-    """Text FILE:LINE of a mark; only the name for a `--set`, which has one line."""
+    """Return FILE:LINE of a mark. A `--set` has one line, so only its name is returned."""
     return name if mark is None or name.startswith("--set ") else f"{name}:{mark.line + 1}"
 
 
@@ -189,7 +182,7 @@ def _messages(
     lines: dict[KeyPath, int],
     sources: dict[KeyPath, str],
 ) -> Iterator[str]:
-    """Yield a line for each wrong key. Texts of several members of a union are joined by "or"."""
+    """Yield a message for each wrong key. Texts of several members of a union are joined by "or"."""
     allowed: dict[KeyPath, list[str]] = {}
     for problem in error.errors(include_url=False):
         if not problem["loc"] and problem["type"] == "value_error":  # about the whole spec: the message names the key
@@ -200,15 +193,15 @@ def _messages(
         unused = problem.get("ctx", {}).get("error")
         if isinstance(unused, UnusedKeysError):
             for key in unused.keys:
-                allowed.setdefault((*path, key), []).append(f"the default; others {unused.where}")
+                allowed.setdefault((*path, key), []).append(f"the default, others {unused.where}")
             continue
         if problem["type"] == "union_tag_invalid":
             path = (*path, "type")
         if problem["type"] == "too_short" and _at(tree, path)[0]:
-            continue  # items are reported one by one; pydantic counts only valid ones
+            continue  # items are reported one by one, and pydantic counts only valid items
         allowed.setdefault(path, []).append(_allowed(dict(problem), path, tree))
     within = {path[:size] for path in allowed for size in range(len(path))}
-    for path in within & allowed.keys():  # a mapping or a number: the mapping's mistakes say enough
+    for path in within & allowed.keys():  # for a mapping or a number, the mapping's mistakes are enough
         if isinstance(_at(tree, path)[0], dict):
             del allowed[path]
     for path, texts in list(allowed.items())[:MAX_SHOWN]:
@@ -223,7 +216,7 @@ def _messages(
 
 
 def _place(path: KeyPath, file: str, lines: dict[KeyPath, int], sources: dict[KeyPath, str]) -> str:
-    """Place where a key was set: a `--set` of the key or its section, else its line, else a `--set` inside it."""
+    """Return the `--set` or line that set a key: of the key or its section, else a `--set` inside the key."""
     prefixes = [path[:size] for size in range(len(path), 0, -1)]
     for prefix in prefixes:
         if prefix in sources:
@@ -236,13 +229,13 @@ def _place(path: KeyPath, file: str, lines: dict[KeyPath, int], sources: dict[Ke
 
 
 def _clean(location: Sequence[str | int], tree: Any) -> KeyPath:
-    """Pydantic's location without the names of union members, which are not keys of the file."""
+    """Remove the names of union members, which are not keys of the file, from pydantic's location."""
     path: list[str | int] = []
     branch, named = tree, False
     for number, part in enumerate(location):
         last = number == len(location) - 1
         if isinstance(branch, dict) and branch.get("type") == part and not named:
-            named = True  # a union's member may have a key of the member's name
+            named = True  # a union's member may have a key with the member's name
         elif isinstance(branch, dict) and (part in branch or (last and part not in _TAGS)):
             path.append(part)
             branch, named = branch.get(part), False
@@ -291,7 +284,7 @@ def _allowed(problem: dict[str, Any], path: KeyPath, tree: Any) -> str:
 
 
 def _section(path: KeyPath, tree: Any) -> dict[str, Any]:
-    """Fields of the section at a key path; for a union, of the member that the section's `type` names."""
+    """Return the fields of the section at a key path. `type` in the section chooses among the members of a union."""
     fields: dict[str, Any] = dict(JobSpec.model_fields)
     for part in path:
         if part not in fields:
@@ -304,7 +297,6 @@ def _section(path: KeyPath, tree: Any) -> dict[str, Any]:
 
 
 def _types(model: type[BaseModel]) -> tuple[Any, ...]:
-    """Values of `type` that select this model."""
     return get_args(model.model_fields["type"].annotation) if "type" in model.model_fields else ()
 
 
@@ -323,7 +315,7 @@ def _names(model: type[BaseModel]) -> str:
 
 
 def _keys(model: type[BaseModel]) -> dict[str, Any]:
-    """Fields of a section by the keys that a spec writes: a field has an alias where its key is a word of Python."""
+    """Return a section's fields by their keys in a spec. The field of a key like `lambda` has another name."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 

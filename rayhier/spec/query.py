@@ -1,4 +1,4 @@
-"""Check the text of a query. Loads without numpy, for clients of a server."""
+"""Checks of a query's text. This module loads without numpy, for clients of a server."""
 
 
 def check_text(text: str) -> str:

@@ -1,20 +1,20 @@
-"""Keys and values of older specs that went, each with what to write instead."""
+"""Keys and values of older specs that were removed, each with what to write instead."""
 
 from collections.abc import Mapping
 
 NAMES = """
-corpus.documents_config corpus.judgements_config corpus.limits corpus.queries_config
-cross_encoder.batch_size cross_encoder.device cross_encoder.train.batch_size cross_encoder.train.groups
-cross_encoder.train.lr cross_encoder.train.most_pairs cross_encoder.train.pairs cross_encoder.train.seed
-cross_encoder.train.teacher encoder.batch_size evaluate.visited index.max_leaf_factor index.second_leaf
-index.spilled router.first_pass router.residual router.rounds router.teaching scores.draw search.codec
-search.finish search.hybrid.depth search.memory_gb search.rerank.first search.rerank.mu search.widest track.project
-train.hard_negatives.beam train.hard_negatives.refresh train.hard_negatives.top train.hard_negatives.unit
-train.loss.margin train.loss.unlike train.measure_every train.most_documents train.most_scale train.patience
-train.pseudo_queries.spans train.pseudo_weight train.scale
+  corpus.documents_config corpus.judgements_config corpus.limits corpus.queries_config
+  cross_encoder.batch_size cross_encoder.device cross_encoder.train.batch_size cross_encoder.train.groups
+  cross_encoder.train.lr cross_encoder.train.most_pairs cross_encoder.train.pairs cross_encoder.train.seed
+  cross_encoder.train.teacher encoder.batch_size evaluate.visited index.max_leaf_factor index.second_leaf
+  index.spilled router.first_pass router.residual router.rounds router.teaching scores.draw search.codec
+  search.finish search.hybrid.depth search.memory_gb search.rerank.first search.rerank.mu search.widest track.project
+  train.hard_negatives.beam train.hard_negatives.refresh train.hard_negatives.top train.hard_negatives.unit
+  train.loss.margin train.loss.unlike train.measure_every train.most_documents train.most_scale train.patience
+  train.pseudo_queries.spans train.pseudo_weight train.scale
 """
 GONE = frozenset(NAMES.split())
-"""Dotted keys without which a spec means what it meant, or nearly."""
+"""Dotted keys that you can leave out, as the spec then means the same or nearly the same."""
 INSTEAD = {
     "cluster.scores": "leave the key out, or write cluster.embed, whose workers score pairs too",
     "cluster.tokenise": "let several processes share a GPU: cluster.embed: {workers: 8, cpus: 2, gpus: 0.5}",
@@ -22,7 +22,7 @@ INSTEAD = {
     "corpus.revision": "write corpus.path: ID@REVISION",
     "corpus.suffixes": "leave the key out: files that end in .txt, .md or .rst are read",
     "cross_encoder.layers": "leave the key out, or give a model with fewer layers",
-    "encoder.device": "leave the key out: CUDA is used if there is such a device; CUDA_VISIBLE_DEVICES= hides it",
+    "encoder.device": "leave the key out: CUDA is used if it is there, unless CUDA_VISIBLE_DEVICES= hides it",
     "evaluate.baselines=codes": "compare with exact_same_encoder, or with faiss_ivf_same_encoder",
     "factors": "write scores.factors: transductive, inductive, or bias (before: vectors: none)",
     "run": "write track: in place of run: {track: ...}",
@@ -40,9 +40,9 @@ INSTEAD = {
     "train.micro_batch": "write cluster.train.micro_batch",
     "train.optimizer": "leave the key out, or write train.form: paper, which trains by Adafactor",
     "train.reads": "leave the key out, or write encoder.train: none in place of reads: base",
-    "train.start": "leave the key out; train: {type: hce, form: paper} starts at the base encoder",
+    "train.start": "leave the key out. With train: {type: hce, form: paper}, training starts at the base encoder",
 }
-"""A dotted key, or KEY=VALUE, and what a message says to do instead."""
+"""Name of a removed key, or KEY=VALUE -> what a message says to write instead."""
 
 
 def advice(key: str, value: object) -> str | None:

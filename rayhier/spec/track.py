@@ -1,4 +1,4 @@
-"""`track:` trackers that a run reports its measures to. Never part of a fingerprint: no result depends on it."""
+"""`track:` trackers that a run reports its measures to. No result depends on them, so no fingerprint contains them."""
 
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -15,8 +15,8 @@ class MlflowTracker(Section):
 
     type: Literal["mlflow"]
     uri: Annotated[str, Field(pattern=r"^(sqlite:///.+|https?://.+)$")]
-    """Where MLflow keeps runs: a server's address, or sqlite:///FILE where all processes are on one machine. A password
-    is never here: name and password of a server are in $MLFLOW_TRACKING_USERNAME and $MLFLOW_TRACKING_PASSWORD."""
+    """Place of MLflow's runs: a server's address, or sqlite:///FILE if all processes are on one machine. The address
+    has no password. A server's name and password are in $MLFLOW_TRACKING_USERNAME and $MLFLOW_TRACKING_PASSWORD."""
 
     @field_validator("uri")
     @classmethod
@@ -27,7 +27,6 @@ class MlflowTracker(Section):
 
     @property
     def file(self) -> str | None:
-        """The file of sqlite:///FILE. None for a server."""
         return self.uri.removeprefix(SQLITE) if self.uri.startswith(SQLITE) else None
 
 

@@ -63,7 +63,7 @@ def test_no_room_while_an_index_is_built(count, built, work, capsys, monkeypatch
         full_after(patched, count)
         assert build(built, work) == 2
     said = capsys.readouterr().err
-    assert "No space left on device; finished work is kept: make room and run again" in said
+    assert "No space left on device. Finished work is kept. Make room and run again" in said
     assert str(work) in said
     assert leaf_map_of(work).manifest == before
     verify(current.artifact(work, current.read(work), "index").root)
@@ -91,7 +91,7 @@ def test_a_lost_ledger(key, what, built, work, capsys, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(Ledger, "enter", forgets)
         assert build(built, work) == 2
-    assert f"{what} are done; nothing was published; run it again" in capsys.readouterr().err
+    assert f"{what} are done. Nothing was published. Run it again" in capsys.readouterr().err
     assert leaf_map_of(work).manifest == before
     assert build(built, work) == 0
     assert leaf_map_of(work).manifest.documents == before.documents

@@ -22,7 +22,7 @@ def raising(error):
     [
         (InputError("k: got 0; allowed: 1 or more"), "error: k: got 0; allowed: 1 or more"),
         (FileNotFoundError(errno.ENOENT, "No such file", "a.txt"), "error: a.txt: No such file; nothing was written"),
-        (OSError(errno.ENOSPC, "No space left", "b"), "error: b: No space left; finished work is kept: make room and"),
+        (OSError(errno.ENOSPC, "No space left", "b"), "error: b: No space left. Finished work is kept. Make room and"),
         (KeyError("inner"), "error: 'inner'"),
     ],
 )

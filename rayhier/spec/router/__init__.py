@@ -1,4 +1,4 @@
-"""`router:` the leaves of the index, and the model that routes texts to them; one file for each method."""
+"""`router:` the leaves of the index, and the model that routes texts to leaves. Each method has one file."""
 
 from typing import Annotated
 

@@ -20,16 +20,12 @@ class EhiRouting(TreeSpec):
     height: Annotated[int, Field(ge=1, le=8)] = 1
     """Number of levels below the root, H. The tree has B^H leaves."""
     warm_start: Literal["kmeans", "none"] = "kmeans"
-    """First weights of the tree. `kmeans`: centroids of spherical k-means (our addition). `none`: random, as in the
-    paper."""
+    """First weights of the tree. `kmeans`: centroids of spherical k-means (our addition). `none`: random, see paper."""
 
     @property
     def levels(self) -> int:
         return self.height
 
     def auto_leaves(self, documents: int) -> float:
-        """Return the number of leaves where `branching` is auto.
-
-        A leaf has 16 documents on average up to N = 25,600 documents, then √N / 10.
-        """
+        """Return N / max(16, √N / 10) leaves for N documents: 16 documents a leaf, and more above N = 25,600."""
         return documents / max(DOCUMENTS_A_LEAF, math.sqrt(documents) / 10)

@@ -1,4 +1,4 @@
-"""`router: {type: hce}`: leaves are nodes of the tree that HCE trains with (our addition; the paper discards it)."""
+"""`router: {type: hce}`: leaves are nodes of HCE's training tree (our addition, as the paper discards the tree)."""
 
 from typing import Literal
 
@@ -6,6 +6,6 @@ from rayhier.spec.router.common import Routing
 
 
 class HceRouting(Routing):
-    """HCE's router: leaves are the lowest nodes in HCE's loss; a text goes to the nodes with nearest centroids."""
+    """HCE's router: leaves are the lowest nodes in HCE's loss. A text goes to the nodes with the nearest centroids."""
 
     type: Literal["hce"]

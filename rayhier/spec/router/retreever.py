@@ -12,7 +12,7 @@ from rayhier.spec.router.common import Reads, Routing
 Splits = Literal["linear", "mlp", "attention"]
 Aggregation = Literal["shared", "linear", "ancestors"]
 DEEPEST_ATTENTION = 12
-"""Most levels for which attention's outputs for a batch of texts, 512 numbers a split, fit in memory."""
+"""Most levels of a tree with attention. The outputs for a batch of texts, 512 numbers a split, must fit in memory."""
 
 
 class RetreeverRouting(Routing):
@@ -20,26 +20,24 @@ class RetreeverRouting(Routing):
 
     type: Literal["retreever"]
     depth: Annotated[int, Field(ge=1, le=16)] = 10
-    """Number of levels below the root, D; the tree has 2^D leaves."""
+    """Number of levels below the root, D. The tree has 2^D leaves."""
     splits: Splits = "linear"
     """Model by which an inner node splits texts. `linear`: a hyperplane over their vectors. `mlp`: one over 128 hidden
-    units that all nodes share. `attention`: attention to the vectors of their tokens, as in the paper; slow without a
-    GPU."""
+    units that all nodes share. `attention`: attention to token vectors, as in the paper. It needs a GPU."""
     aggregation: Aggregation = "ancestors"
-    """Function that makes attention's outputs a node's score. `shared`: one linear map for all nodes. `linear`: one for
-    each node. `ancestors`: as `linear`, then a small MLP over the scores of the node and its ancestors."""
+    """Function that makes attention's outputs a node's score. `shared`: one linear map for all nodes. `linear`: a map
+    for each node. `ancestors`: as `linear`, then a small MLP over the scores of the node and its ancestors."""
     propagation: Literal["product", "learned"] = "product"
-    """Probability of a leaf. `product`: product of the splits' probabilities on its path. `learned`: an MLP over these
-    too."""
+    """Probability of a leaf. `product`: product of the splits' probabilities on its path. `learned`: an MLP of them."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the nodes' scores that a training step leaves out at random."""
 
     @model_validator(mode="after")
     def _attention_aggregates(self) -> Self:
         if self.splits != "attention":
-            self.refuse("aggregation", where="only where splits is attention")
+            self.refuse("aggregation", where="only if splits is attention")
         elif self.depth > DEEPEST_ATTENTION:
-            raise ValueError(f"depth at most {DEEPEST_ATTENTION} where splits is attention")
+            raise ValueError(f"depth of at most {DEEPEST_ATTENTION} if splits is attention")
         return self
 
     @property

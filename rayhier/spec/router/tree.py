@@ -16,15 +16,13 @@ class TreeSpec(Routing):
 
     @property
     def levels(self) -> int:
-        """Number of levels below the root, H: 1 by default."""
         return 1
 
     @abstractmethod
     def auto_leaves(self, documents: int) -> float:
-        """Return the number of leaves to aim for over `documents` documents where `branching` is auto."""
+        """Return the desired number of leaves for `documents` documents if `branching` is auto."""
 
     def leaves(self, documents: int) -> int:
-        """Return the number of leaves of the tree over `documents` documents, B^H."""
         return int(self.children(documents) ** self.levels)
 
     def children(self, documents: int) -> int:
@@ -34,5 +32,4 @@ class TreeSpec(Routing):
         return int(max(2, round(self.auto_leaves(documents) ** (1 / self.levels))))
 
     def over(self, documents: int) -> Self:
-        """Return a copy in which `auto` is replaced by the branching for a tree over `documents` documents."""
         return self.model_copy(update={"branching": self.children(documents)})

@@ -1,4 +1,4 @@
-"""`train:` training of the encoder, and with some methods of the router; one file for each method."""
+"""`train:` training of the encoder, and of the router too with some methods. Each method has one file."""
 
 from typing import Annotated
 

@@ -14,7 +14,7 @@ REFRESH = 5
 """Number of epochs after which hard negatives (wrong documents that score high for a query) are mined again."""
 PAIRED = "only if objective is not documents, which reads no judged or generated pairs"
 MEASUREMENTS = 20
-"""Most measurements on dev. A measurement encodes all documents. With fewer epochs, each is measured."""
+"""Most measurements on dev. A measurement encodes all documents. With fewer epochs, each epoch is measured."""
 
 
 class Training(Section):
@@ -22,17 +22,15 @@ class Training(Section):
 
     objective: Literal["auto", "supervised", "documents"] = "auto"
     """Source of the pairs. `supervised`: train judgements. `documents`: each document is a query, and its nearest
-    documents are its answers. `auto`: supervised where train judgements exist, else documents."""
+    documents are its answers. `auto`: supervised if train judgements exist, else documents."""
     epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
-    """Number of passes over the training pairs."""
     batch_size: Annotated[int, Field(ge=2, le=1_000_000)] = 256
     """Number of pairs in a training step, of all workers together."""
 
     least: ClassVar[tuple[int, int]] = 300, 10
-    """Where epochs are automatic: least number of training steps, and least number of epochs."""
+    """Least training steps and least epochs if `epochs` is auto."""
 
     def passes(self, pairs: int) -> int:
-        """Return the number of epochs for a number of training pairs."""
         if self.epochs != "auto":
             return self.epochs
         steps, epochs = self.least
@@ -44,46 +42,46 @@ class Training(Section):
 
     @property
     def routes(self) -> bool:
-        """Return True if the router trains too, by these pairs; False by default."""
+        """Return True if the pairs train the router too. By default False."""
         return False
 
     @property
     def draws(self) -> PseudoQueries | None:
-        """Settings of the pseudo-queries that the embed stage draws and encodes. None by default."""
+        """Settings of the pseudo-queries that the embed stage draws and encodes. By default None."""
         return None
 
     @property
     def does_without_draws(self) -> bool:
-        """Return True if training can do without pseudo-queries, by pairs alone; else a run without any is refused."""
+        """Return True if training can use pairs alone. Else a run without pseudo-queries is refused."""
         return True
 
     @property
     def needs_differences(self) -> bool:
-        """Return True if training fails where all documents have the same vector; False by default."""
+        """Return True if training fails when all documents have the same vector. By default False."""
         return False
 
     @property
     def generation(self) -> str | None:
-        """File of generated pairs, which are trained on in addition to judged pairs. None by default."""
+        """File of generated pairs, which are trained on in addition to judged pairs. By default None."""
         return None
 
     def check_documents(self, documents: int) -> None:
-        """Raise InputError if training cannot use so few documents; by default it can use any number."""
+        """Raise InputError if training cannot use so few documents. By default, any number is enough."""
 
 
 class ExactNegatives(Section):
-    """Mining of hard negatives by an exact search: they are drawn from the best wrong documents of each query."""
+    """Mining of hard negatives, which are drawn from the best wrong documents of each query in an exact search."""
 
     source: Literal["exact", "none"] = "exact"
-    """`exact`: hard negatives are mined among all documents (as in ANCE). `none`: negatives are only the other
-    documents of the batch."""
+    """Source of negatives. `exact`: hard negatives are mined among all documents (as in ANCE). `none`: negatives are
+    only the other documents of the batch."""
     per_query: Annotated[int, Field(ge=1, le=MINED)] = 2
-    """Number of hard negatives of a query in a step. Fewer where the query has fewer wrong documents."""
+    """Number of hard negatives of a query in a step. Queries with fewer wrong documents have fewer."""
 
     @model_validator(mode="after")
     def _drawn_from_enough(self) -> Self:
         if self.source == "none":
-            self.refuse("per_query", where="only where source is not none")
+            self.refuse("per_query", where="only if source is not none")
         return self
 
 
@@ -95,20 +93,18 @@ class InfoNce(Training):
     documents. `joint`: both, but pseudo-queries have half the weight. `auto`: joint if there are train judgements or
     generated pairs, else documents."""
     pseudo_queries: PseudoQueries = PseudoQueries()
-    """Texts of documents that the training reads as queries."""
     epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
-    """Number of passes over the training pairs. `auto`: as many as make 300 steps, at least 10, because on a small
-    corpus the number of steps matters, not of epochs."""
+    """Number of passes over the training pairs. `auto`: as many as make 300 steps, at least 10 passes. On a small
+    corpus, the number of steps matters, not of passes."""
     encoder_lr: Rate = 1e-3
-    """First learning rate of the encoder's optimizer; it falls to zero."""
+    """First learning rate of the encoder's optimizer. It falls to zero."""
     temperature: Annotated[float, Field(gt=0, le=10)] = 0.05
     """Number by which scores are divided before the softmax of the loss."""
     hard_negatives: ExactNegatives = ExactNegatives()
-    """Mining of hard negatives (wrong documents that score high), which are negatives in addition to the batch's
-    documents."""
+    """Mining of hard negatives (wrong documents that score high), in addition to the batch's documents."""
     anchor: Weight = 4.0
-    """Weight of a loss that keeps documents near their base vectors (our addition): the mean of 1 - cosine over
-    documents drawn for each step. Without this loss, answers of train queries move away from all other documents."""
+    """Weight of a loss that keeps documents near their base vectors (our addition). The loss is the mean of 1 - cosine
+    over documents drawn for each step. Without it, answers of train queries move away from all other documents."""
 
     @model_validator(mode="after")
     def _pairs_count(self) -> Self:
@@ -132,5 +128,5 @@ class InfoNce(Training):
         return self.objective == "auto"
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:
-        """Return the phases of training, name -> epochs: one phase. Without pairs, documents set the epochs."""
+        """Return the only phase, name -> epochs. Without pairs, the number of documents sets the epochs."""
         return {"encoder": self.passes(pairs or min(documents, MOST_DRAWN))}

@@ -1,4 +1,4 @@
-"""`train: {type: contrast}`: the encoder learns alone, moving queries towards their documents, away from others."""
+"""`train: {type: contrast}`: only the encoder learns. Queries move towards their documents, and away from others."""
 
 from typing import Literal
 

@@ -11,7 +11,6 @@ from rayhier.spec.base import Rate, Section, Weight
 from rayhier.spec.train.common import Training
 
 MARGIN = 0.3
-"""Margin γ of the triplet losses."""
 UNLIKE = 0.9
 """Similarity τ below which two documents count as unlike."""
 
@@ -40,9 +39,9 @@ class EhiNegatives(Section):
     """Mining of one hard negative for each query, found with the current encoder and tree."""
 
     source: Literal["query_leaves", "positive_leaf", "exact", "none"] = "query_leaves"
-    """Documents from which hard negatives are taken. `query_leaves`: those in leaves that the query visits (the paper's
-    Algorithm 1). `positive_leaf`: those in the leaf of the query's document (Appendix C.2). `exact`: all documents (as
-    in ANCE, Table 12). `none`: nothing is mined."""
+    """Documents from which hard negatives are taken. `query_leaves`: documents in leaves that the query visits
+    (Algorithm 1). `positive_leaf`: documents in the leaf of the query's document (Appendix C.2). `exact`: all documents
+    (as in ANCE, Table 12). `none`: nothing is mined."""
 
 
 class EhiTraining(Training):
@@ -58,7 +57,7 @@ class EhiTraining(Training):
     router_lr: Rate = 3e-3
     """Learning rate of the router, by AdamW with weight decay 0.01, torch's default."""
     loss: Loss = Loss()
-    """Weights and margins of the three losses."""
+    """Weights of the three losses, and the form of the third."""
     hard_negatives: EhiNegatives = EhiNegatives()
     """Mining of hard negatives for the triplets."""
 
@@ -67,5 +66,4 @@ class EhiTraining(Training):
         return True
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:  # noqa: ARG002  both teach it
-        """Return the only phase of training, `joint` -> `epochs`, whatever the numbers of pairs and documents."""
         return {"joint": self.epochs}

@@ -34,14 +34,14 @@ class TreeShape(Section):
     """Shape of the tree over the documents: clusters of documents, clusters of clusters, up to one root."""
 
     branching: Annotated[int, Field(ge=2, le=1_000_000)] | Literal["auto"] = 8
-    """Mean number of children of a node, b: N documents have ⌈N/b⌉ parents, these ⌈N/b²⌉, and so on. `auto`: the least
-    power of two that is not below the cube root of N, which the paper takes for BEIR."""
+    """Mean number of children of a node, b. N documents have ⌈N/b⌉ parents, these have ⌈N/b²⌉ parents, and so on.
+    `auto`: the least power of two that is not below the cube root of N, as in the paper for BEIR."""
     levels: Annotated[int, Field(ge=0, le=64)] | Literal["auto"] = "auto"
-    """Number of levels below the root, M, in which the loss tells a node from its siblings by their centroids. `auto`:
-    all levels between root and documents."""
+    """Number of levels below the root, M, in which the loss compares a node's centroid with its siblings' centroids.
+    `auto`: all levels between root and documents."""
     recluster: Literal["never", "improved", "every"] = "never"
-    """Times at which the tree is grown anew from the trained vectors. `never`: it stays. `improved`: after each
-    measurement that is the best so far (the paper's Algorithm 3). `every`: after each measurement."""
+    """Times at which the tree is rebuilt from the trained vectors. `never`: it is not rebuilt. `improved`: after each
+    measurement that is the best until then (the paper's Algorithm 3). `every`: after each measurement."""
 
     def counts(self, documents: int) -> list[int]:
         """Return the number of nodes of each level between root and documents, top down.
@@ -61,7 +61,6 @@ class TreeShape(Section):
         return max(2, power)
 
     def told_apart(self, documents: int) -> int:
-        """Return M, the number of levels in which the loss tells a node from its siblings by their centroids."""
         return len(self.counts(documents)) if self.levels == "auto" else self.levels
 
     def check(self, documents: int) -> None:
@@ -69,8 +68,7 @@ class TreeShape(Section):
         branching, height = self.children(documents), len(self.counts(documents))
         if branching >= documents:
             raise InputError(
-                f"train.tree.branching: got {branching} for {documents} documents; allowed: fewer than there are "
-                "documents"
+                f"train.tree.branching: got {branching} for {documents} documents; allowed: fewer than {documents}"
             )
         if self.levels != "auto" and self.levels > height:
             raise InputError(
@@ -80,36 +78,34 @@ class TreeShape(Section):
 
 
 class HceTraining(InfoNce):
-    """HCE's training: a contrast in which negatives are siblings, of the answer and of the nodes above it in a tree."""
+    """HCE's training by contrast with siblings in a tree: of the answer, and of the nodes above the answer."""
 
     type: Literal["hce"]
     generated: Annotated[str, Field(min_length=1)] | None = None
     """File of generated pairs, which are read like judged pairs (the paper's +QG). The file has UTF-8 JSON lines,
     `{"query": "…", "doc_id": "…"}`. Its path is relative to the current directory. In a corpus of passages, `doc_id`
-    names a document, not a passage. null: none."""
+    names a document, not a passage. `null`: none."""
     form: Literal["single", "paper"] = "single"
-    """Terms of the loss. `single`: one contrast among documents and mined hard negatives. The optimizer is AdamW.
-    `paper`: Eq. 5-8, a contrast in both directions for each level below those of `tree.levels`. Nothing is mined, and
-    `hierarchy` is 1. The optimizer is Adafactor, without relative steps and scaling by parameter. A head starts as the
-    base encoder, not whitened."""
+    """Terms of the loss. `single`: one contrast among documents and mined hard negatives, by AdamW. `paper`: Eq. 5-8, a
+    contrast in both directions for each level below the `tree.levels`, by Adafactor without relative steps and scaling
+    by parameter. Nothing is mined, and `hierarchy` is 1. A head starts as the base encoder, not whitened."""
     tree: TreeShape = TreeShape()
     """Shape of the tree over the documents."""
     hierarchy: Weight = 0.1
     """Weight of the cross-entropy by which a query picks a node among its siblings, at each level of `tree.levels`."""
     siblings: Annotated[int, Field(ge=0, le=100)] = 4
-    """Number of documents below the parent node of a query's answer that are drawn as further negatives of this query.
-    Known answers are never drawn."""
+    """Number of further negatives of a query, drawn below the parent node of its answer. They are no known answers."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
         if self.objective == "documents":
             self.refuse("generated", where=PAIRED)
         if self.form == "paper":
-            self.refuse("hierarchy", where="only where form is single")
+            self.refuse("hierarchy", where="only if form is single")
             if self.objective != "documents" and self.hard_negatives.source != "none":
-                raise ValueError("hard_negatives: {source: none} where form is paper, which mines nothing")
+                raise ValueError("hard_negatives: {source: none} if form is paper, which mines nothing")
         if self.form == "single" and self.tree.levels == 0:
-            self.refuse("hierarchy", where="only where tree.levels is above 0")
+            self.refuse("hierarchy", where="only if tree.levels is above 0")
         return self
 
     @property
@@ -126,12 +122,8 @@ class HceTraining(InfoNce):
         return self.form == "paper" or (self.tree.levels != 0 and (self.hierarchy > 0 or self.siblings > 0))
 
     def leaves(self, documents: int) -> int:
-        """Return the number of leaves for `documents` documents: nodes of the lowest level that the loss tells apart.
-
-        It is 1 where `tree.levels` is 0.
-        """
+        """Return the number of leaves: nodes of the lowest level in the loss, or 1 if `tree.levels` is 0."""
         return [1, *self.tree.counts(documents)][self.tree.told_apart(documents)]
 
     def check_documents(self, documents: int) -> None:
-        """Raise InputError if the tree's settings do not fit this number of documents."""
         self.tree.check(documents)

@@ -1,4 +1,4 @@
-"""`train: {type: retreever}`: training of a binary tree whose nodes' probabilities represent a text, coarse to fine.
+"""`train: {type: retreever}`: a binary tree learns to represent texts by the probabilities of its nodes.
 
 "ReTreever: Tree-based Coarse-to-Fine Representations for Retrieval" (Gupta et al., 2025).
 """
@@ -15,7 +15,7 @@ from rayhier.spec.train.contrast import ContrastTraining
 Schedule = Literal["constant", "linear", "exponential", "stochastic", "matryoshka"]
 Comparison = Literal["tv", "cosine"]
 ANCHOR = 1_000.0
-"""Weight of the anchor loss where it is automatic and splits are linear."""
+"""Weight of the anchor loss if it is automatic and splits are linear."""
 STARTS: dict[Splits, tuple[str, ...]] = {
     "linear": ("auto", "random", "mrl", "kmeans"),
     "mlp": ("auto", "random", "mrl"),
@@ -25,17 +25,16 @@ STARTS: dict[Splits, tuple[str, ...]] = {
 
 
 class RetreeverTraining(Training):
-    """ReTreever's training: symmetric InfoNCE at levels of a tree. The encoder may learn before it, by contrast."""
+    """ReTreever's training: symmetric InfoNCE at levels of a tree. The encoder may learn before the tree."""
 
     least: ClassVar[tuple[int, int]] = 3_000, 5
     type: Literal["retreever"]
     epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
-    """Number of passes over the training pairs in which the tree learns. `auto`: as many as make 3,000 steps, at least
-    5."""
+    """Number of passes over the training pairs in which the tree learns. `auto`: enough for 3,000 steps, at least 5."""
     batch_size: Annotated[int, Field(ge=2, le=1_000_000)] = 128
     """Number of pairs in a training step, of all workers together."""
     router_lr: Rate = 3e-3
-    """Highest learning rate of the tree (AdamW): it rises over the first twentieth of the steps, then falls to zero."""
+    """Highest learning rate of the tree (AdamW). It rises over the first twentieth of the steps, then falls to zero."""
     schedule: Schedule = "matryoshka"
     """Levels of the tree that a step trains. `constant`: only the leaves. `linear`, `exponential`: one level, deeper
     with the steps. `stochastic`: one level d, drawn in proportion to d². `matryoshka`: all levels at once."""
@@ -44,26 +43,26 @@ class RetreeverTraining(Training):
     variation, -½‖p - q‖₁. `cosine`: cosine of 2^h p - 1 and 2^h q - 1 (our addition)."""
     documents: Weight = 1.0
     """Number of documents used as queries in addition to judged queries, as a multiple of the judged pairs. The answer
-    of each is one of its three nearest documents (our addition). 0: none."""
+    is one of a document's three nearest documents (our addition). 0: none."""
     anchor: Weight | Literal["auto"] = "auto"
-    """Weight of a loss that keeps similarities which the training pairs do not show (our addition): the mean squared
-    difference between cosines of the deepest level and cosines of the encoder's vectors, over the texts of a batch. 0:
-    no such loss; `tv` has none. `auto`: 1,000 for linear splits, 0 for others, which cannot keep these cosines."""
+    """Weight of a loss that keeps similarities which the training pairs do not show (our addition). It is the mean
+    squared difference between cosines of the deepest level and of the encoder's vectors, over a batch. 0: no such loss.
+    Similarity `tv` never has it. `auto`: 1,000 for linear splits, 0 for others, which cannot keep these cosines."""
     start: Literal["auto", "random", "mrl", "kmeans"] = "auto"
     """Directions of the splits at the start. `mrl`: those of a Matryoshka adapter that is trained before, the most
     important nearest to the root (our addition). `kmeans`: from one half of a node's documents to the other half.
-    `random`: random. `auto`: mrl, or for splits by attention random."""
+    `random`: random. `auto`: random for splits by attention, else mrl."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
         if self.similarity == "tv":
-            self.refuse("anchor", where="only where similarity is cosine")
+            self.refuse("anchor", where="only if similarity is cosine")
         if self.objective == "documents":
-            self.refuse("documents", where="only where judged queries ask too, not with objective documents")
+            self.refuse("documents", where="only if judged queries train too, not with objective documents")
         return self
 
     def held(self, splits: str) -> float:
-        """Return the weight of the anchor loss for a kind of splits; 0: no such loss."""
+        """Return the weight of the anchor loss for a kind of splits. 0 means no such loss."""
         if self.similarity == "tv":
             return 0.0
         if self.anchor != "auto":
@@ -87,11 +86,7 @@ class RetreeverTraining(Training):
         return True
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:
-        """Return the phases of training, name -> epochs: `encoder`, `adapter` and `tree`.
-
-        The encoder trains with judged pairs, the adapter if `start` is mrl or auto. Without judged pairs, the number of
-        documents sets the epochs.
-        """
+        """Return the phases, name -> epochs. Without judged pairs, the number of documents sets the epochs."""
         passes = self.passes(pairs or documents)
         encoder = {"encoder": self.contrast.passes(pairs)} if pairs else {}
         return {**encoder, **({"adapter": passes} if self.start in ("auto", "mrl") else {}), "tree": passes}

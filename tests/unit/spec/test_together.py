@@ -21,10 +21,10 @@ corpus: {type: jsonl, documents: d, passages: {words: 3}}                 # corp
 corpus: {type: jsonl, documents: d, fields: {year: integer}}              # corpus.fields.year: 'bool'
 corpus: {type: jsonl, documents: d, fields: {a year: int}}                # corpus.fields.a year: letters, digits
 corpus: {type: jsonl, documents: d, judgements: {test: t.tsv}}            # corpus: judgements with queries
-corpus: {type: jsonl, documents: d, queries: q, judgements: {train: a, test: a}}  # corpus.judgements: never saw
+corpus: {type: jsonl, documents: d, queries: q, judgements: {train: a, test: a}}  # corpus.judgements: different files
 corpus: {type: jsonl, documents: d, columns: {id: ""}}                    # corpus.columns.id: 1 character
 corpus: {type: python_docs, fields: {year: int}}                          # corpus.fields: type
-router: {type: retreever, splits: attention, depth: 13}                   # router: depth at most 12
+router: {type: retreever, splits: attention, depth: 13}                   # router: depth of at most 12
 train: {type: contrast, hard_negatives: {source: query_leaves}}           # train.hard_negatives.source: 'exact'
 train: {type: contrast, hard_negatives: {source: none, per_query: 3}}     # train.hard_negatives.per_query: not none
 train: {type: ehi, loss: {semantic: 0, indexing: 0, intra_leaf: 0}}       # train.loss: nothing is learned
@@ -40,7 +40,7 @@ train: {pseudo_queries: {length: 32}}                                     # trai
 train: {pseudo_queries: {source: spans, length: 256}}                     # train.pseudo_queries.length: at most 255
 train: {pseudo_queries: {source: simcse}}                                 # train.pseudo_queries.source: last_layer
 train: {type: retreever, similarity: tv, anchor: 5}                       # train.anchor: similarity is cosine
-train: {type: retreever, objective: documents, documents: 2}              # train.documents: judged queries ask too
+train: {type: retreever, objective: documents, documents: 2}              # train.documents: judged queries train too
 {train: {type: contrast}, router: {type: hce}}                            # train.type: hce, or router.type learned_ivf
 {train: {type: contrast}, router: {type: ehi}}                            # train.type: ehi, or router.type learned_ivf
 {train: {type: ehi}, router: {type: learned_ivf}}                         # train.type: or router.type ehi
@@ -59,14 +59,14 @@ router: {type: retreever, splits: linear, aggregation: shared}            # rout
 {router: {type: retreever, splits: mlp}, train: {type: retreever, start: kmeans}}       # train.start: mrl
 {encoder: {model: m, train: none}}                                        # encoder.train: head
 search: {how: level}                                                      # search.how: leaves
-search: {level: 4}                                                        # search.level: only where how is level
+search: {level: 4}                                                        # search.level: only if how is level
 {router: {type: retreever, depth: 4}, search: {how: level, level: 5}}     # search.level: at most 4
-{router: {type: retreever, depth: 4}, search: {k: 50, how: level, shortlist: 49}}       # search: shortlist at least k
+{router: {type: retreever, depth: 4}, search: {k: 50, how: level, shortlist: 49}}  # search: shortlist of at least k
 search: {rerank: {type: axn}}                                             # search.rerank.type: cross_encoder
 scores: {judged: 10}                                                      # scores: cross_encoder
-{cross_encoder: {model: m}, search: {rerank: {type: axn, budget: 4, rounds: 5}}}        # search.rerank: budget at least
+{cross_encoder: {model: m}, search: {rerank: {type: axn, budget: 4, rounds: 5}}}  # search.rerank: budget of at least
 {cross_encoder: {model: m}, search: {rerank: {type: rnr, budget: 0}}}     # search.rerank.budget: greater than
-{cross_encoder: {model: m}, search: {rerank: {type: rnr, budget: 12, pool: 10}}}        # search.rerank: pool at least
+{cross_encoder: {model: m}, search: {rerank: {type: rnr, budget: 12, pool: 10}}}  # search.rerank: pool of at least
 {cross_encoder: {model: m}, search: {rerank: {type: adacur}}}             # search.rerank.type: rnr, axn
 {cross_encoder: {model: m}, search: {rerank: {type: axn, lambda: 0.5}}}   # search.rerank.lambda: fit
 {cross_encoder: {model: m}, scores: {judged: 9}, search: {rerank: {type: axn, fit: lstsq}}}   # search.rerank.fit: ridge
