@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Returns exit code 2 after a user's mistake or an unreadable file, else 0."""
     options = _parser().parse_args(arguments)
-    return run_command(lambda: _print(_run(options)), unfinished="; no version was published")
+    return run_command(lambda: _print(_run(options)), unfinished=". No version was published")
 
 
 def _print(lines: Iterable[str]) -> None:
@@ -44,25 +44,25 @@ def _parser() -> Parser:
 
     def command(name: str, says: str) -> argparse.ArgumentParser:
         parser = commands.add_parser(name, help=says, description=says, allow_abbrev=False)
-        where = "folder, or s3:// or gs:// prefix, where a run built an index; for some commands http://… of a server"
+        where = "folder, s3:// or gs:// prefix of a run that built an index. Some commands take a server's http://…"
         parser.add_argument("workdir", help=where)
         return parser
 
     adding = of_documents(command)
     adding.add_argument("--id", metavar="NAME", help="column with the ids (default: the corpus's)")
-    command("fold", "write the change log's tail, which a server left, to leaf files")
-    command("maintain", "split leaves that grew and give up those that shrank, without training")
+    command("fold", "write changes that a server left in the change log to leaf files")
+    command("maintain", "split leaves that grew and remove leaves that shrank, without training")
     command("compact", "rewrite many files as few, without deleted rows")
-    sweeping = command("vacuum", "remove old versions and the files only they need; versions in use stay")
+    sweeping = command("vacuum", "remove old versions that nobody uses, and the files that only they need")
     sweeping.add_argument("--keep", type=positive, default=1, help="number of newest versions to keep (default 1)")
     sweeping.add_argument(
         "--hours", type=_hours, default=24.0, help="hours after which files of no version are removed (default 24)"
     )
-    command("stats", "show sizes, balance and drift, and what to do about them")
+    command("stats", "show sizes, balance and drift, and what you should do")
     checking = command("verify", "check every file of every version, and every row of one version")
     checking.add_argument("--version", type=positive, help="version whose rows are checked (default: the newest)")
     exporting = command("export", "write one faiss file that plain faiss opens")
-    exporting.add_argument("file", type=_local, help="file to write; FILE.rows.parquet beside it names the rows")
+    exporting.add_argument("file", type=_local, help="file to write. FILE.rows.parquet gets the document of each row")
     command("versions", "list versions")
     rolling = command("rollback", "publish an older version again as the newest")
     rolling.add_argument("version", type=positive, help="number of the older version")
@@ -110,7 +110,7 @@ def _run(options: argparse.Namespace) -> list[str]:
         case "compact":
             leaves = [shard.leaves for shard in opened.manifest.shards if shard.rows]
             if not opened.manifest.removed and all(before[-1] < after[0] for before, after in pairwise(leaves)):
-                return [f"version {opened.manifest.version}: nothing is removed or unsorted"]
+                return [f"version {opened.manifest.version}: nothing to compact, as no row is removed or unsorted"]
             return _changed(opened.manifest, compact_here(now.spec, opened.root).manifest)
         case "get" | "list":
             with reading_leaf_map(workdir, now, opened.manifest.version) as pinned:
@@ -134,7 +134,7 @@ def _run(options: argparse.Namespace) -> list[str]:
             return [
                 f"{options.file}: {exported.rows:,} rows in {exported.lists:,} lists, {exported.bytes / 1e6:,.1f} MB",
                 f"{options.file}{ROWS}: the document of each row",
-                f"plain faiss with nprobe = {probes}, the spec's beam, finds {recall:.1%} of what a scan finds",
+                f"with nprobe = {probes}, the spec's beam, plain faiss finds {recall:.1%} of what a scan finds",
             ]
 
 
@@ -178,7 +178,7 @@ def _maintain(now: "Current", opened: "LeafMap", workdir: Location) -> list[str]
     while maintained := maintain(newest.root, Model.of_workdir(workdir, now, newest).router, now.spec):
         lines += _changed(newest.manifest, maintained.manifest)
         newest = maintained
-    return lines or [f"version {newest.manifest.version}: no leaf needs to be split or given up"]
+    return lines or [f"version {newest.manifest.version}: no leaf needs to be split or removed"]
 
 
 def _stored(options: argparse.Namespace, opened: "LeafMap") -> list[str]:
@@ -209,7 +209,7 @@ def _stored(options: argparse.Namespace, opened: "LeafMap") -> list[str]:
         shown = documents(read(page), page)
         if len(shown) > options.limit:
             shown = shown[: options.limit]
-            say(f"{options.limit:,} documents; others follow: give --limit, or --after {shown[-1].id}")
+            say(f"{options.limit:,} documents. There are more: give --limit, or --after {shown[-1].id}")
     return [json.dumps(dataclasses.asdict(document), ensure_ascii=False, default=str) for document in shown]
 
 
@@ -234,12 +234,12 @@ def _stats(opened: "LeafMap", spec: JobSpec) -> list[str]:
         "added log-probability": "none" if stats.added_log_prob is None else f"{stats.added_log_prob:.3f}",
     }
     if stats.due is not None:
-        shown["rows compared, of anew"] = f"{stats.due.dear:.2f}"
+        shown["rows compared"] = f"{stats.due.dear:.2f} times those of a rebuilt index"
     lines = [
         f"{name.replace('_', ' '):22} {value:,}" if isinstance(value, int) else f"{name:22} {value}"
         for name, value in shown.items()
     ]
-    return [*lines, *(stats.advice() or ["all is well"])]
+    return [*lines, *(stats.advice() or ["nothing needs to be done"])]
 
 
 def _vacuum(root: Location, options: argparse.Namespace) -> list[str]:
@@ -247,10 +247,8 @@ def _vacuum(root: Location, options: argparse.Namespace) -> list[str]:
 
     swept = vacuum(root, options.keep, options.hours)
     removed, in_use = (", ".join(map(str, versions)) for versions in (swept.versions, swept.held))
-    lines = [f"removed versions: {removed or 'none'}; {swept.files:,} files, {swept.bytes / 1e6:,.1f} MB"]
-    return (
-        [*lines, f"held by readers or writers (for five minutes after one was killed): {in_use}"] if in_use else lines
-    )
+    lines = [f"removed versions: {removed or 'none'}. Removed {swept.files:,} files, {swept.bytes / 1e6:,.1f} MB"]
+    return [*lines, f"versions in use, or used by a process killed within five minutes: {in_use}"] if in_use else lines
 
 
 def _rollback(root: Location, options: argparse.Namespace) -> list[str]:
@@ -285,7 +283,7 @@ def _versions(root: Location, _: argparse.Namespace) -> list[str]:
 
 
 REPAIRS = {"vacuum": _vacuum, "versions": _versions, "rollback": _rollback}
-"""Name -> function of the commands that also run if the newest manifest is damaged."""
+"""Name -> function of the commands that run even if the newest manifest is damaged."""
 
 
 if __name__ == "__main__":

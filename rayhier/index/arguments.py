@@ -1,4 +1,4 @@
-"""Arguments that `rayhier index` takes for a workdir and for the address of a server alike."""
+"""Arguments of `rayhier index` for a workdir or the address of a server."""
 
 import argparse
 from collections.abc import Callable
@@ -10,19 +10,19 @@ from rayhier.spec import InputError
 
 def of_documents(command: Callable[[str, str], argparse.ArgumentParser]) -> argparse.ArgumentParser:
     """Add the commands add, delete, get and list. Returns the parser of add."""
-    adding = command("add", "add documents, without training again")
+    adding = command("add", "add documents, without training")
     adding.add_argument(
-        "file", type=Path, help=".jsonl or .parquet, one document a row; parquet may have a column `vector`"
+        "file", type=Path, help=".jsonl or .parquet, one document per row. Parquet may have a column `vector`"
     )
     adding.add_argument("--upsert", action="store_true", help="replace documents whose ids are in the index already")
     deleting = command("delete", "delete documents")
     deleting.add_argument("ids", nargs="*", metavar="ID", help="id of a document")
     deleting.add_argument("--file", type=Path, help="file of ids, one on each line")
-    getting = command("get", "print documents as JSON, one a line")
+    getting = command("get", "print documents as JSON, one per line")
     getting.add_argument("ids", nargs="+", metavar="ID", help="id of a document")
-    listing = command("list", "print documents as JSON, one a line, in the order of their ids")
-    listing.add_argument("--after", default="", metavar="ID", help="id after which to begin (default: with the first)")
-    listing.add_argument("--limit", type=positive, default=100, help="most documents (default 100)")
+    listing = command("list", "print documents as JSON, one per line, ordered by id")
+    listing.add_argument("--after", default="", metavar="ID", help="show documents after this id (default: all)")
+    listing.add_argument("--limit", type=positive, default=100, help="most documents to show (default 100)")
     return adding
 
 
@@ -33,9 +33,9 @@ def positive(text: str) -> int:
 
 
 def ids(options: argparse.Namespace) -> list[str]:
-    """Return the ids of the command line and of `--file`. InputError if one is not UTF-8, or the file unreadable."""
+    """Return the ids of the command line and of `--file`. InputError if an id is not UTF-8, or the file unreadable."""
     if not all(map(encodes, options.ids)):
-        raise InputError("ids: one is not UTF-8; allowed: ids of documents in the index")
+        raise InputError("ids: got an id that is not UTF-8; allowed: ids of documents in the index")
     if getattr(options, "file", None) is None:
         return list(options.ids)
     lines = text_of(options.file, "--file").split("\n")

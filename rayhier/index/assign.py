@@ -1,4 +1,4 @@
-"""Make rows of the leaf map from documents and their trained vectors: a document lies in one leaf or in two."""
+"""Make rows of the leaf map from documents and their trained vectors. A document lies in one or two leaves."""
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,7 @@ class Assigner:
         """
         vector_NM = encoded.numpy
         if self.router.reader is not None and encoded.token_scores is None:
-            raise InputError("vector: the router reads tokens, and only vectors are given; allowed: documents as texts")
+            raise InputError("vector: got vectors, but this router reads tokens; allowed: documents as texts")
         check_numbers(documents["doc_id"], vector_NM, self.precision)
         leaf_NR, log_prob_NR = place(self.router, encoded, self.leaves)
         two_N = leaf_NR[:, 0] != leaf_NR[:, -1]
@@ -59,7 +59,7 @@ class Assigner:
         return table.sort_by(ORDER)
 
     def again(self, rows: pa.Table) -> pa.Table:
-        """Place documents again that lie in the leaf map as `rows`. Returns their rows in all of their leaves."""
+        """Place documents again, given as rows of the leaf map. Returns rows for all of their leaves."""
         first = rows.filter(pc.equal(rows["rank"], 0))
         documents = first.drop_columns([name for name in PLACED if name in first.column_names])
         return self(documents, Encoded(columns.matrix(first["vector"])))
@@ -79,7 +79,7 @@ def check_numbers(ids: pa.ChunkedArray, vector_NM: Floats, precision: VectorForm
     bad = np.flatnonzero(~(np.abs(vector_NM) <= most).all(axis=1))
     if len(bad):
         shown = ", ".join(repr(ids[row].as_py()) for row in bad[:IDS_SHOWN].tolist())
-        problem = f"vectors: {len(bad)} of {len(vector_NM)} hold NaN, infinity or too large a number: {shown}"
+        problem = f"vectors: got {len(bad)} of {len(vector_NM)} with NaN, infinity or too large a number: {shown}"
         raise InputError(f"{problem}; allowed: numbers of at most {most:g}, the limit of {precision}")
 
 

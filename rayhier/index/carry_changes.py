@@ -1,7 +1,7 @@
 """Carry changes of documents from an index to the index of a newly trained model.
 
-A training reads the corpus, not what was written to the index since. Documents that changes of the older index name get
-the state that they have there: their texts, encoded again, or none.
+Training reads the corpus, without changes that were written to the older index since. So documents that were changed
+get their state in the older index: they are deleted, or their texts are encoded again.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,12 +25,12 @@ from rayhier.storage.leaf_map import BUILT, LeafMap, Manifest
 from rayhier.storage.pins import reading
 
 Documents = dict[str, list[dict[str, Any]]]
-"""Id of a document -> its rows in the corpus's columns, several if it is cut into passages."""
+"""Id of a document -> its rows in the corpus's columns. A document that is cut into passages has several."""
 
 
 @dataclass(frozen=True)
 class Carried:
-    """Number of documents that were written and removed, and of the last change that the index holds."""
+    """Numbers of documents that were written and removed, and the number of the last change that the index holds."""
 
     written: int
     removed: int
@@ -38,11 +38,10 @@ class Carried:
 
 
 def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | None:
-    """Publish a version of an index, `model`'s, that holds the changes of the index `before`. None if it had none.
+    """Publish a version of `index` with the changes of the index `before`. None if there are no changes.
 
-    The change log of the index goes on after the last change that it holds. Fields that only the newer index declares
-    are null. InputError if a server writes to the index, a file is damaged, or only one of the two indexes is cut into
-    passages.
+    The change log of the new version continues after its last change. Fields that only the newer index declares are
+    null. InputError if a server writes to the index, a file is damaged, or only one of the indexes has passages.
     """
     layout, opened = DocumentLayout.of(model.spec.corpus), LeafMap.open(index.root)
     taken = opened.manifest.taken
@@ -56,7 +55,7 @@ def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | 
         last = tail[-1].number if tail else old.manifest.log
         logged = {name for made in log.there() for name in made.ids.to_pylist()}
         is_undone = old.manifest.undone_in > taken
-        if is_undone and taken in leaf_map.versions(before.root):  # a rollback undid what the shell changed
+        if is_undone and taken in leaf_map.versions(before.root):  # a rollback undid changes of the command line
             logged |= _named(LeafMap.open(before.root, taken), before, layout.key)
         names = pa.array(sorted(logged | _named(old, before, layout.key)), pa.string())
         older = _documents(old, tail, names, layout)
@@ -83,7 +82,7 @@ def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | 
 
 
 def _named(old: LeafMap, index: Artifact, key: str) -> set[str]:
-    """Return the ids of the documents that files say were added or removed since an index was built."""
+    """Return the ids of the documents that were added or removed since an index was built, according to its files."""
     manifest, columns = old.manifest, list[pa.ChunkedArray]()
     for shard in manifest.shards:
         if shard.since > BUILT:
@@ -97,7 +96,7 @@ def _named(old: LeafMap, index: Artifact, key: str) -> set[str]:
 
 
 def _corpus(index: Artifact, names: Sequence[str]) -> Iterator[pa.Table]:
-    """Read the documents that an index was built from, file by file. None if its corpus was removed."""
+    """Read the documents that an index was built from, file by file. Yields nothing if its corpus was removed."""
     folder = index.folder.parent.parent / "corpus" / index.record.inputs.get("corpus", "none")
     corpus = Place(folder).published()
     if corpus is not None:
@@ -108,7 +107,7 @@ def _corpus(index: Artifact, names: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def _documents(opened: LeafMap, tail: Sequence[Change], ids: pa.Array, layout: DocumentLayout) -> Documents:
-    """Read those of some documents that leaf files and a tail have."""
+    """Read documents by ids from leaf files and a tail."""
     hidden, latest = {name for made in tail for name in made.ids.to_pylist()}, change.last_rows(tail)
     wanted = pa.array([name for name in ids.to_pylist() if name not in hidden], pa.string())
     names = {*layout.schema.names, "rank"}

@@ -1,6 +1,6 @@
-"""Add, replace and delete documents of a published leaf map: write new files, then publish one new manifest.
+"""Add, replace and delete documents of a published leaf map: write new files, then publish a new manifest.
 
-A change that fails leaves only files that no manifest lists. If another writer publishes in the meantime, the change is
+A change that fails leaves only files that no manifest lists. If another writer publishes meanwhile, the change is
 applied to the newest version, or refused if it no longer fits.
 """
 
@@ -37,7 +37,7 @@ AGAIN = ("given more than once", "each id once")
 
 
 def add(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float = LEAF_FACTOR) -> LeafMap:
-    """Publish a version with more documents, with leaves of at most `factor` times the mean rows."""
+    """Publish a version with more documents. A leaf holds at most `factor` times the mean rows of a leaf."""
     return _put(root, assign, batches, factor, replace=False)
 
 
@@ -65,8 +65,8 @@ def delete(root: Location, ids: Sequence[str]) -> LeafMap:
 def fold(root: Location, assign: Assigner | None = None, factor: float = LEAF_FACTOR) -> LeafMap | None:
     """Publish a version whose leaf files hold the change log's tail. None if there is no tail.
 
-    With `assign`, a leaf may hold at most `factor` times the mean rows: others go to their next-best one. InputError if
-    an object of the log is damaged, or documents must be placed again and `assign` is not given.
+    With `assign`, a leaf holds at most `factor` times the mean rows. Further rows go to their next-best leaf.
+    InputError if an object of the log is damaged, or documents must be placed again and `assign` is not given.
     """
     with writing(root) as newest:
         log = ChangeLog(root)
@@ -76,15 +76,15 @@ def fold(root: Location, assign: Assigner | None = None, factor: float = LEAF_FA
         last, named = changes[-1].number, pa.concat_arrays([change.ids for change in changes]).unique().sort()
         table, moved = last_rows(changes), 0
         routers = {change.router for change in changes if change.rows is not None}
-        if table is not None and routers != {newest.manifest.router}:  # leaves were split, merged or rolled back since
+        if table is not None and routers != {newest.manifest.router}:  # leaves changed or were rolled back since
             if assign is None:
-                raise InputError(f"{root}: the change log has a tail; allowed: rayhier index fold WORKDIR first")
+                raise InputError(f"{root}: the change log has changes; allowed: rayhier index fold WORKDIR first")
             table = assign.again(table)
         if table is not None and assign is not None:
             size_L = np.array(newest.manifest.counts)
             most = leaf_limit.most_rows(int(size_L.sum()) + table.num_rows, newest.manifest.leaves, factor)
             table, moved = leaf_limit.within(assign.router, table, size_L, most)
-        before = find(newest, named)  # may fail, so that nothing was written yet
+        before = find(newest, named)  # fails before anything is written
         shards: list[Shard] = []
         if table is not None:
             name = f"data/folded-{last:012d}-{uuid.uuid4().hex[:12]}.parquet"
@@ -95,7 +95,7 @@ def fold(root: Location, assign: Assigner | None = None, factor: float = LEAF_FA
             if now.manifest.log != newest.manifest.log:
                 raise InputError(
                     f"fold: version {now.manifest.version} ({now.manifest.change}) holds the log up to change "
-                    f"{now.manifest.log} already; nothing was changed"
+                    f"{now.manifest.log} already. Nothing was changed"
                 )
             manifest = now.manifest
             rows = before if manifest.version == newest.manifest.version else find(now, named)
@@ -127,11 +127,11 @@ def rollback(root: Location, version: int) -> LeafMap:
 
 
 def restore(root: Location, version: int, model: str | None = None, key: str | None = None) -> LeafMap:
-    """Roll back in the index's Writer, for a request with an idempotency key. `model` must have made the version."""
+    """Publish an older version again, for a Writer's request. InputError if `model` did not make the version."""
     with pinned(root, version), pinned(root, leaf_map.versions(root)[-1], writes=True):
         made_by = LeafMap.open(root, version).manifest.model
         if model is not None and made_by != model:
-            raise InputError(f"version {version}: was made by model {made_by}; allowed: versions of {model}")
+            raise InputError(f"version {version}: got one of model {made_by}; allowed: versions of {model}")
         last = 0
         with contextlib.suppress(InputError):  # a rollback may repair a damaged newest version
             last = LeafMap.open(root).manifest.log
@@ -162,12 +162,12 @@ def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: flo
             changed = with_shards(manifest, shards, now.manifest.version + 1, "upsert" if replace else "add")
             return changed.model_copy(update={"moved": manifest.moved + filling.moved})
 
-        # From here on files stay whatever happens: an error may hide that they were published.
+        # From here on, files must stay after any error, as an error may hide that they were published.
         return leaf_map.commit(root, change)
 
 
 def _settle(root: Location, assign: Assigner | None = None, factor: float = LEAF_FACTOR) -> None:
-    """Fold the log's tail, which a server left, before a change. InputError if a server writes to the index now."""
+    """Fold the tail that a server left in the log, before a change. InputError if a server writes to the index now."""
     refuse_while_written(root)
     folded = fold(root, assign, factor)
     if folded is not None:
@@ -175,17 +175,17 @@ def _settle(root: Location, assign: Assigner | None = None, factor: float = LEAF
 
 
 def _check_revision(placed: Manifest, now: Manifest) -> None:
-    """Raise InputError if leaves were split or merged since rows were placed in the leaves of `placed`."""
+    """Raise InputError if leaves were split or merged after rows were placed in the leaves of `placed`."""
     if placed.revision != now.revision:
         raise InputError(
-            f"leaves were split or merged by version {now.version}, after version {placed.version} was read; nothing "
-            "was changed; run it again"
+            f"leaves were split or merged by version {now.version}, after version {placed.version} was read. Nothing "
+            "was changed. Run it again"
         )
 
 
 @contextlib.contextmanager
 def writing(root: Location) -> Iterator[LeafMap]:
-    """Open the newest version. Inside the block, a vacuum keeps its files and those that the writer adds."""
+    """Open the newest version. Inside the block, a vacuum keeps its files and new files of this writer."""
     with reading(root) as newest, pinned(root, newest.manifest.version, writes=True):
         yield newest
 
@@ -193,7 +193,7 @@ def writing(root: Location) -> Iterator[LeafMap]:
 def _write_shards(
     newest: LeafMap, filling: Filling, batches: Iterable[Batch], shards: list[Shard], *, replace: bool
 ) -> pa.Array:
-    """Write a file of rows for each batch, noted in `shards` once written. Returns the ids of all documents."""
+    """Write a file of rows for each batch, and add it to `shards`. Returns the ids of all documents."""
     token, named = uuid.uuid4().hex[:12], pa.array([], pa.string())
     with _writing_behind(shards) as write:
         for number, (documents, encoded) in enumerate(batches):
@@ -216,10 +216,7 @@ def _write_shards(
 
 @contextlib.contextmanager
 def _writing_behind(shards: list[Shard]) -> Iterator[Callable[[Callable[[], Shard]], None]]:
-    """Yield a function that writes shards in a thread, one at a time. `shards` gets those written, in order.
-
-    The next call, or the block's end, raises what could not be written.
-    """
+    """Yield a function that writes shards in a thread and adds them to `shards`. Later calls raise its errors."""
     waiting = list[Future[Shard]]()
 
     def settle() -> None:
@@ -262,7 +259,7 @@ def _check_known(now: LeafMap, ids: pa.Array) -> pa.Table:
 def _refuse(ids: Sequence[str], why: str, allowed: str) -> None:
     if ids:
         shown = ", ".join(repr(name) for name in ids[:IDS_SHOWN]) + (", …" if len(ids) > IDS_SHOWN else "")
-        raise InputError(f"ids: {len(ids)} {why}: {shown}; allowed: {allowed}; nothing was changed")
+        raise InputError(f"ids: {len(ids)} {why}: {shown}; allowed: {allowed}. Nothing was changed")
 
 
 def write_ids(root: Location, ids: pa.Array) -> File:
@@ -287,15 +284,14 @@ def with_shards(manifest: Manifest, shards: Sequence[Shard], version: int, chang
 
 
 def check_kept(what: str, base: Manifest, used: Iterable[File], now: Manifest) -> None:
-    """Raise InputError if files made from some files of `base` cannot replace these in the newest version.
+    """Raise InputError if new files cannot replace the files `used` of `base` in the newest version.
 
-    They can while the newest version still has these files and all removals of `base`, and its further removals are
-    later. A rollback takes removals away, or brings earlier removals back.
+    They can if the version still has them and all removals of `base`. After a rollback, it may lack some.
     """
     removed = {removal.file.name for removal in base.removed}
     is_earlier = (removal.since <= base.version for removal in now.removed if removal.file.name not in removed)
     if any(is_earlier) or not removed | {file.name for file in used} <= {file.name for file in now.files}:
         raise InputError(
-            f"{what}: version {now.version} ({now.change}) no longer has all files of version {base.version}; nothing "
-            "was changed; run it again"
+            f"{what}: version {now.version} ({now.change}) no longer has all files of version {base.version}. Nothing "
+            "was changed. Run it again"
         )

@@ -1,4 +1,4 @@
-"""Compaction: write all rows but removed ones to a few new shards, each with a contiguous range of leaves."""
+"""Compaction: write all rows except removed rows to a few new shards, each with a contiguous range of leaves."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,10 +1,8 @@
 """Describe each node of an index's tree for people: size, keywords, representative documents.
 
-Keywords set a node apart from all others. A. Kilgarriff, "Simple maths for keywords" (2009):
-(f_node + n) / (f_rest + n), with frequencies per million words.
-
-No word is left out, however rare it is in a leaf. A word's scores depend only on its own counts and on the number of
-all words of each node: words are divided among buckets by a hash, so that only one bucket's counts are in memory.
+Keywords distinguish a node from the rest of the corpus. A. Kilgarriff, "Simple maths for keywords" (2009): (f_node + n)
+/ (f_rest + n), with frequencies per million words. A word's score needs only its own counts and the number of all words
+of each node. So a hash divides words among buckets, and one bucket is in memory at a time.
 
 Shapes: A counts (a word in a leaf or node), L leaves, K nodes, T levels, W words of a bucket.
 """
@@ -29,27 +27,27 @@ KEYWORDS, DOCUMENTS = 12, 3
 WORDS, BEST = "words", "best"
 READ = ("doc_id", "leaf", "rank", "log_prob", "title", "text")
 ROWS_A_BUCKET = 50_000
-"""About the number of rows whose words make one bucket. The word counts of a bucket must fit in memory."""
+"""Approximate number of rows whose words make one bucket. The word counts of a bucket must fit in memory."""
 BETWEEN = r"[^\pL\pN]+"
 SHORTEST, LONGEST = 2, 40
 FEWEST = 3
-"""Least number of times that a keyword occurs in all documents. 1 in a corpus of at most FEW words."""
+"""Least number of times that a keyword occurs in all documents. It is 1 in a corpus of at most FEW words."""
 FEW = 10_000
 SMOOTHING = 100.0
-"""Number n of Kilgarriff's formula: greater values prefer frequent words."""
+"""Number n of Kilgarriff's formula. Greater values prefer frequent words."""
 COUNTED_ROWS = 5_000
-"""Number of documents whose words are split at a time. Counts of a whole shard are in memory."""
+"""Number of documents whose words are split at a time."""
 WORD_ROWS = 16_384
 """Rows in a row group of counts. A row group of each shard lies in memory while buckets are read."""
 SORTED = 1 << 20
-"""If more words than this are scored, only the best words of each node are kept."""
+"""Number of scored words from which only the best words of each node are kept."""
 COUNTS = pa.schema([("bucket", pa.int32()), ("leaf", pa.int32()), ("word", pa.string()), ("count", pa.int64())])
 """Number of times that a word occurs in a leaf. Rows of one word and leaf add up."""
 SCORED = pa.schema([("node", pa.int32()), ("score", pa.float64()), ("word", pa.string())])
 
 
 class DescribeShard:
-    """An actor that describes shards: counts the words of each leaf, and finds each leaf's best documents."""
+    """An actor that counts the words of each leaf of a shard, and finds each leaf's best documents."""
 
     def __init__(self, leaf_map: LeafMap, scratch: Location) -> None:
         self.leaf_map, self.scratch = leaf_map, scratch
@@ -91,7 +89,7 @@ def best_of(rows: pa.Table, node_N: Ints) -> pa.Table:
 
 
 def table(tree: DisplayTree, size_L: Ints, scratch: Location, shards: int) -> pa.Table:
-    """Make a row for each node of each level, top down, from what `write_part` wrote of each shard."""
+    """Make a row for each node of each level, top down, from the files that `write_part` wrote for each shard."""
     written = [[scratch / f"{name}-{number:05d}.parquet" for number in range(shards)] for name in (WORDS, BEST)]
     path_LT, best = tree.paths(), pa.concat_tables(map(parquet.read, written[1]))
     total_L = np.zeros(len(size_L))
@@ -144,7 +142,7 @@ def _count(table: pa.Table) -> pa.Table:
 def keywords(buckets: Iterable[pa.Table], path_LT: Ints, totals: Sequence[Ints], most: int) -> list[list[list[str]]]:
     """Find at most `most` keywords of each node, level by level: highest score first, ties by word.
 
-    `path_LT` are the nodes above each leaf, and `totals`, for each level, the numbers [k] of all words of its nodes.
+    `path_LT` are the nodes above each leaf. `totals` are the numbers [k] of words in the nodes of each level.
     """
     best, kept = [SCORED.empty_table() for _ in totals], [0] * len(totals)
     for table in buckets:

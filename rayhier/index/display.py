@@ -1,4 +1,4 @@
-"""The tree that people look at: the router's tree, or a tree of centroids if many leaves lie in one level."""
+"""The tree that people see: the router's tree, or a tree of centroids if many leaves lie in one level."""
 
 from dataclasses import dataclass
 from typing import Self

@@ -1,4 +1,4 @@
-"""Export an index to a file that plain faiss opens: leaves become lists of an IVF, their means its quantizer."""
+"""Export an index to a file that plain faiss opens. Leaves become lists of an IVF, and their means its quantizer."""
 
 import contextlib
 import errno
@@ -30,7 +30,7 @@ class Export:
     lists: int
     bytes: int
     recall: float
-    """Share of the ten nearest rows that plain faiss finds with `probes` lists, over a sample of stored vectors."""
+    """Share of the ten nearest rows that plain faiss finds with `probes` lists, for a sample of stored vectors."""
 
 
 def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
@@ -44,7 +44,7 @@ def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
     needed, free = manifest.rows * m * BYTES[manifest.vectors], available()
     if needed > free:
         raise InputError(
-            f"export: needs {needed >> 20:,} MiB of memory; {free >> 20:,} MiB are free; use a machine with more"
+            f"export: needs {needed >> 20:,} MiB of memory, but {free >> 20:,} MiB are free. Use a larger machine"
         )
     quantizer = faiss.IndexFlatIP(m)
     index: Any = faiss.IndexIVFFlat(quantizer, m, leaves, faiss.METRIC_INNER_PRODUCT)
@@ -77,9 +77,9 @@ def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
 def _write(index: Any, path: Path) -> None:
     try:
         faiss.write_index(index, str(path))
-    except RuntimeError as error:  # faiss' message has the place in its sources, then what happened
+    except RuntimeError as error:  # faiss' message has the place in its sources before the cause
         cause = str(error).rpartition("failed: ")[2]
-        raise OSError(errno.EIO, f"cannot be written ({cause}); is there space left?", str(path)) from None
+        raise OSError(errno.EIO, f"cannot be written ({cause}). Is there space left?", str(path)) from None
 
 
 def _rows(leaf_map: LeafMap) -> Iterator[pa.Table]:
@@ -94,7 +94,7 @@ def _rows(leaf_map: LeafMap) -> Iterator[pa.Table]:
 
 
 def _recall(index: Any, query_QM: Floats, probes: int) -> float:
-    """Measure recall at `probes` lists against a scan of every list. 1 for an empty index."""
+    """Measure recall at `probes` lists against a scan of every list. Returns 1 for an empty index."""
     if not len(query_QM):
         return 1.0
 
@@ -108,7 +108,7 @@ def _recall(index: Any, query_QM: Floats, probes: int) -> float:
 
 
 def available() -> int:
-    """Return the bytes of free memory, with file caches that the system can release."""
+    """Return the bytes of free memory, including file caches that the system can release."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10

@@ -1,7 +1,6 @@
 """Find the rows of documents by id, by reading the column of ids of the shards that may have them.
 
-Sorted hashes of ids tell which shards these are. They are computed once on this machine, so a new document is compared
-with no id.
+Sorted hashes of ids tell which shards these are. The hashes are computed once on each machine.
 """
 
 import threading
@@ -22,7 +21,7 @@ from rayhier.storage.shard import Shard
 FORMAT = 1
 FEWEST = 1_000
 CACHE_BYTES = 2e9
-"""Most bytes of hashes that stay on this machine."""
+"""Most bytes of hashes that are cached on this machine."""
 OPENED = 100
 """Shards whose hashes are mapped, the last used."""
 HASHES = "hashes.npy"
@@ -45,7 +44,7 @@ def find(leaf_map: LeafMap, ids: pa.Array) -> pa.Table:
 
 
 def _may_have(leaf_map: LeafMap, shard: Shard, hash_X: Hashes) -> bool:
-    """Return False if no row of a shard, removed ones included, has an id with one of these sorted hashes."""
+    """Return False if no row of a shard, removed rows included, has an id with one of these sorted hashes."""
     if shard.rows < FEWEST:
         return True
     hash_N = _hashes(leaf_map, shard)

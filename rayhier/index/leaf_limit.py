@@ -1,4 +1,4 @@
-"""A limit on leaf sizes: a leaf keeps its most probable rows; others move to their next-best leaf with room.
+"""A limit on leaf sizes: a leaf keeps its most probable rows, and further rows move to their next-best leaf with room.
 
 Shapes: A rows of one part, L leaves, C candidate leaves.
 """
@@ -33,7 +33,7 @@ def most_rows(rows: int, leaves: int, factor: float) -> int:
 
 
 def excess(parts: Iterable[pa.Table], size_L: Ints, room_L: Ints) -> list[Ints]:
-    """Find the rows of each part that must leave their leaf: a leaf of `size_L` [l] rows may hold `room_L` [l].
+    """Find the rows of each part that must leave their leaf. A leaf with `size_L` [l] rows may hold `room_L` [l].
 
     Parts have the columns doc_id, leaf, rank, log_prob. A leaf keeps its most probable rows, ties by id.
     """
@@ -54,18 +54,18 @@ def _held(part: pa.Table, number: int, over_L: np.ndarray) -> pa.Table:
 
 
 def within(router: OpenedRouter, table: pa.Table, size_L: Ints, most: int) -> tuple[pa.Table, int]:
-    """Move rows out of leaves that hold `size_L` [l] rows already, and may hold `most`. Returns how many moved."""
+    """Move rows out of leaves that exceed `most` rows, `size_L` [l] earlier rows included. Returns how many moved."""
     count_L, room_L = leaf_sizes(table, len(size_L)), np.maximum(most - size_L, 0)
     over_L = count_L > room_L
     if not over_L.any():
         return table, 0
     (rows,) = excess([table], count_L, room_L)
-    # Over-full leaves are filled by their own rows; only other leaves have room for moved rows.
+    # Over-full leaves are filled by their own rows, so only other leaves have room for moved rows.
     return move(router, table, rows, np.where(over_L, 0, room_L - count_L)), len(rows)
 
 
 def move(router: OpenedRouter, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
-    """Move `rows` to their next-best leaf with room, which `room_L` then lacks. InputError if no leaf has room."""
+    """Move `rows` to their next-best leaf with room, and count them in `room_L`. InputError if no leaf has room."""
     leaf_A, rank_A, log_prob_A = (table[name].to_numpy().copy() for name in ("leaf", "rank", "log_prob"))
     document_A = table["doc_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     leaf_D2 = np.full((document_A.max(initial=-1) + 1, 2), -1, dtype=np.int64)
@@ -132,7 +132,7 @@ class Filling:
         self._size_L, self.moved = np.array(base.manifest.counts), 0
 
     def take(self, documents: pa.Table, encoded: Encoded, ids: pa.Array) -> pa.Table:
-        """Route documents, counting their rows. `ids` are those that users know: of a passage, its document's."""
+        """Route documents and count their rows. `ids` are known to users: for passages, the ids of documents."""
         table = self._assign(documents, encoded)
         if self._replace:
             self._size_L -= leaf_sizes(find(self._base, ids), len(self._size_L))

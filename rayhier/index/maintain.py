@@ -1,7 +1,7 @@
-"""Maintenance: leaves that grew too large are split, leaves that shrank are given up, and documents move (ours).
+"""Maintenance: split leaves that grew too large, remove leaves that shrank, and move documents (our addition).
 
-A leaf of 1.5 times the mean rows of a rebuilt index is cut by 2-means, as in SPFresh's LIRE, and one of less than a
-quarter is given up. Centroids of changed leaves and of leaves near them become the means of their documents, which are
+The limits are 1.5 times and a quarter of the mean rows in a rebuilt index. Large leaves are cut by 2-means, as in
+SPFresh's LIRE. Centroids of changed leaves and of leaves near them become the means of their documents, which are
 placed again. Nothing is trained, and no other document is read or moved.
 
 Shapes: L leaves, S leaves to split, N documents read, M embedding size.
@@ -47,25 +47,25 @@ AT_ONCE = 1_000_000
 LOPSIDED = 0.1
 """Least share of a leaf's rows in each half."""
 SAME = 1e-3
-"""Distance of two centroids up to which a leaf is not split: its documents have about the same vector."""
+"""Distance of two centroids up to which a leaf is not split, because its documents have about the same vector."""
 PIECE = 1024
 
 
 def maintain(
     root: Location, router: OpenedRouter, spec: JobSpec, most: int = AT_ONCE, skip: int = 0, of: Manifest | None = None
 ) -> LeafMap | None:
-    """Publish a version whose leaves are about as large as those of a rebuilt index. None if it would not pay.
+    """Publish a version whose leaves are about as large as in a rebuilt index. None if it would not help.
 
-    `router` is that of the newest version, and of the version with the manifest `of`, if given. About `most` documents
-    are read: of more leaves the largest are changed, but for `skip` leaves, which did not pay before. InputError if
-    leaves cannot be split, or the index was changed meanwhile.
+    `router` belongs to the newest version, and to the manifest `of`, if given. About `most` documents are read, so only
+    the largest leaves may change, without the first `skip`, which did not help before. InputError if leaves cannot be
+    split, or the index was changed meanwhile.
     """
     router = checked(router, spec)
     with writing(root) as newest:
         if of is not None and of.revision != newest.manifest.revision:
             raise InputError(
                 f"maintain: leaves were split or merged by version {newest.manifest.version}, after version "
-                f"{of.version} was read; nothing was changed; run it again"
+                f"{of.version} was read. Nothing was changed. Run it again"
             )
         due = Due.of(newest.manifest, spec)
         if not due.advice():
@@ -90,15 +90,15 @@ def checked(router: OpenedRouter, spec: JobSpec) -> LearnedIvf:
 
 
 def leaves_at_once(due: Due, documents: int) -> int:
-    """Return the number of leaves that are changed if about so many documents are read."""
+    """Return the number of leaves that can change if about so many documents are read."""
     return max(1, int(documents / ((NEAR + 1) * due.mean)))
 
 
 class Region:
-    """Documents in leaves that are due and in leaves near them, in memory, and the router as it changes."""
+    """Documents in memory from leaves that must change and from leaves near them, and the changing router."""
 
     def __init__(self, there: LeafMap, router: LearnedIvf, due: Due, spec: JobSpec, documents: int, skip: int) -> None:
-        """Read about so many documents, of very many leaves only the largest, but for the first `skip`."""
+        """Read about so many documents, from the largest leaves without the first `skip`."""
         self._counted_L, revision = np.array(there.manifest.counts), there.manifest.revision
         self._size_L = self._counted_L.copy()
         grown = due.grown[np.argsort(-self._size_L[due.grown], kind="stable")]
@@ -106,7 +106,7 @@ class Region:
         self._mean, self._spec = due.mean, spec
         self.router, self._used = resized(router), int(router.in_use.sum())
         self.origins = list(range(router.n_leaves)) if revision is None else list(revision.origins)
-        """For each leaf, that of the model from which it was split."""
+        """Leaf -> leaf of the model that it was split from."""
         self._whole_L = np.zeros(router.n_leaves, dtype=bool)  # leaves of which all documents are in memory
         self._whole_L[changing] = self._whole_L[self._near(changing, 2 * NEAR)] = True
         self.stored = MappedRows(there)
@@ -118,7 +118,7 @@ class Region:
 
     @property
     def pays(self) -> bool:
-        """True if searches compare fewer rows than before, or leaves were given up."""
+        """True if searches compare fewer rows than before, or leaves were removed."""
         fewer = (self._size_L**2).sum() < (self._counted_L**2).sum()
         return bool(len(self.moved)) and bool(fewer or self.router.in_use.sum() < self._used)
 
@@ -170,7 +170,7 @@ class Region:
         return two_means(self._unit_NM[row_A[order_A]], part_A[order_A], len(leaf_S))
 
     def _settle(self, changed: Ints, near: Ints | None = None) -> None:
-        """Move leaves that changed, and those near, to their documents, and place these documents again."""
+        """Move changed leaves, and leaves near them, to their documents, and place these documents again."""
         leaves = np.union1d(changed, self._near(changed, NEAR) if near is None else near)
         here_L = np.zeros(len(self._size_L), dtype=bool)
         here_L[leaves] = True
@@ -188,7 +188,7 @@ class Region:
         self._size_L += _sizes(self._leaf_N2[row_N], len(self._size_L))
 
     def _placed(self, row_N: Ints, count: int) -> Ints:
-        """Choose leaves [n, 2] for documents, as the router does, among those nearest to the leaf where each lies."""
+        """Choose leaves [n, 2] for documents as the router does, among leaves near each document's first leaf."""
         cells, first_N = self.router.cells, self._leaf_N2[row_N, 0]
         order_N = np.argsort(first_N, kind="stable")
         leaf_P, size_P = np.unique(first_N, return_counts=True)
@@ -216,7 +216,7 @@ class Region:
 def two_means(unit_AM: Floats, part_A: Ints, parts: int) -> Floats:
     """Cut each part of unit vectors [a, m] in two by spherical 2-means. Returns unit centroids [parts, 2, m].
 
-    `part_A` [a] is each vector's part, ascending. Each part has two vectors or more. If a half would have less than a
+    `part_A` [a] is each vector's part, ascending. Each part has at least two vectors. If a half would have less than a
     tenth of its part, the part is cut at the median instead.
     """
     size_S = np.bincount(part_A, minlength=parts)
@@ -241,7 +241,6 @@ def two_means(unit_AM: Floats, part_A: Ints, parts: int) -> Floats:
 
 
 def sums(vector_AM: Floats, part_A: Ints, parts: int) -> Floats:
-    """Add up the vectors [a, m] of each part: [parts, m]."""
     order_A, size_S = np.argsort(part_A, kind="stable"), np.bincount(part_A, minlength=parts)
     sum_SM, some_S = np.zeros((parts, vector_AM.shape[1]), np.float32), size_S > 0
     if len(part_A):
@@ -250,7 +249,7 @@ def sums(vector_AM: Floats, part_A: Ints, parts: int) -> Floats:
 
 
 class MappedRows:
-    """Rows of a version in the mapped files that searches read. Only the wanted rows are read."""
+    """Rows of a version in the mapped files of searches. Only the wanted rows are read."""
 
     def __init__(self, there: LeafMap) -> None:
         self._segments = LeafScan.mapped(there, cache_bytes=CACHE_BYTES).segments
@@ -267,7 +266,7 @@ class MappedRows:
         return pa.concat_tables(tables)
 
     def of(self, names: pa.Array) -> pa.Table:
-        """Read all columns of documents with these ids, a row for each, or for each passage."""
+        """Read all columns of documents with these ids: a row for each document or passage."""
         hash_X, tables = word_hashes(names.to_pylist()), []
         for segment in self._segments:
             table = _with_vectors(segment.table, segment, np.sort(segment.with_ids(hash_X)))
@@ -312,9 +311,9 @@ def _published(newest: LeafMap, region: Region, spec: JobSpec) -> LeafMap:
     def change(now: LeafMap) -> Manifest:
         base = now.manifest
         between = range(manifest.version + 1, base.version + 1)
-        if any(LeafMap.open(root, number).manifest.change != "pack" for number in between):  # it changes no document
+        if any(LeafMap.open(root, number).manifest.change != "pack" for number in between):  # it moves no document
             raise InputError(
-                f"maintain: version {base.version} ({base.change}) was published meanwhile; nothing was changed; run "
+                f"maintain: version {base.version} ({base.change}) was published meanwhile. Nothing was changed. Run "
                 "it again"
             )
         further = [0] * (len(count_L) - len(base.counts))

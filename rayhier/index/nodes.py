@@ -1,7 +1,4 @@
-"""Nodes of an index's tree, as its build described them, with the sizes of the version that is read.
-
-Shapes: L leaves, K nodes of a level.
-"""
+"""Nodes of an index's tree with their sizes in the opened version. Shapes: L leaves, K nodes of a level."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +15,7 @@ from rayhier.storage.leaf_map import LEAVES, LeafMap
 
 @dataclass(frozen=True)
 class Node:
-    """A node of the tree that people look at; level 0 is the root."""
+    """A node of the tree that people see. Level 0 is the root."""
 
     level: int
     number: int
@@ -57,11 +54,11 @@ class NodeTable:
 
     @classmethod
     def of(cls, leaf_map: LeafMap) -> Self:
-        """Read the nodes of a leaf map, with the sizes of its version. InputError if another code wrote the file."""
+        """Read the nodes of a leaf map, with the sizes of its version. InputError if another release wrote the file."""
         path = leaf_map.root / LEAVES
         table = parquet.read(path)
         if not table.schema.equals(schemas.LEAVES) or not table.num_rows:
-            raise InputError(f"{path}: was written by another version of rayhier; build the index with --fresh")
+            raise InputError(f"{path}: was written by another release of rayhier. Build the index with --fresh")
         revision = leaf_map.manifest.revision
         if revision is not None:
             table = _with_leaves(table, revision.origins)
@@ -104,7 +101,7 @@ class NodeTable:
 
 
 def _with_leaves(table: pa.Table, origins: Sequence[int]) -> pa.Table:
-    """Describe leaves of a revised router, each as the leaf of the model that it was split from."""
+    """Describe each leaf of a revised router like the leaf of the model that it was split from."""
     level_N = table["level"].to_numpy()
     first, place = int(np.searchsorted(level_N, level_N[-1])), table.schema.get_field_index("node")
     leaves = table.take(pa.array([first + origin for origin in origins], pa.int64()))

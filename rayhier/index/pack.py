@@ -1,7 +1,6 @@
-"""Pack: write the rows of many small shards, which folds and additions left, to one, so that few files stay.
+"""Pack: merge many small shards, which folds and additions left, so that there are few files.
 
-Sixteen shards of about the same size become one shard. So a row is written again once for each sixteen times as many
-rows. Files of removed ids are packed in the same way, if they act on the same shards.
+Sixteen shards of about the same size become one shard. Files of removed ids must act on the same shards.
 """
 
 import contextlib
@@ -29,7 +28,7 @@ T = TypeVar("T")
 
 
 def pack(root: Location) -> LeafMap | None:
-    """Publish a version with packed shards or files of removed ids, or None if no sixteen are about equal."""
+    """Publish a version with packed shards or files of removed ids. None if no sixteen are about equal."""
     with writing(root) as newest:
         base = newest.manifest
         if chosen := small(base):
@@ -50,7 +49,7 @@ def pack(root: Location) -> LeafMap | None:
 
 
 def packed(changed: LeafMap) -> LeafMap:
-    """Pack files if a change has left too many of them. Returns the newest version that was published."""
+    """Pack files if a change has left too many. Returns the newest version that was published."""
     with contextlib.suppress(InputError, OSError):  # the change is published, and the next change packs
         while (after := pack(changed.root)) is not None:
             changed = after

@@ -1,4 +1,4 @@
-"""Write ranges of leaves as shards, parquet files whose row groups end where leaves end. Does not import torch."""
+"""Write ranges of leaves as shards, parquet files in which leaves do not share row groups. Does not import torch."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ from rayhier.storage.shard import Shard, Sidecar
 
 GROUP_ROWS = 4096
 SHARD_BYTES = 256 << 20
-"""Bytes of a shard on storage, about, if `index.shards` is `auto`."""
+"""Approximate bytes of a shard on storage if `index.shards` is `auto`."""
 FEWEST_SHARDS = 4
 MAKER = b"rayhier.maker"
 """Key in the metadata of a field that makes its column a sidecar."""
@@ -44,7 +44,7 @@ def write_shard(
     counted = np.bincount(table["leaf"].to_numpy() - leaves.start, minlength=len(leaves))
     if counted.tolist() != list(counts[leaves.start : leaves.stop]):
         raise RuntimeError(
-            f"{root / name}: leaves {leaves.start} to {leaves[-1]} do not hold the rows counted for them"
+            f"{root / name}: leaves {leaves.start} to {leaves[-1]} do not hold the rows that were counted"
         )
     return write_rows(root, name, table, words=words)
 
@@ -52,7 +52,7 @@ def write_shard(
 class DivideParts:
     """An actor that merges groups of parts, each sorted by leaf, and writes a file of the group for each shard.
 
-    A shard then reads a file of each group, not some rows of each part. `ends` maps each shard to its last leaf + 1.
+    A shard then reads one file per group, and not some rows of each part. `ends`: shard -> its last leaf + 1.
     """
 
     def __init__(self, paths: list[Location], ends: dict[str, int], ledger: Ledger, made_of: str) -> None:
@@ -128,7 +128,7 @@ def sidecar(name: str, kind: pa.DataType, maker: str) -> pa.Field:
 
 
 def row_groups(table: pa.Table, offsets: Sequence[int]) -> Iterator[pa.Table]:
-    """Yield slices that end where leaves end, each of at least `GROUP_ROWS` rows. The last may be smaller."""
+    """Yield slices of whole leaves, each of at least `GROUP_ROWS` rows. The last may be smaller."""
     begin = 0
     for end in offsets[1:]:
         if end - begin >= GROUP_ROWS or (end == offsets[-1] and end > begin):

@@ -95,7 +95,7 @@ class RoutePart:
 def build(
     executor: Executor, spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, attempt: Attempt
 ) -> Output:
-    """Write the leaf map of a corpus by a trained model, as one stage: a document has a row in each of its leaves."""
+    """Write the leaf map of a corpus by a trained model. A document has a row in each of its leaves."""
     spec = as_embedded(spec, vectors, spec.cluster.index.gpus)
     documents = int(corpus.record.counts["rows"])
     parts, counts = _route(executor, spec, corpus, vectors, model, attempt, documents)
@@ -151,7 +151,7 @@ def _route(
     if used.tokens:
         log(str(used))
     routed, count_L, digests = 0, np.zeros(open_router(model.local("router")).n_leaves, np.int64), []
-    for name in names:  # one entry at a time: an entry holds as many numbers as the part has filled leaves
+    for name in names:  # one entry at a time, as an entry holds as many numbers as the part has filled leaves
         if entry := ledger.done(part_key(name)):
             count_L[entry.counts["leaves"]] += entry.counts["sizes"]
             routed += entry.counts["documents"]
@@ -182,7 +182,7 @@ def _cap(
             file = parquet.write(attempt.scratch / CAPPED, path.name, slices, table.schema)
             capped.paths[number], capped.digests[number] = attempt.scratch / CAPPED / path.name, file.sha256
     moved = sum(map(len, moved_rows))
-    log(f"  {moved:,} rows moved to a next-best leaf, since their own was full ({most:,} rows)")
+    log(f"  {moved:,} rows moved to their next-best leaf, because their best leaf was full ({most:,} rows)")
     return capped, after_L.tolist(), moved
 
 
@@ -196,7 +196,7 @@ def _gather(
     words: Language | None,
 ) -> list[Shard]:
     rows, cuts = sum(counts), ranges(counts, shard_count(spec, [path.stat().st_size for path in parts.paths]))
-    # A shard of the same name may hold rows of parts that were routed again since, with another result.
+    # A finished shard with this name may hold rows of parts that were routed again with another result.
     made_of = hashlib.sha256(json.dumps([cuts, counts, parts.digests, words]).encode()).hexdigest()
     in_scratch, published = (Ledger(attempt.scratch / "ledger", root) for root in (attempt.scratch, attempt.root))
 
@@ -249,7 +249,7 @@ def _without_gpus(spec: JobSpec) -> Workers:
 
 def _check_count(place: Location, done: int, expected: int, what: str) -> None:
     if done != expected:
-        raise InputError(f"{place}: {done} of {expected} {what} are done; nothing was published; run it again")
+        raise InputError(f"{place}: {done} of {expected} {what} are done. Nothing was published. Run it again")
 
 
 def part_key(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Measure how far an index has drifted from what its model was trained on, and advise what to do about it."""
+"""Measure how far an index has drifted from the corpus that its model was trained on, and advise what to do."""
 
 import math
 from collections.abc import Sequence
@@ -20,36 +20,36 @@ TOMBSTONES, ADDED, FILES = 0.2, 0.3, 64
 IMBALANCE = 2.0
 """Limit above which to train again if leaves do not split."""
 SURPRISE, FEWEST_ADDED = 1.6, 100
-"""Nats above which to train again, by which at least FEWEST_ADDED new documents are less probable in their leaf than
-old documents. For documents of the same kind it is 0.6 to 1.2, of a new topic 1.5, of other collections 1.7 to 2.3
-(docs/results/growing.md)."""
+"""Limit in nats above which to train again: how much less probable new documents are in their leaf than old documents.
+At least FEWEST_ADDED must be new. Documents of the same kind have 0.6 to 1.2. A new topic has 1.5, and other
+collections have 1.7 to 2.3 (docs/results/growing.md)."""
 NORMAL = 1.96
 GROWN, SHRUNK = 1.5, 0.25
-"""A leaf above 1.5 times the mean rows of a rebuilt index is split, and one below a quarter is given up."""
+"""Leaves above and below these multiples of the mean rows in a rebuilt index are split or removed."""
 FEWEST = 3
-"""Most rows of a leaf that is not split however small the others are."""
+"""Most rows of a leaf that is never split."""
 EVEN = 1.2
 DEAR, EMPTIER = 1.25, 0.2
-"""Maintenance pays if searches compare this multiple of the rows, or this share of leaves is to be given up."""
+"""Maintenance helps if searches compare this multiple of the rows, or this share of leaves should be removed."""
 
 
 @dataclass(frozen=True)
 class Due:
-    """How the leaves of a version compare with those of a rebuilt index."""
+    """Comparison of the leaves of a version with those of a rebuilt index."""
 
     mean: float
     dear: float
-    """Rows that searches compare, as a multiple of those in a rebuilt index: large leaves are visited most."""
+    """Rows that searches compare, as a multiple of those in a rebuilt index. Large leaves are visited most."""
     grown: Ints
     shrunk: Ints
     emptier: float
-    """Share of the leaves in use that is to be given up."""
+    """Share of the leaves in use that should be removed."""
 
     @classmethod
     def of(cls, manifest: Manifest, spec: JobSpec) -> Self:
-        """Compare the rows of a version's leaves. If some were given up, those without rows do not count."""
+        """Compare the rows of a version's leaves. If leaves were removed, those without rows do not count."""
         count_L, documents = np.array(manifest.counts), max(1, manifest.documents)
-        # Where more documents have fewer leaves, as they hold codes, an index that grew past that keeps its leaves.
+        # Above MOST_SMALL documents, indexes have fewer leaves, as leaves hold codes. Grown indexes keep their leaves.
         leaves = max(spec.leaves(documents), spec.leaves(min(documents, MOST_SMALL)))
         mean = max(1, manifest.rows) / leaves
         dear = float((count_L**2).sum() / max(1, manifest.rows)) / (EVEN * mean)
@@ -63,7 +63,7 @@ class Due:
         lines = []
         if self.dear > DEAR and len(self.grown):
             times = f"searches compare {self.dear:.2f} times the rows of a rebuilt index (above {DEAR})"
-            lines.append(f"maintain: {times}; {len(self.grown):,} leaves are to be split")
+            lines.append(f"maintain: {times}. {len(self.grown):,} leaves should be split")
         if self.emptier > EMPTIER:
             lines.append(f"maintain: {self.emptier:.0%} of the leaves are nearly empty (above {EMPTIER:.0%})")
         return lines
@@ -75,21 +75,20 @@ def largest(mean: float) -> float:
 
 @dataclass(frozen=True)
 class ServedRecall:
-    """Mean share of the exact best documents that searches found, with its 95% interval, of some queries."""
+    """Mean share of the exact best documents that searches found for some queries, with its 95% interval."""
 
     mean: float
     low: float
     high: float
     queries: int
     since: str
-    """Time of the first of them, in UTC (ISO 8601)."""
+    """Time of the first query, in UTC (ISO 8601)."""
 
     @classmethod
     def of(cls, shares: Sequence[float], began: float) -> Self:
-        """Compute the mean and Wilson's interval of queries' shares, the first of a time in seconds since 1970.
+        """Compute the mean and Wilson's interval of queries' shares. `began` is the first query's UNIX time.
 
-        Wilson's interval is one of yes or no. Numbers between 0 and 1 with the same mean vary at most as much. So the
-        interval is, if anything, too wide. It says something even if all shares are 1.
+        Wilson's interval is for yes or no. Shares with the same mean vary less, so the interval may be too wide.
 
         >>> recall = ServedRecall.of([1.0] * 98 + [0.5] * 2, 0)
         >>> recall.mean, round(recall.low, 3), round(recall.high, 3), recall.since
@@ -104,12 +103,12 @@ class ServedRecall:
 
 
 def recall_advice(served: ServedRecall, on_dev: float | None) -> list[str]:
-    """Advise to train again if recall as served is surely below that of the dev queries (None: no beam)."""
+    """Advise to train again if recall as served is surely below the recall of the dev queries (None: no beam)."""
     if on_dev is None or served.high >= on_dev:
         return []
     interval = f"{served.low:.1%} to {served.high:.1%}, {served.queries:,} queries"
     told = f"searches find {served.mean:.1%} of the exact best documents ({interval})"
-    return [f"retrain: {told}, less than the {on_dev:.1%} on dev; or name a larger search.beam"]
+    return [f"retrain: {told}, less than the {on_dev:.1%} on dev. Or set a larger search.beam"]
 
 
 @dataclass(frozen=True)
@@ -161,7 +160,7 @@ class Stats:
         )
 
     def advice(self) -> list[str]:
-        """Return advice with reasons. Limits lie between streams that need something and others."""
+        """Return advice with reasons. The limits separate streams that need something from streams that do not."""
         lines = []
         if self.void > TOMBSTONES:
             lines.append(

@@ -1,9 +1,8 @@
-"""`rayhier upgrade WORKDIR`: bring the workdir of an older release to the format of today, without training again.
+"""`rayhier upgrade WORKDIR`: bring the workdir of an older release to today's format, without training again.
 
-Vectors, models, indexes and change logs of 0.2.0 are read as they are, so an upgrade leaves these files alone. It
-writes current.json again, with a spec that has only keys of today. Before that, it checks everything and keeps a copy
-of the old file. current.json is replaced in one step, so after a kill the workdir is as before, or upgraded. At last
-the words of the index are counted again if another rule split them. Searches do without this, but take longer to open.
+Vectors, models, indexes and change logs of 0.2.0 are still read, so an upgrade does not touch these files. It checks
+everything, copies current.json, and then replaces it in one step with a spec that has only today's keys. At last, if a
+new rule splits words, the words of the index are counted again. Until then, searches take longer to open.
 """
 
 import copy
@@ -45,30 +44,30 @@ NEEDED: Tree = {
     "search.rerank.mu": 1.0,
     "search.widest": "all",
 }
-"""Removed keys of 0.2.0 that decide what a search finds -> the only value that searches of today have too."""
+"""Removed keys of 0.2.0 that decide what a search finds -> the only value that today's searches have."""
 FEWEST_BY_CODES, MOST_BY_CODES = 1_000, 200_000
-"""Documents of an index between which `search.how: auto` of 0.2.0 compared a query with codes of all documents."""
+"""Fewest and most documents of an index for which `search.how: auto` of 0.2.0 compared codes of all documents."""
 WRITERS = "writers"
-"""Folder below the change log where 0.2.0 keeps its Writers' leases."""
-STOP = "allowed: an index that nobody writes to: stop the writer and run rayhier upgrade again; nothing was changed"
-DOT = "encoder.similarity: dot: BM25's weight has another unit now; rayhier run SPEC chooses it again, if it is auto"
+"""Folder in the change log for leases of 0.2.0's Writers."""
+STOP = "an index without a writer. Nothing was changed. Stop the writer and run rayhier upgrade again"
+DOT = "encoder.similarity: dot: BM25's weight has another unit now. If it is auto, rayhier run SPEC chooses it again"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns exit code 2 after a user's mistake or an unreadable file, else 0."""
     given = _parser().parse_args(arguments)
-    mend = "; nothing is lost: make it possible and run rayhier upgrade again"
+    mend = ". Nothing is lost. Remove the cause and run rayhier upgrade again"
     return run_command(lambda: print("\n".join(upgrade(locate(given.workdir)))), unfinished=mend)
 
 
 def _parser() -> Parser:
     parser = Parser(
         prog="rayhier upgrade",
-        description="Bring the workdir of rayhier 0.2.0 to the format of today. Nothing is encoded or trained again.",
+        description="Bring the workdir of rayhier 0.2.0 to today's format. Nothing is encoded or trained again.",
         epilog="Stop servers and commands that write to the index first. The old current.json is kept as a copy.",
         allow_abbrev=False,
     )
-    parser.add_argument("workdir", help="folder, or s3:// or gs:// prefix, where rayhier 0.2.0 built an index")
+    parser.add_argument("workdir", help="folder, s3:// or gs:// prefix of a run of rayhier 0.2.0 that built an index")
     return parser
 
 
@@ -77,7 +76,7 @@ def upgrade(workdir: Location) -> list[str]:
     saved = _read(workdir)
     if saved["format"] == FORMAT:
         counted = dict.fromkeys(filter(None, [_count_words(index.root) for index in _indexes(workdir, saved)]))
-        return [f"{workdir}: has format {FORMAT} already; {'; '.join(counted) or 'nothing was changed'}"]
+        return [f"{workdir}: has format {FORMAT} already. {'. '.join(counted) or 'Nothing was changed'}"]
     release = RELEASES[saved["format"]]
     indexes = _indexes(workdir, saved)
     leases = {index.root: _ended_lease(index.root) for index in [*indexes, *_replaced(workdir, saved)]}
@@ -91,51 +90,48 @@ def upgrade(workdir: Location) -> list[str]:
     told += filter(None, [_count_words(index.root) for index in indexes])
     tail = ChangeLog(indexes[0].root).last(newest.log) - newest.log
     size = f"{newest.documents:,} documents, {tail:,} changes in the log"
-    first = f"{workdir}: upgraded from rayhier {release}: {size}; nothing was encoded or trained again"
+    first = f"{workdir}: upgraded from rayhier {release}: {size}. Nothing was encoded or trained again"
     return [first, *dict.fromkeys(told)]
 
 
 def _read(workdir: Location) -> Tree:
-    """Read current.json of a format that can be upgraded, or of today's. InputError if it has another format."""
+    """Read current.json of a format that can be upgraded, or of today's format. InputError for other formats."""
     path = workdir / NAME
-    allowed = f"allowed: a workdir that rayhier {' or '.join(RELEASES.values())}, or a newer one, wrote"
+    allowed = f"a workdir of rayhier {' or '.join(RELEASES.values())}, or newer"
     try:
         saved = files.read_json(path)
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file; {allowed}") from None
+        raise InputError(f"{path}: no such file; allowed: {allowed}") from None
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read as JSON: {error}; {allowed}") from None
+        raise InputError(f"{path}: cannot be read as JSON: {error}; allowed: {allowed}") from None
     found = saved.get("format") if isinstance(saved, dict) else None
     if found not in (FORMAT, *RELEASES):
-        raise InputError(f"{path}: got format {found!r}; {allowed}; or run the spec again in another workdir")
+        raise InputError(f"{path}: got format {found!r}; allowed: {allowed}. Or run the spec in another workdir")
     if not all(isinstance(saved.get(key), dict) for key in ("spec", "artifacts", "seeds")):
-        raise InputError(f"{path}: damaged: spec, artifacts or seeds are missing; {allowed}")
+        raise InputError(f"{path}: damaged: spec, artifacts or seeds are missing; allowed: {allowed}")
     return dict(saved)
 
 
 def _indexes(workdir: Location, saved: Tree) -> list[Artifact]:
-    """Open what current.json names. Returns its indexes, the one that is searched first.
-
-    InputError if an artifact is missing or damaged, or an index cannot be read.
-    """
+    """Open all artifacts of current.json. Returns its indexes, the searched one first. InputError if damaged."""
     named = [pair for artifacts in (saved["artifacts"], *saved["seeds"].values()) for pair in artifacts.items()]
     opened = [Artifact.open(workdir / kind / fingerprint) for kind, fingerprint in named]
     indexes = [artifact for artifact in opened if artifact.record.kind == "index"]
     for index in indexes:
         LeafMap.open(index.root)
     if not indexes:
-        raise InputError(f"{workdir / NAME}: names no index; run the spec again in another workdir")
+        raise InputError(f"{workdir / NAME}: names no index. Run the spec in another workdir")
     return indexes
 
 
 def _replaced(workdir: Location, saved: Tree) -> list[Artifact]:
-    """Open the index that was named before, if it is still there. A server may still write to it."""
+    """Open the index that current.json named before, if it exists. A server may still write to this index."""
     index = Place(workdir / "index" / saved["before"]).published() if saved.get("before") else None
     return [] if index is None else [index]
 
 
 def _calibrated(workdir: Location, upgraded: Current) -> Current:
-    """Name a calibration without a beam if 0.2.0 made none, because searches with an automatic beam open one."""
+    """Name a calibration without a beam if 0.2.0 made none, as searches with `beam: auto` open a calibration."""
     if not upgraded.spec.chooses_beam or "calibration" in upgraded.artifacts:
         return upgraded
     index = upgraded.artifacts["index"]
@@ -150,7 +146,7 @@ def _calibrated(workdir: Location, upgraded: Current) -> Current:
 
 
 def _from_0_2_0(saved: Tree, newest: Manifest) -> tuple[Current, list[str]]:
-    """Make the current.json of today from that of 0.2.0. Also returns what changed in its spec, for people."""
+    """Make today's current.json from that of 0.2.0. Also returns what changed in its spec, for people."""
     spec, told = copy.deepcopy(saved["spec"]), list[str]()
     _move(spec, told)
     _choose_beam(spec["search"], newest, told)
@@ -163,11 +159,11 @@ def _from_0_2_0(saved: Tree, newest: Manifest) -> tuple[Current, list[str]]:
 
 
 STEPS: dict[int, Callable[[Tree, Manifest], tuple[Current, list[str]]]] = {3: _from_0_2_0}
-"""Format -> function that makes the current.json of today from it. A later format adds its step and mends these."""
+"""Format -> function that makes today's current.json. If today's format changes, add a step and mend these steps."""
 
 
 def _move(spec: Tree, told: list[str]) -> None:
-    """Write keys of 0.2.0 that have another name now under that name."""
+    """Rename the keys of 0.2.0 that have another name today."""
     corpus, evaluate, moved = spec["corpus"], spec["evaluate"], list[str]()
     if track := spec.pop("run", {}).get("track"):
         spec["track"] = track
@@ -201,18 +197,18 @@ def _choose_beam(search: Tree, newest: Manifest, told: list[str]) -> None:
     how, beam = search["how"], search["beam"]
     if isinstance(beam, dict):
         raise InputError(
-            f"search.beam: got type {beam['type']}, a beam for each query, but such beams were removed; allowed: a "
-            f"number, or auto; {_again('search.beam')}"
+            f"search.beam: got type {beam['type']}, a beam for each query, which was removed; allowed: a number, or "
+            f"auto. {_again('search.beam')}"
         )
     is_plain = beam == "auto" and search["widest"] == "all" and search["rerank"]["type"] == "none"
     if how == "codes" or (how == "auto" and is_plain and FEWEST_BY_CODES <= newest.documents <= MOST_BY_CODES):
         search["beam"] = len(newest.counts)
-        told.append(f"search.how: {how} was all documents: a beam of all {search['beam']:,} leaves is in its place")
+        told.append(f"search.how: {how} compared all documents. Now it is a beam of all {search['beam']:,} leaves")
     search["how"] = "level" if how == "level" else "leaves"
 
 
 def _without_removed(spec: Tree) -> tuple[JobSpec, list[str]]:
-    """Read a spec without the keys that went. Also returns these keys. InputError if searches need one of them."""
+    """Read a spec without the removed keys. Also returns these keys. InputError if searches need one of them."""
     dropped: list[str] = []
     while True:
         try:
@@ -222,15 +218,12 @@ def _without_removed(spec: Tree) -> tuple[JobSpec, list[str]]:
             unknown = [problem["loc"] for problem in problems if problem["type"] == "extra_forbidden"]
             if not unknown:
                 key = ".".join(map(str, problems[0]["loc"]))
-                raise InputError(f"{NAME}: spec.{key}: {problems[0]['msg']}; {_again('the key')}") from None
+                raise InputError(f"{NAME}: spec.{key}: {problems[0]['msg']}. {_again('the key')}") from None
             dropped += [_drop(spec, location) for location in unknown]
 
 
 def _drop(spec: Tree, location: Sequence[str | int]) -> str:
-    """Remove a key from the spec. Returns its dotted name, with its value unless that is a section.
-
-    `location` is pydantic's, which also has the types of sections.
-    """
+    """Remove the key at pydantic's `location` from a spec. Returns KEY=VALUE, or KEY for a section."""
     section, path = spec, list[str]()
     for part in map(str, location[:-1]):
         if part in section:
@@ -239,24 +232,21 @@ def _drop(spec: Tree, location: Sequence[str | int]) -> str:
     value = section.pop(str(location[-1]))
     if key in NEEDED and value != NEEDED[key]:
         got, allowed = json.dumps(value), json.dumps(NEEDED[key])
-        raise InputError(f"{key}: got {got}, but this key was removed; allowed: {allowed}; {_again(key)}")
+        raise InputError(f"{key}: got {got}, but this key was removed; allowed: {allowed}. {_again(key)}")
     return key if isinstance(value, dict) else f"{key}={json.dumps(value)}"
 
 
 def _again(key: str) -> str:
-    return f"change {key} in the spec and run it with rayhier 0.2.0 first; nothing was changed"
+    return f"Nothing was changed. Change {key} in the spec and run it with rayhier 0.2.0 first"
 
 
 # Writers
 
 
 def _ended_lease(root: Location) -> int:
-    """Return the number of the newest lease of 0.2.0 on an index, 0 if nobody ever wrote. InputError if it holds.
-
-    A lease that cannot be read counts from its last change, as in 0.2.0.
-    """
+    """Return the number of the newest lease of 0.2.0 on an index, or 0. InputError if the lease still holds."""
     if pins.written(root):
-        raise InputError(f"{root}: a command writes to this index, or was killed within five minutes; {STOP}")
+        raise InputError(f"{root}: a command writes to this index, or was killed within five minutes; allowed: {STOP}")
     names = (name.removesuffix(".json") for name in files.names(root / LOG / WRITERS))
     number = max((int(name) for name in names if name.isdecimal()), default=0)
     if not number:
@@ -268,15 +258,15 @@ def _ended_lease(root: Location) -> int:
     except (OSError, ValueError, KeyError, TypeError):
         host, pid, until = "an unknown machine", 0, path.stat().st_mtime + SECONDS
     if until > now() and (host != socket.gethostname() or started(pid) is not None):
-        raise InputError(f"{root}: a server writes to this index (process {pid} of {host}); {STOP}")
+        raise InputError(f"{root}: a server writes to this index (process {pid} of {host}); allowed: {STOP}")
     return number
 
 
 def _fence(root: Location, number: int) -> None:
-    """Take the lease after `number`, so that a Writer of 0.2.0 that was suspended stops when it goes on."""
+    """Take the lease after `number`, so that a suspended Writer of 0.2.0 stops when it resumes."""
     ended = files.to_json({"until": 0.0, "host": socket.gethostname(), "pid": 0})
     if number and not files.create(_lease(root, number + 1), ended):
-        raise InputError(f"{root}: a server took the lease at this moment; {STOP}")
+        raise InputError(f"{root}: a server took the lease at this moment; allowed: {STOP}")
 
 
 def _lease(root: Location, number: int) -> Location:
@@ -313,7 +303,7 @@ def _count_words(root: Location) -> str:
 
 
 def _counted(leaf_map: LeafMap, shard: Shard) -> pa.Table:
-    """Count the words of a shard's documents, those of removed rows too."""
+    """Count the words of a shard's documents, including removed documents."""
     whole = LeafMap(leaf_map.root, leaf_map.manifest.model_copy(update={"removed": []}))
     rows = whole.read(shard, ["rank", "title", "text"])
     is_first_N = rows["rank"].to_numpy() == 0

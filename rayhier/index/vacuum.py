@@ -26,18 +26,17 @@ class Swept:
 
 
 def vacuum(root: Location, keep: int = 1, hours: float = HOURS, taken: int | None = None) -> Swept:
-    """Remove all versions except the newest `keep` and pinned ones, then files that no remaining version needs.
+    """Remove all versions except the newest `keep` and pinned versions, then files that no remaining version needs.
 
-    Of the change log go objects that the files of all versions hold, but for the newest, and for those after number
-    `taken`, which another index takes over. Files that no manifest ever listed stay while a writer has a pin, and while
-    they are younger than `hours`. Manifests are removed first, and the rest are read again before any file is removed,
-    so that a version that is pinned or published meanwhile stays complete. InputError if the manifest of a version that
-    stays is damaged.
+    Objects of the change log are removed if the files of all versions hold them. The newest objects stay, and all after
+    number `taken`, which another index takes over. Files that no manifest ever listed stay while a writer has a pin,
+    and while they are younger than `hours`. Manifests are removed first, and the rest are read again before files. So a
+    version that is pinned or published meanwhile stays complete. InputError if a remaining manifest is damaged.
     """
     numbers = leaf_map.versions(root)
     older = set(numbers[:-keep])
     manifests = _manifests(root, numbers, older)
-    # Later numbers must not be free again, so that a writer learns if the number that it wants was taken.
+    # Numbers above a writer's version must not become free, so that the writer learns if its number was taken.
     oldest = min(pins.written(root), default=math.inf)
     doomed = {version for version in older - pins.held(root) if version < oldest}
     for version in doomed:
@@ -69,7 +68,7 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS, taken: int | Non
 
 
 def _manifests(root: Location, numbers: Sequence[int], older: set[int]) -> dict[int, Manifest]:
-    """Read the manifests of all versions, without those of `older` versions that are damaged or gone by now."""
+    """Read the manifests of all versions, without damaged or missing manifests of `older` versions."""
     manifests = {}
     for version in numbers:
         try:
@@ -81,8 +80,8 @@ def _manifests(root: Location, numbers: Sequence[int], older: set[int]) -> dict[
 
 
 def _needed(root: Location, before: dict[int, Manifest]) -> set[str]:
-    """Return the names of the files of all versions, and of those that readers pinned before they were removed."""
-    # Pins first: whoever unpins after this has published before manifests are listed.
+    """Return the names of the files of all versions, including removed versions that readers pinned before."""
+    # Read pins first: a process that unpins later has published before manifests are listed.
     pinned = [before[version] for version in pins.held(root) if version in before]
     manifests = [LeafMap.open(root, version).manifest for version in leaf_map.versions(root)]
     return {file.name for manifest in (*manifests, *pinned) for file in manifest.files}

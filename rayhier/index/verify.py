@@ -1,4 +1,4 @@
-"""Check an index: all bytes of all versions, and in one version that a document has one row in each of its leaves."""
+"""Check an index: all bytes of all versions, and that documents have one row in each of their leaves."""
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +54,7 @@ def _check_rows(version: LeafMap) -> None:
     place = f"{version.root}: version {manifest.version}"
     if counts.tolist() != manifest.counts:
         leaf = int(np.flatnonzero(counts != manifest.counts)[0])
-        raise InputError(f"{place}: leaf {leaf} holds {counts[leaf]} rows, but {manifest.counts[leaf]} in the manifest")
+        raise InputError(f"{place}: leaf {leaf} has {counts[leaf]} rows, but {manifest.counts[leaf]} in the manifest")
     first, second = (np.sort(np.concatenate([ids.NO_DIGESTS, *rank_digests])) for rank_digests in digests.values())
     for rank, sorted_N in ((0, first), (1, second)):
         if np.any(sorted_N[1:] == sorted_N[:-1]):
@@ -69,7 +69,7 @@ def _check_order(version: LeafMap, shard: Shard) -> None:
     unfiltered = LeafMap(version.root, version.manifest.model_copy(update={"removed": []}))
     leaf_A = unfiltered.read(shard, ["leaf"], verify=False)["leaf"].to_numpy()
     if not np.array_equal(np.repeat(shard.leaves, np.diff(shard.offsets)), leaf_A):
-        raise InputError(f"{version.root / shard.file.name}: leaves do not lie where the manifest says; {MEND}")
+        raise InputError(f"{version.root / shard.file.name}: the manifest has other places of leaves. You can {MEND}")
 
 
 def _check_sidecars(version: LeafMap, shard: Shard, ranks: pa.ChunkedArray) -> None:
@@ -79,6 +79,4 @@ def _check_sidecars(version: LeafMap, shard: Shard, ranks: pa.ChunkedArray) -> N
         values = version.read(shard, [name], verify=False)[name]
         if not pc.all(pc.equal(values.is_valid(), pc.equal(ranks, 0)), min_count=0).as_py():
             path = version.root / sidecar.file.name
-            raise InputError(
-                f"{path}: a value is missing where a row is its document's first, or there is one more; {MEND}"
-            )
+            raise InputError(f"{path}: a value is missing in a document's first row, or in another row. You can {MEND}")

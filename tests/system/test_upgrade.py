@@ -141,7 +141,7 @@ def test_an_upgrade_that_was_killed_is_finished_by_the_next(work, monkeypatch, o
     upgrade(work)
     assert newest(work).version == 5
     again = unchanged(work)
-    assert upgrade(work) == ["work: has format 5 already; nothing was changed"]
+    assert upgrade(work) == ["work: has format 5 already. Nothing was changed"]
     assert unchanged(work) == again
 
 
@@ -153,7 +153,7 @@ def test_a_bucket(s3):
     assert main(["index", "versions", str(place)]) == 2
     assert main(["upgrade", str(place)]) == 0
     assert newest(place).version == 5
-    assert upgrade(place)[0].endswith("nothing was changed")
+    assert upgrade(place)[0].endswith("Nothing was changed")
 
 
 # Refused
@@ -170,7 +170,7 @@ def test_what_writes_is_not_disturbed(work):
     for fields in ({}, {"host": "elsewhere", "pid": 1}):
         lease(work, **fields)
         before = unchanged(work)
-        with pytest.raises(InputError, match=r"a server writes to this index .*; nothing was changed"):
+        with pytest.raises(InputError, match=r"a server writes to this index .*Nothing was changed"):
             upgrade(work)
         assert unchanged(work) == before
 
@@ -185,7 +185,7 @@ def test_no_workdir_that_can_be_upgraded(tmp_path):
     for text, message in (
         (None, "no such file; allowed: a workdir that rayhier 0.2.0, or a newer one, wrote"),
         ("{", "cannot be read as JSON"),
-        ('{"format": 1}', "got format 1; allowed: .* run the spec again in another workdir"),
+        ('{"format": 1}', "got format 1; allowed: .* run the spec in another workdir"),
         ('{"format": 6}', "got format 6; allowed"),
         ('{"format": 3}', "damaged: spec, artifacts or seeds are missing"),
     ):
@@ -207,7 +207,7 @@ def test_no_workdir_that_can_be_upgraded(tmp_path):
 def test_keys_that_searches_need(work, section, key, value, message):
     edit(work, lambda saved: saved["spec"][section].update({key: value}))
     before = unchanged(work)
-    with pytest.raises(InputError, match=f"{message}.*nothing was changed"):
+    with pytest.raises(InputError, match=f"{message}.*Nothing was changed"):
         upgrade(work)
     assert unchanged(work) == before
 

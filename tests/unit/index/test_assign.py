@@ -18,7 +18,7 @@ DOCUMENTS, VECTORS = documents([f"d{row}" for row in range(40)]), unit(0, 40, M)
 def test_vectors_that_are_no_numbers_are_named(assign, value):
     vectors = VECTORS.copy()
     vectors[7, 3] = value
-    with pytest.raises(InputError, match=r"vectors: 1 of 40 .*'d7'; allowed: .*float32"):
+    with pytest.raises(InputError, match=r"vectors: got 1 of 40 .*'d7'; allowed: .*float32"):
         assign(DOCUMENTS, Encoded(vectors))
 
 

@@ -74,6 +74,6 @@ def test_a_file_that_cannot_be_written_is_named(made, tmp_path, monkeypatch):
         raise RuntimeError("Error in void faiss::write_InvertedLists: failed: write error")
 
     monkeypatch.setattr(exporting.faiss, "write_index", full)
-    with pytest.raises(OSError, match=r"cannot be written \(write error\); is there space left\?.*index\.faiss"):
+    with pytest.raises(OSError, match=r"cannot be written \(write error\)\. Is there space left\?.*index\.faiss"):
         export(LeafMap.open(made.root), tmp_path / "index.faiss", 4)
     assert not (tmp_path / "index.faiss").exists()

@@ -142,7 +142,7 @@ class History:
                 case _:
                     compacted(self.root)
         except InputError as error:
-            if not meanwhile or "nothing was changed" not in str(error):
+            if not meanwhile or "othing was changed" not in str(error):
                 raise
         finally:
             leaf_map.commit = commit

@@ -28,11 +28,11 @@ def test_a_row_that_the_corpus_would_not_accept_is_named_and_none_is_encoded(tmp
 @pytest.mark.parametrize(
     ("vectors", "said"),
     [
-        ([[0.6, 0.8], [0.6, 1.8]], "1 of 2 are not of length 1, the first of 1.897"),
+        ([[0.6, 0.8], [0.6, 1.8]], "got 1 of 2 with other lengths than 1, such as 1.897"),
         ([[0.6, 0.8], [1.0]], r"vectors of \[1, 2\] numbers, 0 rows without"),
-        (["x", "y"], "vector: holds string; allowed: lists of numbers"),
-        ([[[1.0]], [[2.0]]], "vector: holds lists of lists; allowed: lists of numbers"),
-        ([[1.0, None], [1.0, 2.0]], "vector: holds numbers that are null; allowed: lists of numbers"),
+        (["x", "y"], "vector: got string; allowed: lists of numbers"),
+        ([[[1.0]], [[2.0]]], "vector: got lists of lists; allowed: lists of numbers"),
+        ([[1.0, None], [1.0, 2.0]], "vector: got null in a list; allowed: lists of numbers"),
     ],
 )
 def test_vectors_that_cannot_be_searched_are_refused(tmp_path, vectors, said):

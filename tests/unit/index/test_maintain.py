@@ -102,7 +102,7 @@ def test_a_change_meanwhile_is_not_lost(made, monkeypatch):
     module = sys.modules["rayhier.index.maintain"]
     add = partial(change.add, made.root, made.assign, batch(["late"]), FACTOR)
     meanwhile(monkeypatch, module, "write_ids", add)
-    with pytest.raises(InputError, match=r"version 2 \(add\).*nothing was changed"):
+    with pytest.raises(InputError, match=r"version 2 \(add\).*Nothing was changed"):
         maintained(made)
     assert LeafMap.open(made.root).manifest.version == 2
 

@@ -32,7 +32,7 @@ def rows(counts):
 
 
 def test_a_miscount_is_refused(tmp_path):
-    with pytest.raises(RuntimeError, match="leaves 0 to 2 do not hold the rows counted for them"):
+    with pytest.raises(RuntimeError, match="leaves 0 to 2 do not hold the rows that were counted"):
         write_shard(tmp_path, "data/0.parquet", [rows([2, 3, 1])], range(3), [2, 4, 1])
     assert not (tmp_path / "data").exists()
 

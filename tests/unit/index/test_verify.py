@@ -95,9 +95,9 @@ def shifted(manifest):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda manifest: {"counts": [manifest.counts[0] + 1, *manifest.counts[1:]]}, "version 4: leaf 0 holds"),
+        (lambda manifest: {"counts": [manifest.counts[0] + 1, *manifest.counts[1:]]}, "version 4: leaf 0 has"),
         (lambda manifest: {"documents": manifest.documents + 1}, r"\d+ documents, but \d+ in the manifest"),
-        (shifted, r"0\.parquet: leaves do not lie where the manifest says"),
+        (shifted, r"0\.parquet: the manifest has other places of leaves"),
     ],
 )
 def test_a_manifest_that_differs_from_the_files_is_told(index, change, said):
