@@ -1,1 +1,1 @@
-"""Serving of a published index over HTTP: an ingress encodes, routes and merges; groups of shards scan."""
+"""Serves a published index over HTTP. An ingress encodes, routes and merges, and shard groups scan leaves."""

@@ -1,4 +1,4 @@
-"""The command `rayhier serve WORKDIR`: serves an index from this process, or on Ray by a config, until Ctrl-C."""
+"""The command `rayhier serve WORKDIR`: serves an index until Ctrl-C, in one process or by a config on Ray."""
 
 import argparse
 import contextlib
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _embed(parsed: argparse.Namespace) -> None:
     if parsed.workdir is not None:
-        raise InputError("--workdir: got one beside a workdir; allowed: with a Serve config, like jobs/serve.yaml")
+        raise InputError("--workdir: got a second workdir; allowed: only with a Serve config, like jobs/serve.yaml")
     named = {"token_file": parsed.token_file, "write_token_file": parsed.write_token_file}
     files = {name: str(Path(file).absolute()) for name, file in named.items() if file is not None}
     args, host = read_args(parsed.set, workdir=absolute(parsed.target), **files), parsed.host
@@ -52,7 +52,7 @@ def _embed(parsed: argparse.Namespace) -> None:
 def _deploy(parsed: argparse.Namespace) -> None:
     os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
     if parsed.workdir is None:
-        raise InputError("--workdir: got none with a Serve config; allowed: where a run built an index")
+        raise InputError("--workdir: got none with a Serve config; allowed: the folder in which a run built an index")
     config = look(Path(parsed.target), parsed.workdir, parsed.token_file, parsed.port)
     needs("a Serve config", "ray")
     print(f"starting {config.spec.name} from {config.args.workdir}", flush=True)
@@ -72,14 +72,14 @@ def _stay() -> None:
     def end(*_: int | FrameType | None) -> None:
         sys.exit(0)
 
-    # Ray's own handler of SIGTERM prints a stack and aborts; a shell starts a script's background jobs without SIGINT.
+    # Ray's own handler of SIGTERM prints a stack and aborts. A shell starts a script's background jobs without SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, end)
     threading.Event().wait()
 
 
 def _end() -> None:
-    """Shut Ray Serve down, ignoring signals: a second Ctrl-C would leave replicas running."""
+    """Shut Ray Serve down. Signals are ignored, because a second Ctrl-C would leave replicas running."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     import ray
@@ -97,21 +97,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "target",
         metavar="WORKDIR",
-        help="folder, or s3:// or gs:// prefix, where a run built an index: served from one process, without Ray; or a "
-        "Serve config like jobs/serve.yaml, which is deployed on Ray",
+        help="folder, or s3:// or gs:// prefix, in which a run built an index, to serve it from one process without "
+        "Ray. Or a Serve config like jobs/serve.yaml, to deploy it on Ray",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine)")
     parser.add_argument("--port", type=int, help=f"port to listen on (default: {PORT}, or the config's)")
     parser.add_argument("--token-file", help="file with one line, the token that requests carry")
-    parser.add_argument("--write-token-file", help="file with one line, another token, which opens writing too")
+    parser.add_argument("--write-token-file", help="file with one line, another token, which also allows writing")
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an argument of jobs/serve.yaml, repeatable, for instance limits.max_k=100",
+        help="setting of the server, as in `args` of jobs/serve.yaml, repeatable, for instance limits.max_k=100",
     )
-    parser.add_argument("--workdir", help="with a Serve config: where a run built an index")
+    parser.add_argument("--workdir", help="with a Serve config: folder in which a run built an index")
     return parser
 
 

@@ -1,7 +1,7 @@
-"""The Ray Serve application: an ingress, a deployment for each shard group, and a Writer if the index is written.
+"""The Ray Serve application: an ingress, a deployment for each shard group, and a Writer if changes are allowed.
 
-`build` makes it from the arguments of jobs/serve.yaml, which name this file as `rayhier.serve.app:build`. `deploy`
-deploys a config on the Ray cluster that the index's spec names, or on a local one.
+`build` makes the application from the arguments of jobs/serve.yaml, which names this function as
+`rayhier.serve.app:build`. `deploy` runs a config on the Ray cluster that the index's spec names, or on a local cluster.
 """
 
 import asyncio
@@ -51,17 +51,18 @@ from rayhier.spec import InputError
 from rayhier.storage.leaf_map import Manifest
 
 PASSED_ON = 10_000
-"""Requests that Ray Serve passes to a replica at a time: an ingress refuses requests itself, with errors in its own
-form, and a request for a sign of life must not wait behind a replica's work."""
+"""Most requests that Ray Serve passes to a replica at a time. The limit is high, so that an ingress refuses requests
+itself, with errors in rayhier's form. Health checks must not wait behind a replica's work either."""
 UNLIMITED = -1
 CPUS_OF_TWO = 4
-"""Least number of CPUs of a cluster that runs two ingresses."""
+"""Least number of CPUs of a cluster on which two ingresses run by default."""
 DRAINS = 5.0
-"""Seconds, beyond those of a request, in which a stopped replica may finish its work."""
+"""Seconds that a stopped replica has to finish its work, in addition to the time limit of a request."""
 WRITER_LATE, WRITER_ALIVE = 2.0, 4.0
-"""Seconds after which a call of the Writer, which holds some for a while, is late, and for a sign of its life."""
+"""Seconds after which a call to the Writer is late, and seconds that the Writer has to answer a health check.
+They are longer than for other deployments, because the Writer delays some answers."""
 AGAIN_SECONDS = 0.5
-"""Seconds between two tries to take the lease, which an earlier Writer may have."""
+"""Seconds between two attempts to take the Writer's lease, which an earlier Writer may still hold."""
 POLL_SECONDS = 0.2
 SAID_SECONDS = 10.0
 """Seconds between printed lines that say that a deployment is still starting."""
@@ -70,7 +71,7 @@ log = logging.getLogger("ray.serve")
 
 
 def build(args: ServeArgs) -> RayApplication:
-    """Make the Ray Serve application. InputError if the index, the token's file or a limit is wrong."""
+    """Make the Ray Serve application. InputError if the index, a token file or a limit is wrong."""
     version, _, parts = check(args)
     drain, writes = args.limits.seconds + DRAINS, args.write_token_file is not None
 
@@ -105,14 +106,14 @@ def _ingresses() -> int:
 def check(args: ServeArgs) -> tuple[Version, Manifest, list[ShardRange]]:
     if not Tokens(args.token_file, args.write_token_file).required and os.environ.get(HA_PROXY) == "1":
         raise InputError(
-            f"token_file: got none with {HA_PROXY}=1, whose proxy answers other machines whatever "
-            "http_options.host says; allowed: a file with one line, or no such proxy"
+            f"token_file: got none with {HA_PROXY}=1, whose proxy answers other machines for any "
+            "http_options.host; allowed: a token file, or no such proxy"
         )
     return check_index(args)
 
 
 class RayInstruments:
-    """A store of metrics in Ray, which exports those of all processes of a node."""
+    """A store of metrics in Ray, which exports the metrics of all processes of a node."""
 
     def __init__(self) -> None:
         self._histograms = {
@@ -135,9 +136,9 @@ class RayInstruments:
 
 
 class Ingress:
-    """A deployment that answers HTTP requests: encodes and routes queries, lets shard groups scan, merges results.
+    """Deployment that answers HTTP requests: encodes and routes queries, sends scans to shard groups, merges results.
 
-    It keeps the index's version from vacuum. Where there is a Writer, it follows it, and forwards changes to it.
+    An ingress pins the version of the index that it serves. If there is a Writer, the ingress sends changes to it.
     """
 
     def __init__(
@@ -166,8 +167,8 @@ class Ingress:
         settle()
 
     def __del__(self) -> None:
-        """Release the version, which vacuum may then remove. Ray Serve calls this when it stops the replica."""
-        if hasattr(self, "_served"):  # missing where opening failed
+        """Release the pinned version of the index. Ray Serve calls this when it stops the replica."""
+        if hasattr(self, "_served"):  # missing if opening failed
             self._served.close()
 
     def __serve_build_asgi_app__(self) -> FastAPI:
@@ -184,7 +185,7 @@ class Ingress:
 
 
 class WriterReplica:
-    """Writes to an index for ingresses, each of which sees a change before it is answered."""
+    """Deployment that writes changes to an index. A change is answered once every ingress sees it."""
 
     def __init__(self, args: ServeArgs, version: Version, parts: list[ShardRange], *handles: DeploymentHandle) -> None:
         shards, newest = shard_handles(args, parts, handles), Version.newest(version.workdir)[0]
@@ -193,11 +194,11 @@ class WriterReplica:
         self._work: asyncio.Task[None] | None = None
 
     def __del__(self) -> None:
-        """Give the lease and the version back. Ray Serve calls this when it stops the replica."""
+        """Give back the lease, and release the pinned version. Ray Serve calls this when it stops the replica."""
         begun = getattr(self, "_begun", None)
         if begun is not None:
             begun[0].close()
-        if hasattr(self, "_served"):  # missing where opening failed
+        if hasattr(self, "_served"):  # missing if opening failed
             self._served.close()
 
     async def put(self, documents: Rows, key: str, body: str, upsert: bool) -> Written | ApiError:
@@ -210,7 +211,7 @@ class WriterReplica:
         return await self._answered(lambda writer: writer.publisher.rollback(number, key))
 
     async def newest(self, reader: str, seen: Seen) -> Newest:
-        """Return what requests see to a reader, which says what its own see; waits a while for something new."""
+        """Return the newest state of the index to an ingress (`reader`), at once or when it differs from `seen`."""
         _, readers = self._writing()
         readers.called(reader, seen)
         with contextlib.suppress(TimeoutError):
@@ -223,10 +224,10 @@ class WriterReplica:
         self._writing()
 
     async def alive(self) -> None:
-        """Return at once, which shows that the replica's process lives."""
+        """Answer a health check at once. The answer shows that the replica's process lives."""
 
     async def check_health(self) -> None:
-        """Begin to write, or go on; Ray Serve calls this regularly."""
+        """Start to write, or start again if writing ended. Ray Serve calls this regularly."""
         self._start()
 
     def _start(self) -> None:
@@ -234,7 +235,7 @@ class WriterReplica:
             self._work = begin(self._write())
 
     async def _write(self) -> None:
-        """Take the lease once no other Writer has it, then fold in the background."""
+        """Take the lease when no other Writer has it, then write changes to leaf files in the background."""
         while self._begun is None:
             try:
                 self._begun = await self._begin()
@@ -253,14 +254,14 @@ class WriterReplica:
         return writer, readers
 
     def _writing(self) -> tuple[Writer, Readers]:
-        """Return the Writer and its readers. RuntimeError if it has not begun."""
+        """Return the Writer and its readers. RuntimeError if the Writer has not begun."""
         self._start()
         if self._begun is None:
             raise RuntimeError("the Writer is starting")
         return self._begun
 
     async def _answered(self, change: Callable[[Writer], Awaitable[T]]) -> T | ApiError:
-        """Make a change. Returns once all ingresses see it, or the error that refuses it."""
+        """Make a change. Returns its outcome once all ingresses see the change, or the error that refuses it."""
         writer, readers = self._writing()
         try:
             outcome = await change(writer)
@@ -279,7 +280,7 @@ def shard_handles(
 
 
 def checked(local: ServeConfig) -> ServeConfig:
-    """Return a config unchanged. InputError if Ray Serve or the index does not allow it."""
+    """Return `local` unchanged. InputError if Ray Serve or the index does not allow the config."""
     try:
         ServeDeploySchema.model_validate(local.config)
     except ValidationError as error:
@@ -289,13 +290,13 @@ def checked(local: ServeConfig) -> ServeConfig:
 
 
 def deploy(local: ServeConfig) -> None:
-    """Deploy a config, and return once every deployment runs. InputError if one fails, after all are stopped."""
+    """Deploy a config and wait until all deployments run. If a deployment fails, stop all and raise InputError."""
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     say("  joining Ray")
     join(local.spec)
     if serve.status().proxies:
         raise InputError(
-            "Serve already runs in this cluster; stop it with serve shutdown, or add to it with serve deploy"
+            "Serve already runs in this cluster. Stop it with `serve shutdown`, or add to it with `serve deploy`"
         )
     say("  starting Serve")
     try:
@@ -307,7 +308,7 @@ def deploy(local: ServeConfig) -> None:
 
 
 def _run(local: ServeConfig) -> None:
-    """Pass the config to Ray Serve. The output of its command is shown only if the command fails."""
+    """Pass the config to Ray Serve. The output of Ray Serve's command is printed only if the command fails."""
     from ray.serve.scripts import cli  # replicas do without it
 
     with tempfile.TemporaryDirectory(prefix="rayhier-serve-") as folder:
@@ -320,13 +321,13 @@ def _run(local: ServeConfig) -> None:
         except SystemExit:  # raised after any error, which is printed
             raise InputError(f"not deployed: {_reason([output.getvalue()])}") from None
         except RayActorError:  # Ray Serve ends its own actors that do not start within seconds
-            raise InputError("not deployed: Serve did not start in time; is this machine busy? Start again") from None
+            raise InputError("not deployed: Serve did not start in time. Is this machine busy? Start again") from None
         except Abort:  # raised by the command on Ctrl-C
             raise KeyboardInterrupt from None
 
 
 def _wait(name: str) -> None:
-    """Wait until an application runs, and print which deployments are ready."""
+    """Wait until an application runs, and print each deployment that is ready. InputError if the application fails."""
     ready, began = set[str](), time.monotonic()
     spoken = began
     while True:

@@ -1,4 +1,4 @@
-"""An index that is opened to be served: its engine, its Writer, and what it tells of itself."""
+"""An index that is opened to be served: its engine, its Writer, its metrics and the description of the index."""
 
 import contextlib
 from collections.abc import Sequence
@@ -29,7 +29,10 @@ from rayhier.threads import set_threads
 
 
 def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, Manifest, list[ShardRange]]:
-    """Return the version of the index of `now` (None: current.json), its manifest and shard groups. Or InputError."""
+    """Check the settings for the index of `now` (None: of current.json). InputError if one is wrong.
+
+    Returns the index's version, manifest and shard groups.
+    """
     version, manifest = Version.newest(args.workdir, now)
     groups = split(manifest.counts, args.shard_groups)
     rules = rules_of(version.now.spec, manifest, calibration_of(locate(args.workdir), version.now))
@@ -42,7 +45,7 @@ def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, M
 
 
 class Application:
-    """An index that is served, by an engine. Another index may take its place."""
+    """A served index with its engine. `show` replaces the index while requests go on."""
 
     def __init__(
         self,
@@ -53,27 +56,27 @@ class Application:
         scores: PairScores | None,
         instruments: Instruments,
     ) -> None:
-        """Open a version's model. InputError if a file is not as published, or the token's file holds none."""
+        """Open a version's model. InputError if a file differs from the published one, or a token file is empty."""
         self.args, self.metrics = args, Metrics(instruments)
         self.tokens = Tokens(args.token_file, args.write_token_file)
         self.follower = self.open(version, parts, shards, scores)
-        """Keeps the engine's view new; `see_tail`, or the Writer's `begin`, comes before the first request."""
+        """Updates the engine's view. Call `see_tail` or the Writer's `begin` before the first request."""
         self.engine = Engine(self.follower.view, self.metrics, args.limits.queue_seconds, args.together)
         self.follower.show_to(self.engine)
         self._audit = Audit(self.engine, args.recall, self.metrics)
         self._read: tuple[LeafMap, NodeTable] | None = None
         self.refused: str | None = None
-        """Why another model or index, which current.json names, is not served. None: it names this one."""
+        """Why the model or index that current.json names is not served. None if it is served."""
         self.metrics.serves(version.number)
 
     def close(self) -> None:
-        """Release the version, which vacuum may then remove."""
+        """Release the pinned version of the index, so that vacuum may remove the version."""
         self.follower.close()
 
     def open(
         self, version: Version, parts: Sequence[ShardRange], shards: Sequence[Shards], scores: PairScores | None
     ) -> Follower:
-        """Open a version, which no request sees until it is shown. InputError if a file is not as published."""
+        """Open a version, which requests see after `show`. InputError if a file differs from the published one."""
         args = self.args
         set_threads(args.encoder_threads)
         at_once = AT_ONCE if args.together > 1 else args.limits.max_requests
@@ -89,18 +92,18 @@ class Application:
             return Follower(view, shards, self.metrics, pins.pop_all())
 
     def writer(self, follower: Follower | None = None) -> Writer:
-        """Make the Writer of a followed index, which the caller closes. InputError if another server writes."""
+        """Make the Writer of a followed index. The caller closes it. InputError if another server writes."""
         return Writer(follower or self.follower, self.args.writes, self.metrics)
 
     def see_tail(self, follower: Follower | None = None) -> None:
-        """Let requests see the log's tail that a Writer left. What comes after a damaged object is not served."""
+        """Let requests see the changes in the log that are not folded yet, up to the first damaged change."""
         follower = follower or self.follower
         follower.begin()
         if follower.damage is not None:
-            say(f"warning: {follower.damage}; what came before it is served")
+            say(f"warning: {follower.damage}. The changes before it are served")
 
     def show(self, follower: Follower) -> None:
-        """Let requests that begin from now on see another index, or the same one with another spec."""
+        """Let requests that begin from now on see another index, or the same index with another spec."""
         if follower is not self.follower:
             self.follower.leave()
             follower.show_to(self.engine)
@@ -108,7 +111,7 @@ class Application:
         self.metrics.serves(follower.version.number)
 
     def index(self) -> IndexResponse:
-        """Describe the index as requests that begin now see it."""
+        """Describe the index as requests that begin now see it. This is the body of `GET /v1/index`."""
         view = self.engine.view
         version, manifest, model, rules = view.version, view.leaf_map.manifest, view.model, view.rules
         chosen, spec, reranking = model.chosen, version.now.spec, version.now.spec.search.reranking
@@ -155,11 +158,11 @@ class Application:
         )
 
     def versions(self, before: int | None, count: int) -> list[Manifest]:
-        """Read some versions before a number (None: all), the newest first."""
+        """Read the manifests of `count` versions before a number (None: from the newest), the newest first."""
         return newest_first(self.follower.root, before, count)
 
     def nodes(self) -> tuple[NodeTable, int]:
-        """Return the nodes of the tree, read when a request first needs those of a version, and its number."""
+        """Return the nodes of the tree and the number of their version. They are read when first needed."""
         leaf_map = self.engine.view.leaf_map
         if self._read is None or self._read[0] is not leaf_map:
             self._read = leaf_map, NodeTable.of(leaf_map)

@@ -27,19 +27,18 @@ class RequestLimits(_Args):
     max_calls: Count = 6_400
     """Most documents that the cross-encoder reads for all queries of one request."""
     max_pool: Count = 640_000
-    """Most documents, over all queries of one request, of which the cross-encoder reads some: their texts and vectors
+    """Most documents of which the cross-encoder reads some, over all queries of one request. Their texts and vectors
     are in memory."""
     max_query: Count = 10_000
     """Most characters in a query, or in a text to encode or to re-rank."""
     max_answer_bytes: Count = 10_000_000
-    """Most bytes, approximately, in one answer; a request whose answer would have more is refused."""
+    """Most bytes, approximately, in one answer. A request whose answer would be larger is refused."""
     queue_seconds: Seconds = 2.0
-    """Seconds that a query may wait for earlier queries, computed from their number and the rate of answers. Where
-    queries have waited for a twentieth of a second or more, a query that would wait for longer than this is answered
-    503."""
+    """Most seconds that a query may wait for earlier queries. The wait is estimated from their number and the rate of
+    answers. If queries have waited for 0.05 s or more, a query that would exceed this limit is answered 503."""
     max_requests: Count = 256
-    """Most requests at a time whose bodies have arrived, and that an ingress works on or answers. Further requests are
-    answered 503. The same number of requests may wait for `min_log`."""
+    """Most requests that an ingress works on or answers at a time, once their bodies have arrived. Further requests are
+    answered 503. In addition, as many requests may wait for `min_log`."""
     peer_share: Annotated[float, Field(gt=0, le=1)] = 0.75
     """Share of `max_requests`, `max_arriving_bytes` and `max_unsent_bytes` that one address may hold. Set 1 if all
     requests come through one proxy."""
@@ -47,82 +46,81 @@ class RequestLimits(_Args):
     """Most bytes of large answers that clients have not read yet. A large answer that would exceed them is
     answered 503."""
     max_arriving_bytes: Count = 256_000_000
-    """Most bytes of arriving bodies in an ingress's memory; a body that would exceed them is answered 503."""
+    """Most bytes of arriving bodies in an ingress's memory. A body that would exceed them is answered 503."""
     body_seconds: Seconds = 10.0
-    """Seconds that a request's body may take to arrive; a later body is answered 408."""
+    """Seconds that a request's body may take to arrive. A later body is answered 408."""
     seconds: Seconds = 30.0
-    """Seconds that a request may take from its first byte to the last of its answer; a later one is answered 504."""
+    """Seconds that a request may take, from its first byte to the last of its answer. A later one is answered 504."""
 
 
 class WriteLimits(_Args):
-    """Limits of changes, and when these are folded into leaf files."""
+    """Limits of changes of documents, and when changes are folded into leaf files."""
 
     max_documents: Count = 1_000
     """Most documents in one request, or ids to delete."""
     max_tail_documents: Count = 20_000
-    """Most documents of changes that are not in leaf files yet: all of them are compared in every search. Further
-    changes are answered 503 until some are folded."""
+    """Most changed documents that are not in leaf files yet. Every search compares all of them. Further changes are
+    answered 503 until some are folded."""
     max_tail_bytes: Count = 200_000_000
-    """Most bytes of these documents' rows."""
+    """Most bytes of rows of changed documents that are not in leaf files yet."""
     fold_documents: Count = 2_000
-    """Documents of changes from which on they are folded into leaf files, as a new version."""
+    """Number of changed documents from which on changes are folded into leaf files, as a new version."""
     fold_bytes: Count = 50_000_000
-    """Bytes of their rows from which on they are folded."""
+    """Bytes of rows of changed documents from which on changes are folded."""
     fold_seconds: Seconds = 60.0
-    """Seconds after which changes are folded, however few."""
+    """Seconds after which changes are folded, however few they are."""
     keep_versions: Count | None = None
-    """Newest versions that stay where the server removes older ones after each fold, with files and parts of the log
-    that none of them needs; default: all stay, and `rayhier index vacuum` removes them."""
+    """Number of newest versions that stay when the server removes older versions after each fold. Files and parts of
+    the log that no version needs are removed too. Default: all stay, and `rayhier index vacuum` removes them."""
     seconds: Seconds = 120.0
-    """Seconds that a request to write may take, in place of `limits.seconds`, as its documents are encoded in it."""
+    """Seconds that a request to write may take, in place of `limits.seconds`, because its documents are encoded."""
 
 
 class Auditing(_Args):
-    """How many queries are searched exactly too, to measure recall as served."""
+    """How many queries are also searched exactly, to measure recall as served."""
 
     share: Annotated[float, Field(ge=0, le=1)] = 0.01
-    """Share of queries that are drawn; 0: recall is not measured."""
+    """Share of queries that are drawn to be searched exactly. With 0, recall is not measured."""
     cpu: Annotated[float, Field(gt=0, le=1)] = 0.03
-    """Most of one CPU that exact searches take; queries that are drawn while one goes on are skipped."""
+    """Most of one CPU that exact searches take. Queries that are drawn during an exact search are skipped."""
 
 
 class ServeArgs(_Args):
     """Settings of a server of an index: workdir, tokens, replicas and limits."""
 
     workdir: str
-    """Folder where a run built an index: an absolute path, s3:// or gs://."""
+    """Folder in which a run built an index: an absolute path, s3:// or gs://."""
     token_file: str | None = None
-    """File with one line, the token that requests must carry, read again when it changes. Without it, requests need the
-    write token, or none if there is no write token."""
+    """File with one line, the token that requests must carry. The file is read again when it changes. Without this
+    file, requests need the write token, or no token if there is no write token either."""
     write_token_file: str | None = None
-    """File with one line, another token, which allows writing too; without it, nobody may write."""
+    """File with one line, another token, which also allows writing. Without this file, nobody may write."""
     cors_origins: list[Origin] = []
-    """Origins whose pages may send requests from a browser, like https://search.example.org; `*` is every origin."""
+    """Origins whose pages may send requests from a browser, like https://search.example.org. `*` is every origin."""
     allowed_hosts: list[str] = []
-    """Names that the header Host of requests may have. If empty, any name is allowed. If a server of one process is on
-    loopback without a token, it allows loopback's names and these names."""
+    """Names that the header Host of requests may have. If empty, any name is allowed. A server of one process on
+    loopback without a token allows only these names and loopback's names."""
     log_queries: bool = False
     """True: the log contains the texts of queries."""
     behind_front: bool = False
-    """True where a proxy that limits the heads of requests stands before Ray Serve's own proxy, which has no such
-    limit."""
+    """True if a proxy in front of Ray Serve's own proxy limits the heads of requests. Ray Serve's own proxy does
+    not."""
     ingresses: Count | None = None
-    """Replicas of the ingress on Ray Serve: with two, requests are still answered when one dies. Default: two where Ray
+    """Replicas of the ingress on Ray Serve. With two, requests are still answered when one dies. Default: two if Ray
     has four CPUs or more, else one."""
     shard_groups: Count | None = None
-    """Number of deployments that divide the index's leaves, at most one for each leaf; default: two."""
+    """Number of deployments that divide the index's leaves, at most one for each leaf. Default: two."""
     together: Count = 64
-    """Most queries, of several requests, that are encoded, routed and scanned together; 1: each request by itself."""
+    """Most queries, of several requests, that are encoded, routed and scanned together. With 1, each is alone."""
     shard_seconds: Seconds = 5.0
-    """Seconds that a shard group may take to answer, after which answers lack its documents."""
+    """Seconds that a shard group may take to answer. Later, answers lack the group's documents."""
     reranker_seconds: Seconds = 20.0
-    """Seconds that the cross-encoder may take for all calls of a request, after which its answer is not re-ranked.
-    Where the calls of other requests would take half of this time, a request is answered 503."""
+    """Seconds that the cross-encoder may take for all documents of a request. Later, the answer is not re-ranked.
+    If the documents of other requests would take half of this time, a request is answered 503."""
     reranker_threads: Count = 1
-    """Threads with which torch scores pairs, in each replica of the cross-encoder. An embedded server, which is one
-    process, scores by `encoder_threads`."""
+    """Threads of torch in each replica of the cross-encoder. A server of one process uses `encoder_threads`."""
     encoder_threads: Count = 1
-    """Threads with which an ingress encodes queries."""
+    """Threads that encode queries in each ingress."""
     limits: RequestLimits = RequestLimits()
     writes: WriteLimits = WriteLimits()
     recall: Auditing = Auditing()

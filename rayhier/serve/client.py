@@ -2,9 +2,9 @@
 
 Client("http://127.0.0.1:8000").search("how do I open a zip file", k=5).results[0].title
 
-Every failure to get an answer is an `ApiError`. Its status is 0 if no server answered. A query that no server
-could answer, text where a list belongs for instance, is a ValueError before anything is sent. An answer that redirects
-to another address is not followed, since a token belongs to one server: it is an ApiError that names the address.
+Every failure to get an answer is an `ApiError`. Its status is 0 if no server answered. A query that no server could
+answer is a ValueError before anything is sent, for instance text in place of a list. A redirect is an
+ApiError that names the address. Redirects are not followed, because the token must not go to another server.
 """
 
 import asyncio
@@ -61,14 +61,14 @@ from rayhier.serve.http.foreign import EmbeddingsResponse, RerankResponse
 from rayhier.spec.search import Mode
 
 ANSWER_SHOWN = 200
-"""Number of characters shown of an answer that cannot be parsed."""
+"""Most characters that an error shows of an answer that cannot be read."""
 PAUSE_SECONDS, DOUBLED_SECONDS = 0.25, 4.0
-"""Pause, in seconds, before the first retry, and the longest to which it doubles with every further retry; where the
-server asks for a longer one, that."""
+"""Seconds before the first retry, and the most to which the pause doubles with every further retry. If the server asks
+for a longer pause, its pause counts."""
 WRITE_SECONDS = 150.0
-"""Least timeout, in seconds, of a request to write, whose documents the server encodes."""
+"""Least timeout, in seconds, of a request to write, because the server encodes its documents."""
 LONGEST_PAUSE_SECONDS = 30.0
-"""Longest pause, in seconds, that a server may ask for before a retry; where it asks for more, there is none."""
+"""Longest pause, in seconds, that a server may ask for before a retry. After a longer one, there is no retry."""
 
 Question = str | Sequence[SupportsFloat]
 """A query as text, or as its vector: a list, a tuple or an array of numbers."""
@@ -85,7 +85,7 @@ class SearchOptions(TypedDict, total=False):
     """Options of a search besides the query, `k`, `beam` and a filter."""
 
     mode: Mode | None
-    """Order of results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both); default: the server's."""
+    """Order of results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both). Default: the server's."""
     rerank: bool | None
     """True: the cross-encoder re-ranks results. Default: as the index's spec says."""
     budget: SupportsIndex | None
@@ -93,18 +93,18 @@ class SearchOptions(TypedDict, total=False):
     explain: bool
     """True: answers list the leaves that the router chose, with probabilities, and the number of rows scored."""
     include: Sequence[Part] | None
-    """Parts of documents that answers contain, of `title`, `text` and `fields`; default: all."""
+    """Parts of documents that answers contain, of `title`, `text` and `fields`. Default: all."""
     strict: bool
     """True: raise ApiError instead of returning an answer that lacks a part of the index."""
     min_log: SupportsIndex | None
-    """Number of a change that the answer must have seen: `log` of what `put` or `delete` returned."""
+    """Number of a change that the answer must include: `log` in the answer to `put` or `delete`."""
     model: str | None
-    """Fingerprint of the model that made the query's vector: ApiError 409 if another is served."""
+    """Fingerprint of the model that made the query's vector. ApiError 409 if another model is served."""
 
 
 @dataclass(frozen=True)
 class _Call(Generic[T]):
-    """A request to a path of the server, and the function that makes a method's value of the answer's body."""
+    """A request to a path of the server, and the function that reads a value from the answer's body."""
 
     read: Callable[[bytes], T]
     path: str
@@ -114,7 +114,7 @@ class _Call(Generic[T]):
 
 
 class _Server:
-    """A server's address and token, the number of retries, and the requests of the clients' methods."""
+    """A server's address and token, the number of retries, and a request for each method of the clients."""
 
     def __init__(self, url: str, token: str | None, retries: int, timeout: float) -> None:
         self._write_timeout = httpx2.Timeout(max(timeout, WRITE_SECONDS)).as_dict()
@@ -128,7 +128,7 @@ class _Server:
             self._headers["Authorization"] = f"Bearer {token}"
 
     async def send(self, call: _Call[T], answering: Answering, pausing: Pausing) -> T:
-        """Send a request until it is answered, or no retry is left. ApiError if no answer can be read."""
+        """Send a request, with retries, and return its answer. ApiError if no answer comes or it cannot be read."""
         content = None if call.body is None else json.dumps(call.body).encode()
         method = "GET" if call.body is None else call.method
         headers = self._headers | ({} if call.key is None else {"Idempotency-Key": call.key})
@@ -154,10 +154,10 @@ class _Server:
         filter: Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
         **options: Unpack[SearchOptions],
     ) -> _Call[SearchResponse]:
-        """Search the best `k` documents for a query in at most `beam` leaves. None stands for the server's default.
+        """Search the best `k` documents for a query in at most `beam` leaves. None means the server's default.
 
-        `filter`, over the declared fields: only documents that meet it are results, from as many leaves as hold
-        enough of them. `SearchOptions` has the other options. ApiError or ValueError if there is no answer.
+        `filter` limits results by declared fields. The search then visits as many leaves as it needs to fill `k`.
+        `SearchOptions` has the other options. ApiError or ValueError if there is no answer.
         """
         body = {**_one(question), **_asked(k, beam, filter, options)}
         return _Call(SearchResponse.model_validate_json, "/v1/search", body)
@@ -170,7 +170,7 @@ class _Server:
         filter: Mapping[str, Any] | None = None,  # noqa: A002
         **options: Unpack[SearchOptions],
     ) -> _Call[BatchResponse]:
-        """Search for several queries, all texts or all vectors: an answer for each. Arguments as in `search`."""
+        """Search for several queries, all texts or all vectors: one answer per query. Arguments as in `search`."""
         body = {**_all(questions), **_asked(k, beam, filter, options)}
         return _Call(BatchResponse.model_validate_json, "/v1/search:batch", body)
 
@@ -183,13 +183,13 @@ class _Server:
         return _Call(IndexResponse.model_validate_json, "/v1/index")
 
     def encode(self, texts: str | Sequence[str]) -> _Call[list[list[float]]]:
-        """Encode texts by the trained encoder: a vector for each, as searches and `put` take them."""
+        """Encode texts by the trained encoder. Returns one vector per text, as searches and `put` accept them."""
         several = [texts] if isinstance(texts, str) else texts
         body = {"input": [_text("texts", text) for text in several], "encoding_format": "base64"}
         return _Call(_vectors, "/v1/embeddings", body)
 
     def rerank(self, query: str, texts: Sequence[str]) -> _Call[list[tuple[int, float]]]:
-        """Score texts for a query by the cross-encoder: their places and scores, 0 to 1, best first.
+        """Score texts for a query by the cross-encoder. Returns pairs of place and score (0 to 1), best first.
 
         ApiError 404 if the index has no cross-encoder.
         """
@@ -204,12 +204,12 @@ class _Server:
         *,
         upsert: bool = True,
     ) -> _Call[WrittenResponse]:
-        """Write documents (`id`, `title`, `text`, `fields`, `vector`), which replace those with the same ids.
+        """Write documents (`id`, `title`, `text`, `fields`, `vector`). They replace documents with the same ids.
 
-        Returns once the change is durable; a search that begins then sees it. A request that is sent again carries the
-        same idempotency key, by default a random one, and changes nothing twice. `model` is the fingerprint of the
-        model that made the vectors. ApiError if one is refused, 409 where another model is served, or where an id is in
-        the index and `upsert` is false: then nothing is changed.
+        Returns once the change is durable. Searches that begin later see it. The idempotency key, by default a random
+        one, ensures that a repeated request changes nothing twice. `model` is the fingerprint of the model that made
+        the vectors. ApiError if a document is refused, and then nothing is changed. Its status is 409 if another model
+        is served, or if `upsert` is false and an id is in the index.
         """
         packed = [_packed(document, f"documents[{place}]") for place, document in enumerate(documents)]
         body = {"documents": _json(packed, "documents"), **({} if model is None else {"model": model})}
@@ -217,23 +217,23 @@ class _Server:
         return _Call(WrittenResponse.model_validate_json, "/v1/documents", body, "PUT", key or uuid.uuid4().hex)
 
     def delete(self, ids: Sequence[str], key: str | None = None) -> _Call[WrittenResponse]:
-        """Delete documents by their ids, as `put` writes them. ApiError 404 if one is not there."""
+        """Delete documents by their ids, with an idempotency key as in `put`. ApiError 404 if an id is not there."""
         body = {"ids": _texts("ids", ids)}
         return _Call(WrittenResponse.model_validate_json, "/v1/documents", body, "DELETE", key or uuid.uuid4().hex)
 
     def document(self, id: str, min_log: SupportsIndex | None = None) -> _Call[DocumentResponse]:  # noqa: A002
-        """Read the document with an id, as of change `min_log` at least. ApiError 404 if there is none."""
-        if _text("id", id) in ("", ".", ".."):  # dots are parts of a path that say where it goes
-            raise ValueError(f"id: got {id!r}; allowed: the id of a document, but for '.' and '..'")
+        """Read the document with an id, including change `min_log` if given. ApiError 404 if there is none."""
+        if _text("id", id) in ("", ".", ".."):  # a path with dots would name another place
+            raise ValueError(f"id: got {id!r}; allowed: the id of a document, except '.' and '..'")
         page = _page(min_log=_count("min_log", min_log))
         return _Call(DocumentResponse.model_validate_json, f"/v1/documents/{quote(id, safe='')}{page}")
 
     def documents(
         self, after: str | None = None, limit: SupportsIndex = 100, min_log: SupportsIndex | None = None
     ) -> _Call[ListResponse]:
-        """List at most `limit` documents, up to 1,000, in the order of ids, after the one with the id `after`, if any.
+        """List at most `limit` documents (up to 1,000) by id, after the id `after` if given.
 
-        `next` of the answer is `after` of the next page, None after the last.
+        `next` of the answer is `after` for the next page, and None on the last page.
         """
         begins = _text("after", "" if after is None else after)
         page = _page(after=begins, limit=_count("limit", limit), min_log=_count("min_log", min_log))
@@ -242,10 +242,10 @@ class _Server:
     def nodes(
         self, leaves: Sequence[SupportsIndex] | None = None, below: str = "0:0", limit: SupportsIndex = 100
     ) -> _Call[NodesResponse]:
-        """Describe leaves by their numbers, at most 1,000: sizes, keywords, documents that most probably lie there.
+        """Describe leaves by their numbers, at most 1,000: sizes, keywords, most probable documents.
 
-        Without `leaves`, list the children of the node `below`, LEVEL:NUMBER, the largest first, at most `limit`. The
-        root is 0:0.
+        Without `leaves`, list at most `limit` children of the node `below` (LEVEL:NUMBER), the largest first.
+        The root is 0:0.
         """
         if leaves is None:
             page = _page(below=_text("below", below), limit=_count("limit", limit))
@@ -256,17 +256,17 @@ class _Server:
         return _Call(NodesResponse.model_validate_json, f"/v1/nodes{page}")
 
     def versions(self, before: SupportsIndex | None = None, limit: SupportsIndex = 20) -> _Call[VersionsResponse]:
-        """List at most `limit` versions of the index, up to 100, the newest first, before number `before`, if any.
+        """List at most `limit` versions of the index (up to 100), the newest first, before number `before` if given.
 
-        `next` of the answer is `before` of the next page, None after the last.
+        `next` of the answer is `before` for the next page, and None on the last page.
         """
         page = _page(before=_count("before", before), limit=_count("limit", limit))
         return _Call(VersionsResponse.model_validate_json, f"/v1/versions{page}")
 
     def rollback(self, version: SupportsIndex, key: str | None = None) -> _Call[RollbackResponse]:
-        """Publish the content of an older version as the newest one; a search that begins after the answer reads it.
+        """Publish the content of an older version as the newest version. Searches that begin after the answer read it.
 
-        Changes that are not in a version's files are left behind. The request carries an idempotency key as `put` does.
+        Changes that are not in that version's files are lost. The request carries an idempotency key as in `put`.
         ApiError 404 if there is no such version.
         """
         body, key = {"version": _count("version", version)}, key or uuid.uuid4().hex
@@ -274,7 +274,7 @@ class _Server:
 
 
 def _sent(make: Callable[Concatenate[_Server, Given], _Call[T]]) -> Callable[Concatenate["Client", Given], T]:
-    """Make the method of a client that sends the request which `make` makes, and returns what its answer is read as."""
+    """Make a method of `Client` from a function that makes a request. The method sends it and returns its answer."""
 
     def method(client: "Client", /, *args: Given.args, **kwargs: Given.kwargs) -> T:
         return client._send(make(client._server, *args, **kwargs))  # noqa: SLF001
@@ -285,7 +285,7 @@ def _sent(make: Callable[Concatenate[_Server, Given], _Call[T]]) -> Callable[Con
 def _awaited(
     make: Callable[Concatenate[_Server, Given], _Call[T]],
 ) -> Callable[Concatenate["AsyncClient", Given], Coroutine[Any, Any, T]]:
-    """Make the coroutine of a client that does what `_sent` says."""
+    """Make a coroutine of `AsyncClient` from a function that makes a request. It sends it and returns its answer."""
 
     async def method(client: "AsyncClient", /, *args: Given.args, **kwargs: Given.kwargs) -> T:
         return await client._send(make(client._server, *args, **kwargs))  # noqa: SLF001
@@ -294,7 +294,7 @@ def _awaited(
 
 
 def _described(method: Method, make: Callable[..., _Call[Any]]) -> Method:
-    """Give a method the name, description and signature of `make`, but for the type that it returns."""
+    """Give `method` the name, docstring and signature of `make`, with the type of the answer as the return type."""
     wraps(make)(method)
     (returned,) = get_args(make.__annotations__["return"])
     method.__annotations__ = {**make.__annotations__, "return": returned}
@@ -305,17 +305,17 @@ def _described(method: Method, make: Callable[..., _Call[Any]]) -> Method:
 class Client:
     """A client of a server of an index. Each method returns once the server has answered.
 
-    A request that is answered 503, or that no server answers, is sent again, at most `retries` times, after the pause
-    that the server asks for. `timeout` is in seconds. Connections are kept until `close`. Methods raise ApiError
-    (status, code, message) if the server refuses, is not reached or not understood. ValueError for a query or an
-    option that no server could answer.
+    A request that is answered 503, or that no server answers, is sent again at most `retries` times. Before each retry
+    the client makes the pause that the server asks for. `timeout` is in seconds. Connections are kept until `close`.
+    Methods raise ApiError (status, code, message) if the server refuses, is not reached or gives an unknown answer.
+    They raise ValueError for a query or an option that no server could answer.
     """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 30.0, retries: int = 2) -> None:
         self._server = _Server(url, token, retries, timeout)
         self.url, self._http = self._server.url, httpx2.Client(timeout=timeout)
         self.close = weakref.finalize(self, self._http.close)
-        """Function that closes the connections. They are also closed when the client is garbage-collected."""
+        """Close the connections. They are also closed when the client is garbage-collected."""
 
     def __enter__(self) -> Self:
         return self
@@ -346,7 +346,7 @@ class Client:
         raise AssertionError("nothing waits but what returns at once")
 
     async def _answer(self, request: httpx2.Request) -> Answer:
-        """Return the outcome of a request. Nothing is awaited, so that no loop is needed."""
+        """Return the outcome of a request. Nothing is awaited, so no event loop is needed."""
         try:
             return self._http.send(request)
         except httpx2.HTTPError as error:
@@ -358,7 +358,7 @@ async def _sleep(seconds: float) -> None:
 
 
 class AsyncClient:
-    """A client like `Client`, for coroutines; sends at most `connections` requests at a time."""
+    """A client like `Client`, with coroutines as methods. It sends at most `connections` requests at a time."""
 
     def __init__(
         self, url: str, token: str | None = None, timeout: float = 30.0, retries: int = 2, connections: int = 16
@@ -410,7 +410,7 @@ def _ranked(content: bytes) -> list[tuple[int, float]]:
 
 
 def _page(**parameters: Any) -> str:
-    """Make the part of an address that has parameters, without those that are None."""
+    """Make the query string of an address. Parameters that are None are left out."""
     given = urlencode({name: value for name, value in parameters.items() if value is not None}, doseq=True)
     return given and f"?{given}"
 
@@ -420,7 +420,7 @@ def _one(question: Question) -> dict[str, Any]:
 
 
 def _all(questions: Sequence[Question]) -> dict[str, Any]:
-    """Return the part of a request's body that has its queries. ValueError unless all are texts, or all vectors."""
+    """Return the queries of a request's body. ValueError unless all are texts, or all vectors."""
     if isinstance(questions, str | bytes):
         raise ValueError("questions: got text; allowed: a list of texts or of vectors")
     queries = list(questions)
@@ -461,7 +461,7 @@ def _asked(
 
 
 def _text(name: str, value: str) -> str:
-    """Return a text. ValueError if the value is none, or no UTF-8."""
+    """Return `value` unchanged. ValueError if it is not text, or cannot be written as UTF-8."""
     try:
         value.encode()
     except (AttributeError, UnicodeEncodeError):
@@ -476,7 +476,7 @@ def _texts(name: str, values: Sequence[str]) -> list[str]:
 
 
 def _numbers(value: Any) -> list[float] | None:
-    """Return finite numbers of any type as floats. None if the value is anything else."""
+    """Convert numbers of any type to floats. None if a number is not finite, or `value` holds no numbers."""
     try:
         given = value.tolist() if hasattr(value, "tolist") else list(value)
         if isinstance(value, str | bytes) or any(isinstance(number, str | bytes) for number in given):
@@ -488,7 +488,7 @@ def _numbers(value: Any) -> list[float] | None:
 
 
 def _plain(question: Question) -> str | list[float]:
-    """Convert a query to a value of JSON. ValueError if the query is neither text nor numbers."""
+    """Convert a query to a value of JSON. ValueError if the query is neither text nor finite numbers."""
     plain = question if isinstance(question, str) else _numbers(question)
     if plain is None:
         raise ValueError(f"question: got {_shown(question)}; allowed: a text, or a list of finite numbers")
@@ -496,7 +496,7 @@ def _plain(question: Question) -> str | list[float]:
 
 
 def _packed(document: Any, place: str) -> Any:
-    """Return a document whose vector, if it has one, is a text. ValueError if the vector is no finite numbers."""
+    """Return a document with its vector, if any, as base64 text. ValueError if the vector is not finite numbers."""
     vector = document.get("vector") if isinstance(document, Mapping) else None
     if vector is None or isinstance(vector, str):
         return document
@@ -508,7 +508,7 @@ def _packed(document: Any, place: str) -> Any:
 
 
 def _json(value: Any, place: str) -> Any:
-    """Convert a value, which may hold numpy's numbers and arrays, to a value of JSON. ValueError names `place`."""
+    """Convert a value to JSON, including numpy's numbers and arrays. ValueError names `place`."""
     plain = value.tolist() if hasattr(value, "tolist") else value
     try:
         match plain:
@@ -535,7 +535,7 @@ def _shown(value: object) -> str:
 
 
 def _count(name: str, number: SupportsIndex | None) -> int | None:
-    """Convert a whole number of any type to an int. ValueError if the value is no whole number."""
+    """Convert a whole number of any type to an int. ValueError if the value is not a whole number."""
     if number is None:
         return None
     try:
@@ -549,22 +549,22 @@ def _count(name: str, number: SupportsIndex | None) -> int | None:
 def _pause(error: ApiError, answer: Answer | None, retry: int) -> float | None:
     """Return the seconds to wait before a request is sent again. None if it should not be sent again.
 
-    A request that took too long is not sent again: the server may still be at work on it.
+    A request that took too long is not sent again, because the server may still be working on it.
     """
     is_cut = isinstance(answer, httpx2.HTTPError) and not isinstance(answer, httpx2.TimeoutException)
     if error.status != 503 and not is_cut:
         return None
     header = (error.headers or {}).get("Retry-After", "0")
-    least = float(header) if header.isdecimal() else 0.0  # or a date, which no server of this project sends
+    least = float(header) if header.isdecimal() else 0.0  # rayhier's server never sends a date here
     if least > LONGEST_PAUSE_SECONDS:
         return None
-    # At random, so that clients who were refused together do not come back together.
+    # A random pause spreads the retries of clients that were refused at the same time.
     pause = max(least, min(DOUBLED_SECONDS, PAUSE_SECONDS * (1 << min(retry, 16))))
     return pause * random.uniform(1, 1.5)  # noqa: S311
 
 
 def _read(call: _Call[T], url: str, answer: Answer) -> T:
-    """Parse the answer to a request. ApiError if there is none, or this version of the client cannot read it."""
+    """Read the answer to a request. ApiError if there is none, or this version of the client cannot read it."""
     if isinstance(answer, httpx2.Response):
         if not answer.is_success:
             raise _refusal(answer)
@@ -581,7 +581,7 @@ def _refusal(answer: httpx2.Response) -> ApiError:
     headers, status = None if again is None else {"Retry-After": again}, answer.status_code
     if 300 <= status < 400:
         pointed = answer.headers.get("Location", "nowhere")[:ANSWER_SHOWN]
-        return ApiError(status, "redirect", f"{answer.request.url}: points to {pointed}; redirects are not followed")
+        return ApiError(status, "redirect", f"{answer.request.url}: points to {pointed}. Redirects are not followed")
     try:
         detail = ErrorBody.model_validate_json(answer.content).error
     except ValidationError:
@@ -590,11 +590,11 @@ def _refusal(answer: httpx2.Response) -> ApiError:
 
 
 def _misfit(path: str, error: ValidationError, content: bytes) -> str:
-    """Make the message for an answer that this version of the client cannot read. It names the field."""
+    """Return the message for an answer that this version of the client cannot read. It names the field."""
     problem = error.errors(include_url=False)[0]
     if problem["type"] == "json_invalid":
         return f"{path}: the answer is not JSON: {content.decode(errors='replace')[:ANSWER_SHOWN]!r}"
     field, got = ".".join(map(str, problem["loc"])) or "the answer", repr(problem["input"])[:ANSWER_SHOWN]
     if problem["type"] == "missing":
-        return f"{path}: {field}: missing from the answer; the server may run another version of rayhier"
-    return f"{path}: {field}: got {got}: {problem['msg']}; the server may run another version of rayhier"
+        return f"{path}: {field}: missing from the answer. The server may run another version of rayhier"
+    return f"{path}: {field}: got {got}: {problem['msg']}. The server may run another version of rayhier"

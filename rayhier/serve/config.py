@@ -1,4 +1,4 @@
-"""Reads and checks a Ray Serve config before anything heavy is imported, so that mistakes are reported at once."""
+"""Reads and checks a Ray Serve config before Ray and torch are imported, so that mistakes are reported at once."""
 
 import errno
 import os
@@ -22,12 +22,12 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 HA_PROXY = "RAY_SERVE_ENABLE_HA_PROXY"
 """Environment variable that makes Ray Serve start HAProxy, which listens on every address of the machine."""
 HOST, PORT = "127.0.0.1", 8000
-"""Address and port if the config names none. They are Ray Serve's."""
+"""Ray Serve's address and port, used if the config names none."""
 
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """A Ray Serve config with a single application: its arguments, the index's spec, and the address to listen on."""
+    """A checked Ray Serve config with a single application."""
 
     template: Path
     config: dict[str, Any]
@@ -44,7 +44,7 @@ class ServeConfig:
 def look(template: Path, workdir: str, token_file: str | None, port: int | None) -> ServeConfig:
     """Read a Ray Serve config and make its paths absolute. InputError if the config, a path or the port is wrong.
 
-    Imports neither Ray nor torch. The checks that need these are made before the config is deployed.
+    Imports neither Ray nor torch. The checks that need these follow in `app.checked`.
     """
     config = _read(template)
     application = config["applications"][0]
@@ -60,11 +60,11 @@ def look(template: Path, workdir: str, token_file: str | None, port: int | None)
     limited, guarded = args.behind_front or os.environ.get(HA_PROXY) == "1", args.token_file or args.write_token_file
     if host not in LOOPBACK and not (limited and guarded):
         raise InputError(
-            f"{template}: http_options.host: got {host!r}, which other machines reach; Serve's own proxy has no "
-            f"limit for the head of a request; allowed: with args.token_file, {HA_PROXY}=1, or args.behind_front: true "
-            f"if a proxy in front of it limits heads; or {', '.join(LOOPBACK)}"
+            f"{template}: http_options.host: got {host!r}, which other machines reach; allowed: "
+            f"{', '.join(LOOPBACK)}, or any with args.token_file and a proxy that limits heads of requests. Such a "
+            f"proxy is {HA_PROXY}=1, or your own in front of Serve with args.behind_front: true"
         )
-    if isinstance(host, str) and isinstance(number, int):  # otherwise Ray Serve's own check reports the mistake
+    if isinstance(host, str) and isinstance(number, int):  # Ray Serve's own check reports other types
         check_free(host, number)
     Tokens(args.token_file, args.write_token_file)
     return ServeConfig(template, config, args, current.read(locate(args.workdir)).spec, host, number)
@@ -82,7 +82,7 @@ def read_args(pairs: Sequence[str], **given: str | None) -> ServeArgs:
         for section in sections:
             place = place.setdefault(section, {})
             if not isinstance(place, dict):
-                raise InputError(f"--set {path}: got it below {section}, which is a value; allowed: limits.NAME=VALUE")
+                raise InputError(f"--set {path}: got a name below {section}, a value; allowed: limits.NAME=VALUE")
         try:
             place[name] = yaml.safe_load(text)
         except yaml.YAMLError:
@@ -94,7 +94,7 @@ def read_args(pairs: Sequence[str], **given: str | None) -> ServeArgs:
 
 
 def hint(url: str, token_file: str | None) -> str:
-    """Return lines to print once a server runs: its address, and a sample query that reads the token from its file."""
+    """Return the lines to print once a server runs: its address, and a sample query that reads the token file."""
     header = "" if token_file is None else f"""\n  -H "Authorization: Bearer $(cat '{token_file}')" \\"""
     return (
         f"serving at {url}; Ctrl-C stops it. In another shell:\n\n"
@@ -104,7 +104,7 @@ def hint(url: str, token_file: str | None) -> str:
 
 
 def url_of(host: str, port: int) -> str:
-    """Return the address of a server; an IPv6 host stands in brackets."""
+    """Return the address of a server, with brackets around an IPv6 host."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
@@ -118,7 +118,7 @@ def wrong(template: Path, error: ValidationError) -> InputError:
 
 
 def _problem(error: ValidationError, place: tuple[str | int, ...]) -> str:
-    """Describe the first mistake: its name, the value, and what is allowed; a server's arguments lie at `place`."""
+    """Describe the first mistake: its name, the value, and what is allowed. `place` is the path of the arguments."""
     problem = error.errors(include_url=False)[0]
     path = problem["loc"]
     name = ".".join(map(str, path))
@@ -139,7 +139,7 @@ def _read(template: Path) -> dict[str, Any]:
         raise InputError(f"{template}: not YAML: {error}") from None
     applications = config.get("applications") if isinstance(config, dict) else None
     if not isinstance(applications, list) or len(applications) != 1 or not isinstance(applications[0], dict):
-        raise InputError(f"{template}: allowed: a Serve config with one application, like jobs/serve.yaml")
+        raise InputError(f"{template}: applications: got none or several; allowed: one, as in jobs/serve.yaml")
     for name, part in (("http_options", config), ("args", applications[0])):
         if not isinstance(part.get(name) or {}, dict):
             raise InputError(f"{template}: {name}: got {part[name]!r}; allowed: keys and values, as in jobs/serve.yaml")
@@ -147,7 +147,7 @@ def _read(template: Path) -> dict[str, Any]:
 
 
 def check_free(host: str, port: int) -> None:
-    """Raise InputError if the port is not free: Ray Serve itself retries for a while, and its error says less."""
+    """Raise InputError if the port is not free. Ray Serve itself would retry for a while, and its error says less."""
     if not 1 <= port <= 65535:
         raise InputError(f"port: got {port}; allowed: 1 to 65535")
     try:
@@ -156,5 +156,5 @@ def check_free(host: str, port: int) -> None:
             probe.bind((host, port))
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
-        reason = "another process listens there" if taken else f"cannot be listened on: {error}"
-        raise InputError(f"port: got {port}; {reason}; allowed: a free port of {host}, 1 to 65535") from None
+        reason = "where another process listens" if taken else f"which cannot be listened on ({error})"
+        raise InputError(f"port: got {port}, {reason}; allowed: a free port of {host}, 1 to 65535") from None

@@ -1,7 +1,7 @@
-"""A server of an index over HTTP in a single process, without Ray.
+"""Serves an index over HTTP from a single process, without Ray.
 
-The HTTP application, the engine and the shard groups are those of `serve deploy`; only what they send each other stays
-in this process. Encoding, scanning and reading pairs run in threads, off the event loop.
+The HTTP application, the engine and the shard groups are the same as on Ray Serve. Encoding, scanning and scoring pairs
+run in threads, off the event loop.
 """
 
 import asyncio
@@ -42,12 +42,12 @@ from rayhier.storage.paths import locate
 from rayhier.storage.writer_lease import WrittenError
 
 HEALTH_SECONDS = 10.0
-"""Seconds between two checks for changes of the mapped files."""
+"""Seconds between two checks whether the memory-mapped files have changed."""
 LOOK_SECONDS = 1.0
-"""Seconds between two looks at whether current.json names another model or index."""
+"""Seconds between two checks whether current.json names another model or index."""
 AGAIN_SECONDS = 30.0
-"""Seconds after which an index is opened again where storage failed."""
-RESTART = "as the server has them that is to go on; another needs a new start"
+"""Seconds after which an index is opened again if storage failed."""
+RESTART = "as served now. To serve another value, restart the server"
 MOST_CONNECTIONS = 10_000
 KEPT_SECONDS = 60
 """Seconds for which a connection is kept without a request."""
@@ -56,7 +56,7 @@ log = logging.getLogger("ray.serve")
 
 def serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None]) -> None:
     """Serve an index until SIGINT or SIGTERM, and call `ready` once requests are answered. InputError if it cannot."""
-    # uvicorn raises the signal again once all requests are answered; background jobs of a script start without SIGINT.
+    # uvicorn raises the signal again once all requests are answered. Background jobs of a script start without SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _end)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -93,17 +93,17 @@ async def _serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None
             for task in tasks:
                 task.cancel()
     if not server.started:
-        raise InputError(f"port: got {port}; cannot be listened on; allowed: a free port of {host}")
+        raise InputError(f"port: got {port}, which cannot be listened on; allowed: a free port of {host}")
 
 
 def allowed_hosts(args: ServeArgs, host: str) -> Sequence[str]:
-    """Return the names that requests may have in Host. A web page could call a server on loopback without a token."""
+    """Return the allowed names in Host. They stop web pages from calling a server on loopback without a token."""
     is_open = args.token_file is None and args.write_token_file is None
     return [*LOOPBACK, *args.allowed_hosts] if host in LOOPBACK and is_open else args.allowed_hosts
 
 
 def most_connections() -> int:
-    """Return the most connections at a time: half of the free file descriptors, at most 10,000."""
+    """Return the most connections at a time: half of the free file descriptors, between 8 and 10,000."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = limit if limit != resource.RLIM_INFINITY else 3 * MOST_CONNECTIONS
     return max(8, min((limit - len(list(Path("/dev/fd").iterdir()))) // 2, MOST_CONNECTIONS))
@@ -117,15 +117,15 @@ async def _call_once_started(server: uvicorn.Server, ready: Callable[[], None]) 
 
 
 class Embedded:
-    """The model and index that a workdir names, served in this process with all shard groups.
+    """A server of the model and index that a workdir names, with all shard groups in this process.
 
-    Where training has published others, these are opened beside them and take their place without a stop: requests end
+    If training publishes another model or index, the server opens it and changes over without a stop. Requests end
     with the model and index with which they began.
     """
 
     def __init__(self, args: ServeArgs) -> None:
-        """Open model, leaves and, where the spec re-ranks, the cross-encoder. InputError if one cannot be opened."""
-        # One group unless the arguments say otherwise: more would only divide one process's work.
+        """Open model, leaves and, if the spec re-ranks, the cross-encoder. InputError if one cannot be opened."""
+        # One group by default: more groups would only divide the work of one process.
         self._args = args = args if args.shard_groups else args.model_copy(update={"shard_groups": 1})
         version, _, parts = check_index(args)
         self._prometheus = Prometheus()
@@ -140,7 +140,7 @@ class Embedded:
         self._draining: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Let the Writer begin before the first request. InputError if it would leave changes behind."""
+        """Start the Writer before the first request. InputError if changes of an earlier index would be lost."""
         if self._writers is None:
             return
         try:
@@ -169,25 +169,25 @@ class Embedded:
                 await shards.check_health()
 
     async def follow(self) -> None:
-        """Look every second whether there is another model, index, version or setting to serve, until cancelled."""
+        """Look for a newer model, index, version or setting every second, until cancelled."""
         settled = True
         while True:
             await asyncio.sleep(LOOK_SECONDS if settled else AGAIN_SECONDS)
             settled = await self.look()
 
     async def look(self) -> bool:
-        """Serve the model and index that current.json names, by its settings, if one is another and can be opened.
+        """Serve the model, index and settings that current.json names, if they are new and can be opened.
 
-        If no Writer of this process writes, also serve newer versions of the index, and changes of another server. What
-        cannot be opened is tried again once current.json is written again, and the log and `GET /v1/index` say why.
-        Returns False if it is to be tried again in any case, as storage failed.
+        If this process does not write, also serve newer versions of the index and changes of another server. If they
+        cannot be opened, the log and `GET /v1/index` say why, and the next write of current.json leads to a new try.
+        Returns False if storage failed, so that the caller tries again in any case.
         """
         try:
             now = await asyncio.to_thread(current.read, locate(self._args.workdir))
             if (self._writers is None or self._writers.now.lease.lost) and self._now.spec.search.how != "level":
                 await self._served.follower.look()
         except (InputError, LostError, OSError) as error:
-            log.warning("what is new cannot be read: %s", error)
+            log.warning("the newest state of the index cannot be read: %s", error)
             return False
         if now == self._looked_at:
             return True
@@ -200,15 +200,15 @@ class Embedded:
         except Exception as error:
             self._served.refused = str(error) or type(error).__name__
             named = "model {model} and index {index}".format(**now.artifacts)
-            log.error("%s are not served, and those before stay: %s", named, self._served.refused, exc_info=error)
+            log.error("%s are not served. The earlier ones stay: %s", named, self._served.refused, exc_info=error)
             if isinstance(error, InputError) and not isinstance(error, WrittenError):
                 return True
-            self._looked_at = self._now  # storage failed, or another Writer may end or hand over
+            self._looked_at = self._now  # try again: storage failed, or another Writer may end
             return False
         return True
 
     async def _swap(self, now: Current) -> None:
-        """Open another model and index, let requests see them, and release those before once no request reads them."""
+        """Serve another model and index in place of the current ones, which are released after their last request."""
         said = "model {model}, index {index}".format(**now.artifacts)
         say(f"opening {said}")
         with contextlib.ExitStack() as opening:
@@ -218,7 +218,7 @@ class Embedded:
                 self._served.show(follower)
             elif now.artifacts["index"] == self._now.artifacts["index"]:
                 await self._served.follower.reopen(follower.view, shards)
-                follower.close()  # the other follower keeps what it serves
+                follower.close()  # the first follower goes on
                 self._served.show(self._served.follower)
             else:
                 writer = self._served.writer(follower)
@@ -247,15 +247,15 @@ class Embedded:
         return follower, shards
 
     async def _drain(self, shards: list[LocalShards]) -> None:
-        """Release shard groups once every request that may have begun with them has ended."""
+        """Release shard groups after the last request that may have begun with them."""
         await asyncio.sleep(self._args.limits.seconds + 1)
         for group in shards:
             group.release()
-        del group, shards  # they hold what is to be freed
+        del group, shards  # they hold the memory that `settle` frees
         settle()
 
     def close(self) -> None:
-        """Release the index's versions, which vacuum may then remove, and give the Writer's lease back."""
+        """Release the index's versions, so that vacuum may remove them, and give the Writer's lease back."""
         if self._writers is not None:
             self._writers.now.close()
         self._served.close()
@@ -272,7 +272,7 @@ def _open_scorer(version: Version, args: ServeArgs) -> LocalScorer | None:
 
 
 def _searched(now: Current) -> tuple[object, ...]:
-    """List the settings of searches in current.json, and the artifacts that they read: another list needs a swap."""
+    """List the settings and artifacts that searches depend on. If the list changes, the index must be swapped."""
     spec = now.spec
     return (
         spec.search,
@@ -282,7 +282,7 @@ def _searched(now: Current) -> tuple[object, ...]:
 
 
 def _check_fits(before: Current, now: Current) -> None:
-    """Raise InputError if clients of a served index could not go on with another."""
+    """Raise InputError if a client of the served index could not use the next index in the same way."""
     for name, had, has in (
         ("encoder.similarity", before.spec.encoder.similarity, now.spec.encoder.similarity),
         ("corpus.fields", dict(before.spec.corpus.field_types), dict(now.spec.corpus.field_types)),

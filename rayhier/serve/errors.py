@@ -1,7 +1,4 @@
-"""Errors of requests that cannot be answered, for the server and its client.
-
-This file and what it imports load without a web framework, for clients.
-"""
+"""Errors for requests that cannot be answered. This module imports no web framework, so clients can use it."""
 
 import re
 from collections.abc import Mapping
@@ -18,16 +15,16 @@ class ApiError(Exception):
         self.status, self.code, self.message, self.headers = status, code, message, headers
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Let the error pass between processes."""
+        """Let the error be copied between processes."""
         return type(self), (self.status, self.code, self.message, self.headers)
 
 
 class LostError(Exception):
-    """A deployment gave no answer. Its name is the message."""
+    """A deployment gave no answer. The message is the deployment's name."""
 
 
 def without_folders(message: str) -> str:
-    """Return a message in which paths of this machine are cut to their last two parts.
+    """Shorten paths of this machine in a message to their last two parts.
 
     >>> without_folders("/srv/runs/index/a1/data/0.parquet: SHA-256 differs; see GET /v1/index")
     'data/0.parquet: SHA-256 differs; see GET /v1/index'
@@ -46,10 +43,10 @@ def key_reused() -> ApiError:
 
 
 def unanswered(message: str) -> ApiError:
-    """Make error 503, for deployments that did not answer."""
+    """Make error 503 for deployments that did not answer."""
     return ApiError(503, "shards_lost", message, RETRY)
 
 
 def overloaded(message: str) -> ApiError:
-    """Make error 503, for too many requests at a time. The same request may succeed a second later."""
+    """Make error 503 for too many requests at a time. The same request may succeed a second later."""
     return ApiError(503, "overloaded", message, RETRY)

@@ -1,7 +1,7 @@
 """Metrics of a server: durations, documents visited, sizes of batches, calls of the cross-encoder, partial answers.
 
-An embedded server answers `GET /metrics` with them; under Ray Serve they go through ray.util.metrics, which Ray exports
-for Prometheus on every node with `ray_` before the names. jobs/grafana.json draws them.
+A server of one process answers `GET /metrics` with the metrics. Under Ray Serve, Ray exports them for Prometheus on
+every node, with `ray_` before each name. jobs/grafana.json draws them.
 """
 
 import math
@@ -25,15 +25,15 @@ HISTOGRAMS: dict[str, tuple[str, Sequence[float], tuple[str, ...]]] = {
 """Histograms by name: description, upper bounds of the buckets, names of the tags."""
 COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "rayhier_calls": ("Documents that a cross-encoder read.", ()),
-    "rayhier_partial": ("Answers that lack a group, by the group.", ("group",)),
-    "rayhier_audited": ("Queries that were searched exactly too.", ()),
-    "rayhier_audits_skipped": ("Queries that were drawn for it, and skipped.", ()),
+    "rayhier_partial": ("Answers without the documents of a group, by group.", ("group",)),
+    "rayhier_audited": ("Queries that were also searched exactly.", ()),
+    "rayhier_audits_skipped": ("Queries that were drawn for an exact search, but skipped.", ()),
 }
 """Counters by name: description, names of the tags."""
 VERSION, RECALL = "rayhier_version", "rayhier_recall"
 GAUGES = {
     VERSION: "Version of the index that is served.",
-    RECALL: "Share of the exact best documents that searches find by vectors, of the newest audited queries.",
+    RECALL: "Share of the exact best documents that searches by vectors find, for the newest audited queries.",
     f"{RECALL}_low": "Lower end of the 95% interval of rayhier_recall.",
     f"{RECALL}_high": "Upper end of the 95% interval of rayhier_recall.",
 }
@@ -65,7 +65,7 @@ class Prometheus:
         self._of_tags = dict[tuple[str, ...], Any]()
         self._all |= {name: Gauge(name, what, registry=self.registry) for name, what in GAUGES.items()}
         for name in GAUGES:
-            self.set(name, math.nan)  # not a number until it is set
+            self.set(name, math.nan)  # until the first value
 
     def observe(self, name: str, value: float, tags: Mapping[str, str]) -> None:
         self._of(name, tags).observe(value)
@@ -90,13 +90,13 @@ class Metrics:
         self._instruments = instruments
 
     def answered(self, path: str, status: int, seconds: float) -> None:
-        """Record a request: its path as the API names it, its HTTP status, and the seconds that it took."""
+        """Record a request: its path as the API names it, its HTTP status, and its duration in seconds."""
         self._instruments.observe("rayhier_request_seconds", seconds, {"path": path, "status": str(status)})
 
     def searched(
         self, ms: Mapping[str, float], visited: Sequence[int], lost: Sequence[Sequence[str]], calls: int
     ) -> None:
-        """Record a search: milliseconds by step, documents visited and groups lost by query, and calls."""
+        """Record a search: milliseconds by step, documents visited and lost groups per query, and calls."""
         for stage, value in ms.items():
             self._instruments.observe("rayhier_stage_seconds", value / 1e3, {"stage": stage})
         for documents in visited:
@@ -114,7 +114,7 @@ class Metrics:
         self._instruments.set(VERSION, version)
 
     def audited(self, mean: float, low: float, high: float) -> None:
-        """Record that a query was searched exactly too, and recall since, with its interval."""
+        """Record an audited query, and the recall so far with its interval."""
         self._instruments.count("rayhier_audited", 1, {})
         for name, value in ((RECALL, mean), (f"{RECALL}_low", low), (f"{RECALL}_high", high)):
             self._instruments.set(name, value)

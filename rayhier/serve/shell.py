@@ -1,4 +1,4 @@
-"""`rayhier index add|delete|get|list http://…`: documents of an index that a server serves and writes."""
+"""`rayhier index add|delete|get|list http://…`: reads and changes documents of an index through its server."""
 
 import argparse
 import json
@@ -18,13 +18,13 @@ from rayhier.spec import InputError
 from rayhier.spec.corpus import ColumnNames, FieldType, Limits
 
 TOGETHER, BYTES = 500, 1_000_000
-"""Most documents of a request, and most bytes, about."""
+"""Most documents in a request, and most bytes, approximately."""
 PAGE = 1_000
-"""Most documents that are listed, or ids that are deleted, by a request."""
+"""Most documents that a request lists, or ids that it deletes."""
 RETRIES = 20
-"""Times that a request is sent again where the server has no room for further changes or its connection is cut."""
+"""Retries of a request if the server has no room for further changes, or its connection is cut."""
 LONGEST = 1 << 40
-"""Length that no title, text or id has: what is too long, the server says."""
+"""Length that no title, text or id exceeds, so that only the server checks lengths."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,14 +58,14 @@ def _run(options: argparse.Namespace) -> None:
                 case "add":
                     _add(patient, options, client.index().fields)
                 case "delete":
-                    client.index()  # a server that is not there is told at once
+                    client.index()  # report a missing server at once
                     _delete(patient, options)
                 case "get":
                     for name in options.ids:
                         _print(client.document(name))
                 case _:
                     _list(client, options)
-    except ValueError as error:  # the client refuses what no server could answer
+    except ValueError as error:  # the client refuses a request that no server could answer
         raise InputError(str(error)) from None
 
 
@@ -79,7 +79,7 @@ def _add(client: Client, options: argparse.Namespace, fields: Mapping[str, Field
             try:
                 told = client.put(documents, upsert=options.upsert)
             except ApiError as error:
-                raise InputError(f"{error.message}; {written:,} documents before these were written") from None
+                raise InputError(f"{error.message}. {written:,} documents before these were written") from None
             written, replaced, log = written + told.documents, replaced + told.replaced, told.log
             bar.advance(told.documents)
     print(f"log {log}: {written:,} documents written, {replaced:,} of them in place of others")
@@ -100,7 +100,7 @@ def _documents(parts: Iterable[Read], schema: RowSchema) -> Iterator[dict[str, A
 
 
 def _batches(documents: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Gather documents for a request: as many as it may have, all with vectors or all without."""
+    """Gather documents into requests. In a request, either all documents have vectors or none has."""
     batch, size = list[dict[str, Any]](), 0
     for document in documents:
         bytes_ = 8 * len(document.get("vector", ())) + sum(len(document[name].encode()) for name in ("title", "text"))
@@ -124,7 +124,7 @@ def _delete(client: Client, options: argparse.Namespace) -> None:
             try:
                 told = client.delete(names[begin : begin + PAGE])
             except ApiError as error:
-                raise InputError(f"{error.message}; {deleted:,} documents before these were deleted") from None
+                raise InputError(f"{error.message}. {deleted:,} documents before these were deleted") from None
             deleted, log = deleted + told.documents, told.log
             bar.advance(told.documents)
     print(f"log {log}: {deleted:,} documents deleted")
@@ -139,7 +139,7 @@ def _list(client: Client, options: argparse.Namespace) -> None:
         after, left = page.next, left - len(page.documents)
         if after is None:
             return
-    say(f"{options.limit:,} documents; others follow: give --limit, or --after {after}")
+    say(f"{options.limit:,} documents. Others follow: give --limit, or --after {after}")
 
 
 def _print(document: DocumentBody) -> None:

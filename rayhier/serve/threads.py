@@ -1,4 +1,4 @@
-"""Runs work in threads off the event loop, and tasks that outlive the requests that begin them."""
+"""Runs work in threads off the event loop, and in tasks that outlive the requests that begin them."""
 
 import asyncio
 import contextlib
@@ -14,17 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 MANY = 1_000
-"""Number of results from which work runs in a thread: starting a thread takes about as long as ten results."""
+"""Number of results from which on work runs in a thread. To start a thread takes about as long as ten results."""
 SMALL = 4_000_000
-"""Most multiply-adds of a scan or a routing that runs without a thread: waking a thread takes longer."""
+"""Most multiply-adds of a scan or a routing that runs without a thread, because waking a thread takes longer."""
 _TASKS = set[asyncio.Task[Any]]()
-"""Tasks until they end, because asyncio keeps none."""
+"""Tasks until they end. asyncio keeps only weak references, so a task could be garbage-collected while it runs."""
 Given = ParamSpec("Given")
 T = TypeVar("T")
 
 
 async def run_in_thread(results: int, work: Callable[Given, T], *args: Given.args, **kwargs: Given.kwargs) -> T:
-    """Call `work` on some number of results and return its value: in a thread from 1,000 results on, else at once."""
+    """Call `work` and return its value. It runs in a thread if it handles 1,000 `results` or more."""
     if results < MANY:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
@@ -35,14 +35,14 @@ async def run_in(executor: Executor, work: Callable[Given, T], *args: Given.args
 
 
 def start_pools() -> None:
-    """Let Arrow start its threads now: else they would yield to others like the thread that asks for them first."""
+    """Let Arrow start its threads now. If a thread with low priority started them, they would inherit the priority."""
     with pa.BufferOutputStream() as sink:
         pq.write_table(pa.table({str(number): [number] for number in range(64)}), sink)
         pq.read_table(pa.BufferReader(sink.getvalue()))
 
 
 def yield_to_others() -> None:
-    """Let this thread have a core only where no other thread needs it, as far as the system knows such threads."""
+    """Lower this thread's priority, so that it uses a core only if no other thread needs the core."""
     with contextlib.suppress(AttributeError, OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
@@ -50,7 +50,7 @@ def yield_to_others() -> None:
 def begin(work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
     """Run work in a task that outlives the request that begins it.
 
-    The task has a new context, because Ray Serve cancels the calls in the context of a request whose caller has left.
+    The task has a new context. Ray Serve cancels calls in the context of a request whose caller has left.
     """
     task = asyncio.create_task(work, context=contextvars.Context())
     _TASKS.add(task)

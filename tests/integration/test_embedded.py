@@ -88,7 +88,7 @@ def test_the_shell_changes_and_reads_its_documents(process, work, port, tmp_path
     code, listed, _ = shell("list", "--after", "given", "--limit", 1_050, token="token")
     after = [json.loads(line)["id"] for line in listed]
     assert (code, len(after), after == sorted(after)) == (0, 1_050, True)
-    assert hints == [f"1,050 documents; others follow: give --limit, or --after {after[-1]}"]
+    assert hints == [f"1,050 documents. Others follow: give --limit, or --after {after[-1]}"]
     (tmp_path / "ids").write_text("\n".join(texts))
     assert shell("delete", "given", "--file", tmp_path / "ids")[:2] == (0, ["log 6: 1,101 documents deleted"])
 
@@ -97,10 +97,10 @@ def test_the_shell_changes_and_reads_its_documents(process, work, port, tmp_path
     for arguments, said in [
         (("add", tmp_path / "bad.jsonl"), "bad.jsonl: row 2: wrong type; allowed: rows as in the corpus; nothing was"),
         (("add", missing), "missing.jsonl: no such file"),
-        (("delete", "new0001"), "ids: 1 not in the index: 'new0001'; nothing was changed; allowed: ids of documents"),
+        (("delete", "new0001"), "ids: 1 not in the index: 'new0001'. Nothing was changed; allowed: ids of documents"),
         (("delete",), "ids: got none; allowed: ids of documents in the index"),
         (("get", "new0001"), "id: got 'new0001'; allowed: the id of a document in the index"),
-        (("get", ".."), "id: got '..'; allowed: the id of a document, but for '.' and '..'"),
+        (("get", ".."), "id: got '..'; allowed: the id of a document, except '.' and '..'"),
     ]:
         code, printed, error = shell(*arguments)
         assert (code, printed) == (2, [])

@@ -1,9 +1,8 @@
-"""Recall as served: some queries are searched exactly too, once they are answered, beside the traffic.
+"""Measures recall as served: after some queries are answered, they are also searched exactly, in the background.
 
-An audit compares a query with all documents by their stored vectors, part by part and group after group. After each
-part it rests, in proportion to the CPU that the part took, so that it takes a small share of one CPU, however large the
-index is. A query that is drawn while another is audited is skipped, and counted.
-
+An audit compares a query with all documents by their stored vectors, part by part and group by group. It rests after
+each part, in proportion to the part's CPU time. So audits take a small share of one CPU, even if the index is large.
+A query that is drawn during another audit is skipped and counted.
 Shapes: M numbers of a vector, K results.
 """
 
@@ -29,17 +28,17 @@ from rayhier.serve.metrics import Metrics
 from rayhier.serve.threads import begin
 
 DEPTH = 10
-"""Most results of a query that are compared."""
+"""Most results of a query that are compared with the exact results."""
 WINDOW = 1_000
-"""Newest audited queries, over which recall is the mean."""
+"""Number of newest audited queries whose mean is the recall."""
 PART = 8_000_000
-"""About the most multiply-adds of a part of an exact search: a few milliseconds."""
+"""Most multiply-adds, approximately, in a part of an exact search. They take a few milliseconds."""
 DISPATCH = 0.001
-"""Seconds of CPU that a part takes besides, about: to send it to a group and to merge what comes."""
+"""Seconds of CPU, approximately, to send a part of an exact search to a group and to merge its result."""
 AFTER = 0.05
-"""Seconds from an answer to the exact search, so that the answer is sent first."""
+"""Seconds between an answer and its exact search, so that the answer is sent first."""
 WITHIN = 1e-5
-"""Difference of two scores that counts as none: a vector's products are summed up in another order."""
+"""Difference below which two scores count as equal. Products of vectors may be summed up in different orders."""
 log = logging.getLogger("ray.serve")
 
 
@@ -59,13 +58,13 @@ class Audit:
 
     @property
     def recall(self) -> ServedRecall | None:
-        """Recall of the newest audited queries of the served model, of whatever version. None: none was audited."""
+        """Mean recall of the newest audited queries of the served model, over all versions. None if there are none."""
         if not self._window or self._model != self._engine.view.seen.model:
             return None
         return ServedRecall.of([share for _, share in self._window], self._window[0][0])
 
     def draw(self, request: Request, routes: Routes, found: Found, view: View) -> None:
-        """Draw some queries of an answered search, unless only words or a level order them, and audit one of them."""
+        """Audit one of some randomly drawn queries of an answered search, if vectors in leaves ordered the results."""
         if found.near is None:
             return
         k = min(request.k, DEPTH)
@@ -105,7 +104,7 @@ class Audit:
         return None
 
     async def _searched(self, work: Exact, view: View) -> Ranking | None:
-        """Search exactly. None if a group does not answer, or another version is served meanwhile."""
+        """Search exactly. None if a group does not answer, or if another version is served before the end."""
         groups, best = view.groups, Ranking.none(1)
         rows = int(view.count_L.sum()) / max(1, len(groups))
         parts = max(1, math.ceil(rows * work.query_QM.shape[1] / PART))
@@ -124,10 +123,10 @@ class Audit:
 
 
 def share_found(near_K: Floats, best_K: Floats) -> float | None:
-    """Return the share of the best documents, of scores `best_K`, that a search of scores `near_K` found.
+    """Return the share of the best documents (scores `best_K`) that a search with scores `near_K` found.
 
-    A score of -inf stands for no document. None: no document is among the best. Documents that score as the last of the
-    best do are as good as that one.
+    Documents with the same score as the last of the best count as found. Scores of -inf are ignored. None if no
+    document is among the best.
 
     >>> share_found(np.array([0.9, 0.7, 0.5]), np.array([0.9, 0.8, 0.7]))
     0.6666666666666666

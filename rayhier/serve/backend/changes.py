@@ -24,7 +24,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Written:
-    """The outcome of a change: what a request must see to see it, and how many documents it named."""
+    """The outcome of a change: the state of the index that includes the change, and its number of documents."""
 
     seen: Seen
     documents: int
@@ -34,7 +34,7 @@ class Written:
 
 @dataclass(eq=False)
 class WaitingChange:
-    """A change that a request makes, and what comes of it."""
+    """A change that a request makes, with a future for its outcome."""
 
     kind: Kind
     table: pa.Table
@@ -42,9 +42,9 @@ class WaitingChange:
     key: str | None
     body: str
     assigner: Assigner | None = None
-    """The assigner that chose leaves for the documents to be written. None if the change deletes documents."""
+    """The assigner that chose leaves for the written documents. None if the change deletes documents."""
     upsert: bool = True
-    """True if the documents may replace others."""
+    """True if the documents may replace documents with the same ids."""
     outcome: "asyncio.Future[Written]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def ends(self, outcome: Written | Exception) -> None:
@@ -58,7 +58,7 @@ class WaitingChange:
 
 @dataclass(frozen=True)
 class NextChange:
-    """A change that comes next in the log, of whose documents, or their passages, some are there before it."""
+    """The next change for the log. `before` counts its documents, or their passages, that are in the index already."""
 
     waiting: WaitingChange
     change: Change
@@ -66,7 +66,7 @@ class NextChange:
 
 
 class Keys:
-    """Outcomes of the changes with an idempotency key, for as many changes as the log keeps."""
+    """Outcomes of changes by idempotency key, for as many changes as the log keeps."""
 
     def __init__(self) -> None:
         self._outcomes: OrderedDict[str, tuple[str, Written]] = OrderedDict()
@@ -75,13 +75,13 @@ class Keys:
         return ((key, body, written) for key, (body, written) in self._outcomes.items())
 
     def remember(self, key: str, body: str, written: Written) -> None:
-        """Remember an outcome by its request's key and its body's hash. The oldest are forgotten."""
+        """Remember an outcome by its request's key, with the hash of the request's body. The oldest are forgotten."""
         self._outcomes[key] = (body, written)
         while len(self._outcomes) > KEPT:
             self._outcomes.popitem(last=False)
 
     def outcome(self, key: str | None, body: str) -> Written | None:
-        """Return the outcome of an earlier request with the same key. ApiError 422 if its body was another."""
+        """Return the outcome of an earlier request with the same key. ApiError 422 if its body was different."""
         if key is None or key not in self._outcomes:
             return None
         before, written = self._outcomes[key]
@@ -99,17 +99,17 @@ def written_of(made: Change) -> Counter[str]:
 
 
 class MovedError(Exception):
-    """A change was not made: another index is served by now, whose Writer makes it."""
+    """A change was not made, because another index is served now. The Writer of that index makes the change."""
 
 
 class WriteLease:
-    """The lease of a Writer on its index, from its beginning until it is closed."""
+    """The lease of a Writer on its index, from the Writer's beginning until it is closed."""
 
     def __init__(self, root: Location, is_named: Callable[[], bool]) -> None:
         """Take the lease on the index below `root`.
 
-        `is_named` tells if current.json names this index. If not, the Writer of the named index has all changes of this
-        index, so this Writer makes no more changes.
+        `is_named` tells if current.json names this index. If it names another index, that index's Writer has all
+        changes of this index.
 
         Raises:
             InputError: another Writer's lease holds, or current.json names another index.
@@ -117,25 +117,25 @@ class WriteLease:
         self._root, self._is_named = root, is_named
         self._take()
         self.has_caught_up = False
-        """True once the Writer has seen all changes of earlier Writers. The Writer accepts changes only then."""
+        """True once the Writer has seen all changes of earlier Writers. Before that it accepts no changes."""
         self.moved = False
-        """True once the Writer of another index has all changes, and makes all further ones."""
+        """True once the Writer of another index has all changes of this index and makes all later changes."""
 
     def close(self) -> None:
         self._closing.close()
 
     @property
     def epoch(self) -> int:
-        """Number of the lease, which changes carry."""
+        """Number of the lease. Changes carry the number."""
         return self._held.epoch
 
     def holds(self) -> bool:
-        """Return True while this Writer may change the index: it has caught up, and no other can have taken over."""
+        """Return True while this Writer may change the index: it has caught up, and its lease holds."""
         return self.has_caught_up and self._held()
 
     @property
     def lost(self) -> bool:
-        """True if another server may write, and nothing else writes in place of this server."""
+        """True if another server may write, while no other Writer of this server does."""
         return not self.moved and not self._held()
 
     def lose(self) -> None:
@@ -143,11 +143,9 @@ class WriteLease:
         self._held.lost.set()
 
     def take_again(self) -> bool:
-        """Take the lost lease again.
+        """Take the lost lease again. Changes are refused until the Writer has caught up.
 
         Returns False while another Writer's lease holds, if current.json names another index, or if storage refuses.
-
-        Changes are refused until the Writer has caught up.
         """
         self.has_caught_up = False
         self.close()
@@ -161,20 +159,20 @@ class WriteLease:
     def _take(self) -> None:
         with contextlib.ExitStack() as taking:
             held = taking.enter_context(leased(self._root))
-            if not self._is_named():  # read after the lease was taken, as the Writer of the named index ends leases
-                raise InputError(f"{self._root}: current.json names another index, so nothing was changed: start again")
+            if not self._is_named():  # checked under the lease, because the Writer of the named index ends leases
+                raise InputError(f"{self._root}: current.json names another index. Nothing was changed. Start again")
             self._held, self._closing = held, taking.pop_all()
 
     def check(self) -> None:
         """Raise ApiError 503 if another Writer may have taken over."""
         if not self.holds():
             message = (
-                "the lease of this Writer is over: storage did not take its renewal, or another server writes; a "
-                "change is there or not: send it again"
+                "the lease of this Writer is over: storage refused to renew it, or another server writes. The change "
+                "may have been made: send it again"
             )
             raise ApiError(503, "not_the_writer", message, RETRY)
 
     def check_moved(self) -> None:
-        """Raise MovedError if another index took the place of this one."""
+        """Raise MovedError if another index took the place of this index."""
         if self.moved:
             raise MovedError

@@ -1,4 +1,4 @@
-"""The cross-encoder of a server, in a replica or in this process, and its calls as the engine makes them."""
+"""The cross-encoder of a server, in a replica or in this process, and the limits for requests that use it."""
 
 import asyncio
 import logging
@@ -25,14 +25,14 @@ from rayhier.storage.paths import locate
 from rayhier.threads import set_threads
 
 WAITING = 0.5
-"""Share of a request's time limit for calls that it may wait for other requests' calls; a longer wait is refused."""
+"""Share of its time limit for which a request may wait for other requests' calls. A request with a longer wait is
+refused."""
 PING_SECONDS = 5.0
-"""Seconds that `answers` waits for the cross-encoder to finish the pairs that it is reading. After these it counts as
-not answering."""
+"""Seconds that the cross-encoder has to finish the pairs that it is reading, before `answers` returns False."""
 PAIRS = 128
-"""Most pairs, of one request or of several, that are scored together."""
+"""Most pairs, of one or several requests, that are scored together."""
 HUNG_SECONDS = 120.0
-"""Seconds of work on a batch of pairs after which Ray Serve replaces this replica by another."""
+"""Seconds of work on one batch of pairs after which Ray Serve replaces the replica."""
 log = logging.getLogger("ray.serve")
 
 
@@ -40,7 +40,7 @@ class PairScores(Protocol):
     """Interface of a cross-encoder in this process or in a deployment."""
 
     async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
-        """Score each query [n] with its item (document) [n]: [n]. LostError if no answer comes within `seconds`."""
+        """Score n queries with n documents in pairs: scores [n]. LostError if no answer comes within `seconds`."""
 
     async def answers(self) -> bool: ...
 
@@ -52,7 +52,7 @@ class Reranking:
         """Limit the calls of a request, in all its rounds together, to `seconds`."""
         self._scores, self._seconds = scores, seconds
         self.admission = Admission(WAITING * seconds)
-        """Counter of the calls that wait. Raises ApiError 503 if further ones would wait too long."""
+        """Counter of the calls that wait. It raises ApiError 503 if further calls would wait too long."""
 
     async def answers(self) -> bool:
         return await self._scores.answers()
@@ -61,8 +61,8 @@ class Reranking:
     def calls(self, count: int) -> Iterator[Callable[[Work], Awaitable[Reply]]]:
         """Count a request's calls while the block runs. Yields a function that scores the pairs of a round.
 
-        The function's reply is empty where the cross-encoder fails or the request's seconds have passed. ApiError 503
-        if too many calls wait.
+        The function's reply is empty if the cross-encoder fails or the request's time is over. ApiError 503 if too
+        many calls wait.
         """
         loop, is_lost = asyncio.get_running_loop(), False
         until = loop.time() + self._seconds
@@ -81,12 +81,12 @@ class Reranking:
                     return Reply([])
 
             yield score
-            if not is_lost or loop.time() >= until:  # late calls count too: they show how slow the scorer is
+            if not is_lost or loop.time() >= until:  # late calls count too, because they show how slow the scorer is
                 answered()
 
 
 def open_versions_reranker(version: Version) -> Reranker | None:
-    """Open a version's re-ranker without its cross-encoder. InputError if a file is not as published."""
+    """Open a version's re-ranker without its cross-encoder. InputError if a file differs from the published one."""
     workdir, now = locate(version.workdir), version.now
     published = {kind: current.artifact(workdir, now, kind) for kind in KINDS if kind in now.artifacts}
     for artifact in published.values():
@@ -99,7 +99,7 @@ class CrossEncoderReplica:
     """A replica that scores pairs by a cross-encoder. Pairs of several requests are scored together."""
 
     def __init__(self, version: Version, threads: int) -> None:
-        """Open a version's cross-encoder. InputError if there is none, or a file is not as published."""
+        """Open a version's cross-encoder. InputError if there is none, or a file differs from the published one."""
         spec = version.now.spec
         if spec.cross_encoder is None:
             raise InputError("cross_encoder: got none; allowed: an index whose spec has one")
@@ -110,7 +110,7 @@ class CrossEncoderReplica:
 
         set_threads(threads)
         self._scorer = open_scorer(published, spec.cross_encoder)
-        # One thread: torch's own threads do the work. The replica's loop stays free for health checks.
+        # One thread is enough, because torch uses threads itself. The event loop stays free for health checks.
         self._thread = ThreadPoolExecutor(1, "score")
         self._batches: Batches[tuple[Sequence[str], Sequence[str]], Floats] = Batches(self._scored, PAIRS)
         self._at_work, self._since, self._pings = False, 0.0, 0
@@ -124,12 +124,12 @@ class CrossEncoderReplica:
         try:
             scored = await asyncio.gather(*calls)
         finally:
-            for call in calls:  # where a call fails, nobody waits for the others
+            for call in calls:  # if one call fails, nobody waits for the others
                 call.cancel()
         return np.concatenate([np.zeros(0, np.float32), *(score_N for score_N, _ in scored)])
 
     async def ping(self) -> None:
-        """Return once a batch at work, or else a new pair, is scored, which shows that the replica works."""
+        """Wait until the current batch, or a probe pair, has been scored. This shows that the replica works."""
         if self._at_work or self._batches.waiting:
             async with self._read:
                 await self._read.wait()
@@ -138,12 +138,12 @@ class CrossEncoderReplica:
         await self.score([f"ready {self._pings}"], ["ready"])
 
     async def alive(self) -> None:
-        """Return at once, even while pairs are scored, which shows that the replica's process lives."""
+        """Answer a health check at once, even while pairs are scored. The answer shows that the process lives."""
 
     async def check_health(self) -> None:
-        """Raise RuntimeError if work hangs; Ray Serve calls this every ten seconds, and replaces the replica."""
+        """Raise RuntimeError if a batch hangs. Ray Serve calls this every ten seconds, and replaces the replica."""
         if self._at_work and time.monotonic() - self._since > HUNG_SECONDS:
-            raise RuntimeError(f"{PAIRS} pairs at most were not scored within {HUNG_SECONDS:g} s")
+            raise RuntimeError(f"at most {PAIRS} pairs were not scored within {HUNG_SECONDS:g} s")
 
     async def _scored(self, calls: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[Floats]:
         queries, items = ([text for call in calls for text in call[side]] for side in (0, 1))

@@ -1,7 +1,7 @@
 """Answers requests over shard groups in this process or in deployments.
 
-`search.retrieve` decides which work is done, and the engine where: it encodes and routes queries of several requests
-together, and sends work to the groups that hold their leaves. A group scans for several requests together, too.
+`search.retrieve` decides which work is done. The engine encodes and routes queries of several requests together, and
+sends work to the groups that hold their leaves. A group also scans for several requests together.
 Shapes: Q queries, B leaves visited.
 """
 
@@ -49,11 +49,11 @@ from rayhier.storage.leaf_map import LeafMap
 TOGETHER = 64
 """Most queries, of several requests, that are encoded and routed together by default."""
 QUERY = 256
-"""Characters that count as one query. A longer text counts as several, as it takes longer to encode."""
+"""Characters that count as one query. A longer text counts as several queries, because it takes longer to encode."""
 PART = 64
-"""Queries, counted in this way, after which other requests get their turn while a request's texts are encoded."""
+"""Queries, counted by `QUERY`, that a request may encode before other requests get their turn."""
 AT_ONCE = 2
-"""Most scans that a group makes at a time, where requests are scanned together."""
+"""Most scans that a group makes at a time, if requests are scanned together."""
 
 
 class Shards(Protocol):
@@ -62,7 +62,7 @@ class Shards(Protocol):
     async def read(self, work: Reading, seen: Seen) -> Any: ...
 
     async def open(self, number: int) -> None:
-        """Open a version too, in all replicas of the group."""
+        """Open a further version, in all replicas of the group."""
 
     async def answers(self) -> bool: ...
 
@@ -85,12 +85,11 @@ class Group:
     async def read(self, work: Reading, seen: Seen) -> Any:
         """Do a piece of a search's work in the group's leaves. LostError if no answer comes.
 
-        Scans that arrive while others are at work are made together if their `k`, their beam and what they see are
-        equal.
+        Scans that arrive during other scans are done together, if they have the same `k`, beam and state of the index.
         """
         if not isinstance(work, Scan):
             return await self._shards.read(work, seen)
-        # A scan with a filter is made alone: two with equal filters seldom arrive together.
+        # A scan with a filter is done alone, because two scans with equal filters seldom arrive together.
         key = work.k, work.leaves_QB.shape[1], work.needs, seen, None if work.where is None else object()
         ranking, _ = await self._batches((work, seen), len(work.query_QM), key)
         return ranking
@@ -109,37 +108,34 @@ class Group:
 
 @dataclass(frozen=True)
 class Answers:
-    """An answer for each query, with its missing parts, and milliseconds by step.
+    """Answers of a request, one per query, with missing parts and milliseconds by step.
 
-    `lost` names for each query the shard groups that it needed but that did not answer, and `reranker` where the
-    cross-encoder did not.
+    `lost` lists per query the shard groups that it needed but that did not answer. It includes `reranker` if the
+    cross-encoder did not answer.
     """
 
     answers: list[Answer]
     lost: list[list[str]]
     ms: dict[str, float]
     routes: Routes
-    """Leaves that the router chose for the queries, before any query visited more."""
+    """Leaves that the router chose for the queries first. A query may visit more."""
     rows: Sequence[int]
     """Number of rows in the leaves that each query visited, whether they match the filter or not."""
     seen: Seen
-    """Version and change of the log that were read."""
+    """Version and change of the log that the answers are from."""
 
 
 @dataclass(frozen=True)
 class View:
-    """An index as requests see it: a model, a version with its rules, and the log up to a change.
+    """The state of an index that requests see: a model, a version with its rules, and the log up to a change.
 
-    A request takes one view when it begins and reads nothing else, so that no answer mixes two of them.
+    A request takes one view when it begins and reads nothing else, so no answer mixes two states.
     """
 
     model: Model
-    """Encodes and routes queries."""
     groups: Sequence[Group]
-    """Shard groups that hold the leaves."""
     rules: Rules
     documents: int
-    """Number of documents."""
     count_L: Ints
     """Rows of each leaf, in leaf files."""
     seen: Seen
@@ -160,7 +156,7 @@ class View:
         limits: SearchLimits,
         reranking: Reranking | None,
     ) -> Self:
-        """Open what requests read of a version besides its rows. InputError if a file is not as published."""
+        """Open the parts of a version that an ingress needs. InputError if a file differs from the published one."""
         manifest = leaf_map.manifest
         rules = rules_of(version.now.spec, manifest, model.calibration)
         return cls(
@@ -177,14 +173,14 @@ class View:
         )
 
     async def present(self, ids: Sequence[str], seen: Seen) -> Counter[str]:
-        """Count the documents, or passages, with some ids. LostError if a group does not answer."""
+        """Count the documents, or passages, with the given ids. LostError if a group does not answer."""
         work = Lookup(tuple(ids), needs="ids")
         tables = await asyncio.gather(*(group.read(work, seen) for group in self.groups))
         return Counter(name for table in tables for name in table[ID].to_pylist())
 
     @property
     def has_tail(self) -> bool:
-        """True if the log goes beyond the version's files."""
+        """True if the log has changes that the version's files do not hold."""
         return self.seen.log > self.leaf_map.manifest.log
 
 
@@ -198,9 +194,9 @@ class Engine:
         queue_seconds: float = float("inf"),
         together: int = TOGETHER,
     ) -> None:
-        """Refuse queries that would wait for longer than `queue_seconds`, if a queue has been long for a while.
+        """Make an engine that encodes at most `together` queries of several requests together.
 
-        At most `together` queries of several requests are encoded together.
+        It refuses queries that would wait for longer than `queue_seconds`, if a queue has been long for a while.
         """
         self._changed = asyncio.Event()
         self.view = view
@@ -210,13 +206,13 @@ class Engine:
         )
         self.admission = Admission(queue_seconds)
         self.answered: Callable[[Request, Routes, Found, View], None] | None = None
-        """Function that is called with each search once its answer is made. It must return at once."""
-        # torch stays off the event loop; one call at a time, so that its threads do not crowd one another.
+        """Function that is called with each search after its answer. It must return at once."""
+        # torch runs off the event loop, one call at a time, so that its threads do not compete.
         self._thread = ThreadPoolExecutor(1, "encode")
 
     @property
     def view(self) -> View:
-        """The index as requests that begin now read it. Whoever changes the index replaces this view as a whole."""
+        """The state of the index that new requests see. A change of the index replaces the view as a whole."""
         return self._view
 
     @view.setter
@@ -272,15 +268,15 @@ class Engine:
             return await self._routes(request, self.view.model)
 
     async def weigh(self, routes: Routes) -> None:
-        """Compute routes' log-probabilities, which no search needs, in the encoder's thread."""
+        """Compute the log-probabilities of routes in the encoder's thread. Only explanations need them."""
         await run_in(self._thread, lambda: (routes.log_probs, routes.log_densities))
 
     async def encode(self, texts: Sequence[str]) -> tuple[Floats, int]:
-        """Encode n texts: vectors [n, m], and the number of tokens read. ApiError 503 if too many queries wait."""
+        """Encode n texts. Returns vectors [n, m] and the number of tokens. ApiError 503 if too many queries wait."""
         model, encoded = self.view.model, list[tuple[Floats, int]]()
         with self.admission(_size(texts)):
             each = max(1, PART // max(_size([text]) for text in texts))
-            for begin in range(0, len(texts), each):  # parts of a request that ends before are not encoded
+            for begin in range(0, len(texts), each):  # if the request ends early, its other parts are not encoded
                 part = texts[begin : begin + each]
                 encoded.append((await self._encodes((model, part), _size(part), model))[0])
         return np.concatenate([vector_NM for vector_NM, _ in encoded]), sum(tokens for _, tokens in encoded)
@@ -289,17 +285,17 @@ class Engine:
         """Score n texts for a query: [n]. ApiError 404 without a cross-encoder, 503 if it does not answer in time."""
         reranking = self.view.reranking
         if reranking is None:
-            raise ApiError(404, "model_not_found", f"rerank: this index has no cross-encoder; {NO_CROSS_ENCODER}")
+            raise ApiError(404, "model_not_found", f"rerank: got no cross-encoder; {NO_CROSS_ENCODER}")
         reranking.admission.check()
         with reranking.calls(len(texts)) as score:
             reply = await score(Score([query] * len(texts), texts))
         if not reply.parts:
-            raise unanswered(f"{RERANKER} did not answer; retry later")
+            raise unanswered(f"{RERANKER} did not answer. Retry later")
         score_N: Floats = reply.parts[0]
         return score_N
 
     async def documents(self, work: Lookup | Listing) -> tuple[list[Stored], list[str]]:
-        """Read documents by their ids, and name the groups that did not answer. ApiError 503 if too many wait."""
+        """Read documents by id, and name the groups that did not answer. ApiError 503 if too many requests wait."""
         view = self.view
         with self.admission(1):
             tables = await asyncio.gather(*(_or_lost(group, work, view.seen) for group in view.groups))
@@ -325,7 +321,7 @@ class Engine:
         return replace(routes, queue_ms=1e3 * waited)
 
     async def _routed(self, requests: Sequence[tuple[Model, Queries, int]]) -> list[Routes]:
-        """Encode and route several requests' queries together, all texts or all vectors, of equal model and beam."""
+        """Encode and route queries of several requests with equal model and beam, all texts or all vectors."""
         parts, (model, _, beam) = [queries for _, queries, _ in requests], requests[0]
         together: Queries = parts[0]
         if len(parts) > 1:
@@ -350,12 +346,12 @@ class Engine:
         return [(vector_NM[span], sum(sizes[span])) for span in _spans(parts)]
 
     async def _read(self, work: Work, queries: int, view: View) -> Reply:
-        """Send a piece of work to the groups that it concerns. The reply names those that did not answer."""
+        """Send a piece of work to the groups that it concerns. The reply names groups that did not answer."""
         pieces: list[Reading]
         match work:
             case Scan():
                 queries = len(work.query_QM)
-                # The tail is compared whatever leaves are visited, so every group that may hold some of it is asked.
+                # Every search compares the whole tail, so every group that may hold a part of the tail gets the scan.
                 every_Q = np.ones(queries, dtype=bool)
                 needs = [every_Q if view.has_tail else work.visits(group.leaves) for group in view.groups]
                 pieces = [work.part(need_Q) for need_Q in needs]
@@ -377,7 +373,7 @@ class Engine:
 
 
 def _spans(parts: Sequence[Queries]) -> list[slice]:
-    """Return where each part lies once all are put together."""
+    """Return the slice of each part in the concatenation of all parts."""
     ends = np.cumsum([len(part) for part in parts]).tolist()
     return [slice(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
 
@@ -387,7 +383,7 @@ def _size(queries: Queries) -> int:
 
 
 def _may_widen(request: Request, works: Sequence[Work], replies: Sequence[Reply]) -> bool:
-    """Return True if queries may be routed again, to more leaves: a filter, or fewer results than were asked."""
+    """Return True if a search may visit more leaves: with a filter, or if it found fewer than `k` results."""
     if request.where is not None:
         return True
     near = sum(reply.size for work, reply in zip(works, replies, strict=True) if isinstance(work, Scan))
@@ -398,7 +394,7 @@ def _may_widen(request: Request, works: Sequence[Work], replies: Sequence[Reply]
 def _next(retrieval: Retrieval, replies: list[Reply]) -> list[Work] | Found:
     try:
         return retrieval.send(replies)
-    except StopIteration as end:  # a future cannot carry it
+    except StopIteration as end:  # a future cannot carry StopIteration
         outcome: Found = end.value
         return outcome
 

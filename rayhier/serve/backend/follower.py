@@ -1,13 +1,13 @@
-"""Keeps the view of an engine new: which version of an index, and which change of its log, requests read.
+"""Keeps the view of an engine up to date: which version of an index, and which change of its log, requests read.
 
-The Writer's own engine and those of ingresses follow the index alike. The Writer reads the log where another process
-may have written. An ingress shows what the Writer tells it, or reads storage itself if the Writer is silent.
+The Writer and the ingresses follow the index in the same way. The Writer reads changes of earlier Writers from the log.
+An ingress gets the newest state from the Writer, or reads storage itself if the Writer is silent.
 
-A change is answered once each reader (a server that follows the Writer) sees it, or may answer requests no more. A
-reader asks the Writer again and again for what is new, and each time says what its requests see. For `SECONDS` after it
-sent such a call it answers requests at once, by what it then knows. The Writer counts the same time from the arrival of
-the call, which is later: no two clocks are compared. A reader whose time is over reads storage before each request, and
-requests that begin meanwhile share the next look.
+A change is answered once each reader (a server that follows the Writer) sees it, or may no longer answer. A reader
+keeps asking the Writer for the newest state, and each call says which state its own requests see. After each answered
+call, the reader may answer requests without reading storage until `SECONDS` after it sent the call. The Writer counts
+the same time from the arrival of the call, which is later, so no clocks are compared. Once this time is over, the
+reader reads storage before each request. Requests that begin during such a read share the next one.
 """
 
 import asyncio
@@ -42,15 +42,14 @@ if TYPE_CHECKING:  # imports Ray
     from rayhier.serve.backend.handles import WriterHandle
 
 SECONDS = 3.0
-"""Seconds for which a reader may answer requests after it sent a call that was answered."""
+"""Seconds for which a reader may answer requests after it sent a call that the Writer answered."""
 HELD_SECONDS = 0.5
-"""Seconds after which the Writer answers a reader's call where nothing is new."""
+"""Seconds after which the Writer answers a reader's call if nothing has changed."""
 BEHIND_SECONDS = 0.1
-"""Seconds between two calls of a Writer that has not seen yet what was read from storage."""
+"""Seconds between two calls to a Writer that has not seen yet what the reader read from storage."""
 AGAIN_SECONDS = 0.2
 """Seconds between two calls to a Writer that does not answer."""
 WRITER = "writer"
-"""Name of the Writer's deployment."""
 log = logging.getLogger("ray.serve")
 
 
@@ -64,37 +63,37 @@ class Newest:
 
 @dataclass(frozen=True)
 class TailSize:
-    """What the log's tail holds: documents and bytes of the changes that no leaf file holds."""
+    """Size of the log's tail: documents and bytes of the changes that are not in leaf files."""
 
     documents: int
     bytes: int
     oldest: float
-    """Time, by `time.monotonic`, since when requests see the oldest change, or now if there is none."""
+    """Time (`time.monotonic`) at which requests first saw the oldest change of the tail. Now if the tail is empty."""
 
 
 class Follower:
-    """Replaces an engine's view whenever the index changes. Whoever changes the view holds `lock`."""
+    """Replaces an engine's view whenever the index changes. Code that changes the view holds `lock`."""
 
     def __init__(
         self, view: View, groups: Sequence[Shards], metrics: Metrics | None, pins: contextlib.ExitStack
     ) -> None:
-        """Follow the version that a view has opened; `pins` keep it from vacuum until another is served."""
+        """Follow the version that a view has opened. `pins` protect the version from vacuum while it is served."""
         self.root, self.view = view.leaf_map.root, view
         self._engine: Engine | None = None
         self.log, self.lock = ChangeLog(self.root), asyncio.Lock()
         self.damage: str | None = None
-        """Message that names the first change of the log that cannot be read. None: all can be read."""
+        """Message about the first change of the log that cannot be read. None if all can be read."""
         self.refused: str | None = None
-        """Why the newest version is not served. None: it is, as far as is known."""
+        """Why the newest version is not served. None if it is served, as far as is known."""
         self.applied: Callable[[Change], None] = lambda _: None
-        """Function that is called with each change that requests see from then on."""
+        """Function that is called with each change that requests newly see."""
         self._groups, self._metrics = list(groups), metrics
         self._pins, self._has_left = pins, False
         self._tail = deque[tuple[int, int, int, float]]()
         self._thread = ThreadPoolExecutor(1, "follow")
 
     def close(self) -> None:
-        """Release the version that is seen, which vacuum may then remove."""
+        """Release the pinned version, so that vacuum may remove it."""
         self._pins.close()
 
     @property
@@ -115,7 +114,7 @@ class Follower:
 
     @property
     def seen(self) -> Seen:
-        """Version and change of the log that a request reads which begins now."""
+        """Version and change of the log that new requests read."""
         return self.view.seen
 
     @property
@@ -134,13 +133,13 @@ class Follower:
         self._tail.append((made.number, made.documents, made.table.nbytes, time.monotonic()))
 
     def begin(self) -> None:
-        """Let requests see the opened version's tail. InputError if it can have none."""
+        """Let requests see the opened version's tail. InputError if the index cannot have a tail."""
         manifest = self.manifest
         changes, self.damage = self._after(manifest.log)
         if changes and self.spec.search.how == "level":
             raise InputError(
-                f"{self.root}: its change log has a tail, which search.how level does not read; allowed: rayhier index "
-                "fold WORKDIR first"
+                f"{self.root}: its change log has a tail, which search.how level does not read; allowed: fold it first "
+                "with rayhier index fold WORKDIR"
             )
         stored = find(self.view.leaf_map, _ids(changes)) if changes else None
         hidden = 0 if stored is None else int(pc.sum(pc.equal(stored["rank"], 0)).as_py() or 0)
@@ -152,7 +151,7 @@ class Follower:
             self.applied(made)
 
     def apply(self, made: Change, there: Counter[str]) -> None:
-        """Let requests see the next change, of whose documents some, or their passages, were `there`."""
+        """Let requests see the next change. `there` counts its documents, or their passages, that it replaces."""
         documents = self.newest.documents + _written([made]) - there.total()
         seen = replace(self.seen, log=made.number)
         self._show(replace(self.view, documents=documents, seen=seen))
@@ -169,7 +168,7 @@ class Follower:
         await asyncio.gather(*(group.open(number) for group in self._groups))
 
     async def move(self, number: int) -> None:
-        """Let requests see a newer version, once all groups have opened it. LostError if one does not answer."""
+        """Let requests see a newer version, once all groups have opened it. LostError if a group does not answer."""
         while True:
             groups, view = self._groups, self.view
             await self.open(number)
@@ -178,7 +177,7 @@ class Follower:
                 with pins:
                     if number < self.seen.version:
                         return
-                    if groups is self._groups:  # else the index was opened with another spec meanwhile
+                    if groups is self._groups:  # otherwise the index was reopened with another spec meanwhile
                         await self._move(opened, pins)
                         return
 
@@ -199,7 +198,7 @@ class Follower:
                 self.applied(made)
 
     async def reopen(self, view: View, groups: Sequence[Shards]) -> None:
-        """Let requests see the index as it was opened anew, with another spec: its model, groups and rules."""
+        """Let requests see the same index, opened again with another spec: its model, groups and rules."""
         async with self.lock:
             number = self.seen.version
             await asyncio.gather(*(group.open(number) for group in groups))
@@ -208,7 +207,7 @@ class Follower:
             self._serve(opened, pins, self.newest)
 
     def leave(self) -> None:
-        """Let the engine's requests see nothing more of the index, whose place another takes; releases its version."""
+        """Stop to update the engine, because it serves another index now, and release the version."""
         self._engine, self._metrics, self._has_left = None, None, True
         self.close()
 
@@ -217,11 +216,11 @@ class Follower:
         engine.view, self._engine = self.view, engine
 
     async def show(self, newest: Newest) -> None:
-        """Let requests see what the Writer says, whose groups have opened it. The caller holds the lock."""
+        """Let requests see the state that the Writer reports. All groups have opened it. The caller holds the lock."""
         seen = newest.seen
-        if seen.model != self.seen.model:  # of an application that is deployed in this one's place
+        if seen.model != self.seen.model:  # the Writer belongs to a deployment that replaces this one
             return
-        if seen.log < self.seen.log or seen.version < self.seen.version:  # the Writer has yet to see what was read here
+        if seen.log < self.seen.log or seen.version < self.seen.version:  # the reader is ahead of the Writer
             return
         if seen.version == self.seen.version:
             self._show(replace(self.view, documents=newest.documents, seen=seen))
@@ -257,7 +256,7 @@ class Follower:
             self._engine.view = view
 
     def _opened(self, number: int, view: View) -> tuple[View, contextlib.ExitStack]:
-        """Open what an engine needs of a version, by the model and settings of a view."""
+        """Open a version with the model and settings of a view. Returns its view and its pins."""
         version = view.version.at(number)
         with contextlib.ExitStack() as pins:
             leaf_map = pins.enter_context(version.reading())
@@ -284,16 +283,16 @@ def _ids(changes: Sequence[Change]) -> pa.Array:
 
 
 def _written(changes: Sequence[Change]) -> int:
-    """Count the documents (of passages: passages) that changes, in their order, leave in the index."""
+    """Count the documents (or passages) that are in the index after some changes and that the changes wrote."""
     rows = last_rows(changes)
     return 0 if rows is None else int(pc.sum(pc.equal(rows["rank"], 0)).as_py() or 0)
 
 
 class Following:
-    """Keeps what an ingress's requests see at what the Writer says, or at what storage says if the Writer is silent."""
+    """Keeps an ingress at the newest state that the Writer reports, or reads storage if the Writer is silent."""
 
     def __init__(self, follower: Follower, writer: "WriterHandle") -> None:
-        """Follow once `run` runs. Until the Writer has answered, storage counts."""
+        """Follow while `run` runs. Until the Writer's first answer, each request reads storage."""
         self._follower, self._writer, self._name = follower, writer, uuid.uuid4().hex
         self._until = 0.0
         self._looks: Batches[None, None] = Batches(self._look, 1_000_000)
@@ -315,34 +314,34 @@ class Following:
                 async with self._follower.lock:
                     await self._follower.show(newest)
                 self._until = sent + SECONDS
-                if self._follower.seen != newest.seen:  # the Writer has yet to see what was read here from storage
+                if self._follower.seen != newest.seen:  # the Writer has not seen yet what the ingress read from storage
                     await asyncio.sleep(BEHIND_SECONDS)
             except (LostError, ApiError):
                 await asyncio.sleep(AGAIN_SECONDS)
             except Exception:
-                log.exception("what the Writer says cannot be served; storage is read instead")
+                log.exception("the state that the Writer reports cannot be served. Storage is read instead")
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _look(self, requests: Sequence[None]) -> list[None]:
-        """Look at storage, once for all requests; where that fails, they see what is known."""
+        """Read storage once for all waiting requests. If this fails, they see the state that is known."""
         try:
             await self._follower.look()
         except Exception as error:  # noqa: BLE001  searches go on
-            log.warning("storage does not say what is newest: %s: %s", type(error).__name__, error)
+            log.warning("the newest state cannot be read from storage: %s: %s", type(error).__name__, error)
         return [None] * len(requests)
 
 
 class Readers:
-    """The readers of a Writer: what the requests of each see, and until when it may answer them by that."""
+    """Readers of a Writer: the state that each shows to requests, and until when it may answer from that state."""
 
     def __init__(self) -> None:
-        """Begin as a Writer begins: readers of an earlier one may still answer, and see nothing of this one."""
+        """Wait at first for readers of an earlier Writer. They may still answer without this Writer's changes."""
         self._earlier = clock() + SECONDS
         self._readers = dict[str, tuple[Seen, float]]()
         self._called = asyncio.Event()
 
     def called(self, name: str, seen: Seen) -> None:
-        """Note what the requests of a reader see, which has just called."""
+        """Note the state that a reader, which has just called, shows to its requests."""
         now = clock()
         self._readers = {other: entry for other, entry in self._readers.items() if entry[1] > now}
         self._readers[name] = seen, now + SECONDS
@@ -350,13 +349,13 @@ class Readers:
         self._called = asyncio.Event()
 
     async def see(self, seen: Seen) -> None:
-        """Return once the requests of every reader see a state of the index, or it may answer no more."""
+        """Wait until every reader shows at least this state to its requests, or may no longer answer."""
         while (until := self._late(seen)) > clock():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(until - clock()):
                     await self._called.wait()
 
     def _late(self, state: Seen) -> float:
-        """Return until when a reader may answer whose requests do not see a state of the index."""
+        """Return the time until which some reader may answer without this state."""
         late = [until for seen, until in self._readers.values() if seen.log < state.log or seen.version < state.version]
         return max([self._earlier, *late])

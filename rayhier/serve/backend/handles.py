@@ -1,6 +1,6 @@
-"""Clients of deployments: a deployment that does not answer in time counts as lost until it answers a ping.
+"""Clients of deployments. A deployment that does not answer in time counts as lost until it answers a ping.
 
-Ray Serve lets requests to a deployment without a replica wait for one: only the missing answer shows an outage.
+Ray Serve lets requests to a deployment without replicas wait, so only a missing answer shows an outage.
 """
 
 import asyncio
@@ -24,23 +24,23 @@ from rayhier.serve.errors import ApiError, LostError, overloaded
 from rayhier.serve.threads import begin
 
 AGAIN_SECONDS = 1.0
-"""Seconds between two pings of a lost deployment."""
+"""Seconds between two pings to a lost deployment."""
 OPEN_SECONDS = 600.0
-"""Most seconds in which all replicas of a group open a version."""
+"""Most seconds in which all replicas of a group must open a version."""
 WRITER_AGAIN = 5
-"""Seconds after which a change is to be sent again where the Writer does not answer."""
+"""Seconds after which clients should repeat a change if the Writer does not answer."""
 T = TypeVar("T")
 log = logging.getLogger("ray.serve")
 
 
 @dataclass
 class DeploymentClient:
-    """A client of a deployment, which sends it no requests while it does not answer.
+    """A client of a deployment. It sends no requests while the deployment does not answer.
 
-    A request to a replica that dies is sent once more. The deployment counts as lost where a request fails, or is late
-    and no replica gives a sign of life. Its other requests then end at once. Where a replica lives but does not answer
-    within a caller's time, that request fails. The deployment is lost for others too if it does not answer a ping
-    either. A request whose caller has left is cancelled in the replica.
+    A request to a replica that dies is sent once more. The deployment counts as lost if a request fails, or if a
+    request is late and no replica answers a health check. Its other requests then end at once. If a request takes
+    longer than its caller allows, only this request fails, unless the deployment does not answer a ping either. A
+    request whose caller has left is cancelled in the replica.
     """
 
     name: str
@@ -50,19 +50,19 @@ class DeploymentClient:
     ping_seconds: float = 2.0
     """Most seconds for a ping, which does a small piece of a replica's work."""
     late_seconds: float = 0.5
-    """Seconds after which a request is late: a sign of life is then asked for."""
+    """Seconds after which a request is late, so that the client sends a health check."""
     alive_seconds: float = 2.0
-    """Most seconds for two requests for a sign of life, which a replica gives whatever it works on."""
+    """Most seconds for two health checks. A replica answers them in the middle of other work."""
     another_seconds: float = 0.5
-    """Most seconds for another replica to answer the request of one that died, since there may be no other."""
+    """Most seconds for another replica to answer the request of a dead replica. There may be no other replica."""
     lost: bool = field(default=False, init=False)
-    """True if no request is sent to the deployment until it answers a ping."""
+    """True while requests fail at once, until the deployment answers a ping."""
     _calls: "set[asyncio.Task[Any]]" = field(default_factory=set, init=False, repr=False)
     _sign: "asyncio.Task[None] | None" = field(default=None, init=False, repr=False)
     _back: "asyncio.Task[None] | None" = field(default=None, init=False, repr=False)
 
     async def ask(self, ask: Callable[[DeploymentHandle], DeploymentResponse[T]], seconds: float | None = None) -> T:
-        """Send a request by `ask`. LostError if no answer comes in time, ApiError 503 if too many wait."""
+        """Send a request by `ask`. LostError if no answer comes in time, ApiError 503 if too many requests wait."""
         seconds = self.seconds if seconds is None else seconds
         if self.lost:
             self._look()
@@ -74,9 +74,9 @@ class DeploymentClient:
             async with asyncio.timeout(seconds):
                 return await task
         except BackPressureError:
-            raise overloaded(f"{self.name} has too many requests waiting; retry in a second") from None
+            raise overloaded(f"{self.name} has too many requests waiting. Retry in a second") from None
         except TimeoutError:
-            log.warning("%s gave no answer within %.3g s", self.name, seconds)
+            log.warning("%s gave no answer within %g s", self.name, round(seconds, 3))
         except asyncio.CancelledError:
             if _leaves():
                 raise
@@ -109,7 +109,7 @@ class DeploymentClient:
             task.cancel()
 
     def _listen(self) -> None:
-        """Ask for a sign of life, once for all calls that are late."""
+        """Send a health check, one for all calls that are late."""
         if not self.lost and (self._sign is None or self._sign.done()):
             self._sign = begin(self._gives_sign())
 
@@ -118,12 +118,12 @@ class DeploymentClient:
             if await _replies(self.handle.alive, self.alive_seconds / 2):
                 return
         if not self.lost:
-            log.warning("%s is lost: it gives no sign of life", self.name)
+            log.warning("%s is lost: it answers no health check", self.name)
             self._lose()
             self._look()
 
     def _look(self) -> None:
-        """Ping until there is an answer."""
+        """Ping the deployment until it answers."""
         if self._back is None or self._back.done():
             self._back = begin(self._until_it_answers())
 
@@ -163,18 +163,18 @@ class WriterHandle(DeploymentClient):
         return await self._told(key, lambda handle, key: handle.rollback.remote(number, key))
 
     async def newest(self, reader: str, seen: Seen) -> Newest:
-        """Return what requests see by the Writer; a reader says what its own see. LostError if none answers."""
+        """Tell the Writer the state that a reader shows, and return the newest state. LostError if no answer comes."""
         newest: Newest = await self.ask(lambda handle: handle.newest.remote(reader, seen), READER_SECONDS)
         return newest
 
     async def _told(
         self, key: str | None, ask: Callable[[DeploymentHandle, str], DeploymentResponse[T | ApiError]]
     ) -> T:
-        key = key or uuid.uuid4().hex  # what a dying replica was sent is sent again, and changes nothing twice
+        key = key or uuid.uuid4().hex  # a request to a dying replica is repeated, and must not change anything twice
         try:
             answer: T | ApiError = await self.ask(lambda handle: ask(handle, key))
         except LostError:
-            message = "the Writer does not answer; the change is there or not: send it again with its Idempotency-Key"
+            message = "the Writer does not answer. The change may have been made: repeat it with its Idempotency-Key"
             raise ApiError(503, "writer_lost", message, {"Retry-After": str(WRITER_AGAIN)}) from None
         if isinstance(answer, ApiError):
             raise answer
@@ -202,7 +202,7 @@ async def _replies(method: DeploymentHandle, seconds: float) -> bool:
 
 
 async def _answer(response: DeploymentResponse[T]) -> T:
-    """Wait for the answer to a call; where the caller is cancelled, the call is cancelled in its replica."""
+    """Wait for the answer to a call. If the caller is cancelled, cancel the call in its replica."""
     try:
         answer: T = await response
     except asyncio.CancelledError:

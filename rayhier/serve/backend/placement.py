@@ -1,4 +1,4 @@
-"""Makes rows of the leaf map of documents that requests give: encodes their texts, and chooses their leaves."""
+"""Encodes the documents of requests, chooses their leaves, and makes rows of the leaf map."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ from rayhier.spec import InputError
 from rayhier.storage.change_log import Change
 
 TOGETHER = 64
-"""Documents of several requests that are encoded together, at most."""
+"""Most documents, of several requests, that are encoded together."""
 
 
 class Placement:
@@ -47,14 +47,14 @@ class Placement:
         return self._assigner
 
     async def open_encoder(self) -> None:
-        """Open the encoder, for which the first document does not wait then."""
+        """Open the encoder, so that the first document does not wait for it."""
         await run_in(self._encode_thread, lambda: self._follower.model.text_encoder)
 
     async def place(self, documents: Sequence[Mapping[str, Any]]) -> tuple[pa.Table, list[str], Assigner]:
-        """Make rows of documents as a request gives them. InputError if one is not allowed.
+        """Make rows from the documents of a request. InputError if a document is not allowed.
 
-        Returns the rows, the documents' ids, and the assigner that chose the leaves. Documents that arrive while others
-        are encoded are encoded together with the next.
+        Returns the rows, the documents' ids, and the assigner that chose the leaves. Documents that arrive during an
+        encoding are encoded together afterwards.
         """
         corpus, dimension = self._follower.spec.corpus, self._follower.manifest.dimension
         unit = self._follower.spec.encoder.similarity == "cosine"
@@ -66,15 +66,15 @@ class Placement:
         return table, checked.ids, assigner
 
     async def place_again(self, table: pa.Table, assigner: Assigner | None) -> pa.Table:
-        """Return rows that an assigner placed: anew where leaves were split since, or others are served."""
+        """Choose leaves for rows again, if the served router has changed since `assigner` placed them."""
         newest = self.assigner
         return table if newest is assigner else await run_in(self._encode_thread, newest.again, table)
 
     async def encode_again(self, changes: Sequence[Change]) -> list[pa.Table]:
-        """Make rows of this index of the documents that changes of another index wrote, for each that wrote some.
+        """Make rows of this index from the documents that changes of another index wrote. One table per such change.
 
-        Fields that this index does not declare are left out, those that only it declares are null. InputError if
-        the documents do not fit this index.
+        Fields that this index does not declare are left out. Fields that only this index declares are null. InputError
+        if the documents do not fit this index.
         """
         return await run_in(self._encode_thread, self._encoded_again, changes)
 
@@ -90,7 +90,7 @@ class Placement:
         return [table for table in rows if not isinstance(table, InputError)]
 
     def _rows(self, requests: Sequence[GivenDocuments]) -> list[pa.Table | InputError]:
-        """Encode documents without vectors, and route all: rows of the leaf map for each request, or its error."""
+        """Encode documents without vectors, and choose leaves for all. Returns per request its rows or its error."""
         vectors = [made.vector_NM for made in requests if made.vector_NM is not None]
         if vectors:
             encoded = Encoded(np.concatenate(vectors))

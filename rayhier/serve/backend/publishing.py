@@ -1,4 +1,4 @@
-"""Publishes versions of an index, and lets requests see them: folds, split leaves, packed files, rollbacks."""
+"""Publishes versions of an index and serves them: folds, split leaves, packed files, rollbacks."""
 
 import asyncio
 import contextlib
@@ -29,26 +29,27 @@ if TYPE_CHECKING:
     from rayhier.serve.backend.writer import Writer
 
 VOID = 0.5
-"""Share of rows of removed documents above which all files are written anew."""
+"""Share of rows of removed documents above which all files are rewritten."""
 AGAIN_SECONDS = 1.0
-"""Seconds between two looks at whether the tail is to be folded."""
+"""Seconds between two checks whether the tail must be folded."""
 LONGEST_SECONDS = 60.0
-"""Longest time, in seconds, to which that doubles with each fold that fails: what it wrote stays until a vacuum."""
+"""Longest time, in seconds, between two checks. The time doubles with each failed fold, because the files of a failed
+fold stay until a vacuum."""
 SETTLED = 0.05
-"""Share of rows that must come or go before leaves are tried again whose splitting did not pay."""
+"""Share of rows that must come or go before rayhier again tries to split leaves whose split did not pay."""
 MAINTAINED, BUSY = 5_000, 0.25
-"""Documents that a step reads, so that the log's tail waits for seconds only, and the share of the time that
-steps may take."""
+"""Documents that a maintenance step reads, and the share of time that steps may take. Both are small, so that the log's
+tail waits for seconds only."""
 log = logging.getLogger("ray.serve")
 
 
 class Maintenance:
-    """Says what is to be done next for an index's leaves, and when."""
+    """Decides on the next step of maintenance for an index's leaves, and when it runs."""
 
     def __init__(self, root: Location) -> None:
         self._root = root
         self.may_be_due = False
-        """True if leaves may be due. Set it once rows came or went."""
+        """True if leaves may need maintenance. Set it after rows came or went."""
         self._unpaid, self._skipped, self._rests = 0, 0, 0.0
 
     def next(self, manifest: Manifest, router: OpenedRouter, spec: JobSpec) -> Callable[[], None] | None:
@@ -61,13 +62,13 @@ class Maintenance:
 
     def _step(self, manifest: Manifest, router: OpenedRouter, spec: JobSpec, due: Due) -> None:
         if maintain(self._root, router, spec, MAINTAINED, self._skipped, manifest) is None:
-            self._skipped += leaves_at_once(due, MAINTAINED)  # others may pay
+            self._skipped += leaves_at_once(due, MAINTAINED)  # the split of other leaves may pay
         if self._skipped >= len(due.grown) + len(due.shrunk):
             self._unpaid, self._skipped = manifest.rows, 0
 
     @contextlib.contextmanager
     def resting(self) -> Iterator[None]:
-        """Rest after the block in proportion to its time."""
+        """Rest after the block, in proportion to its duration."""
         began = time.monotonic()
         try:
             yield
@@ -77,7 +78,7 @@ class Maintenance:
 
 
 class Publisher:
-    """Publishes versions of the index that a Writer writes, one after another but for files that are packed."""
+    """Publishes versions of the index that a Writer writes, one after another. Only files are packed in parallel."""
 
     def __init__(self, writer: "Writer", follower: Follower) -> None:
         self._writer, self._follower, self._root, self._lease = writer, follower, follower.root, writer.lease
@@ -89,30 +90,30 @@ class Publisher:
         )
 
     async def serve_newest(self) -> None:
-        """Let requests see the newest version, unless another index took the place of this one."""
+        """Let requests see the newest version, unless another index took the place of this index."""
         number = (await run_in(self._fold_thread, leaf_map.versions, self._root))[-1]
         if number > self._follower.seen.version and not self._lease.moved:
             await self._serve(number)
 
     async def _serve(self, number: int) -> None:
-        """Let requests see a version that was published. The changes that its files hold become one object."""
+        """Let requests see a published version. Its changes then become one object of the log."""
         self._published = number
         await self._follower.move(number)
         await self.tidy_log()
         await run_in(self._fold_thread, give_back)
 
     async def tidy_log(self) -> None:
-        """Gather the objects of changes that leaf files hold. What storage refuses is done after the next version."""
+        """Join the log's objects of changes that leaf files hold. If storage refuses, the next version tries again."""
         try:
             await run_in(self._fold_thread, self._follower.log.tidy, self._follower.manifest.log)
         except OSError as error:
-            log.warning("objects of the log stay single: %s", error)
+            log.warning("objects of the log cannot be joined: %s", error)
 
     async def fold_forever(self) -> None:
-        """Fold the tail whenever it is large or old, and look whether a damaged log was mended.
+        """Fold the tail whenever it is large or old, and check whether a damaged log was repaired.
 
-        If another server wrote meanwhile and has ended, this server takes the lease again and goes on. Ends once the
-        Writer of another index has taken over.
+        If another server wrote and has ended, this server takes the lease again. Returns once the Writer of another
+        index has taken over.
         """
         seconds = AGAIN_SECONDS
         while not self._lease.moved:
@@ -138,10 +139,10 @@ class Publisher:
                 self._failed = None
             except Exception as error:
                 self._failed = error
-                log.exception("the log's tail cannot be folded; it is tried again")
+                log.exception("the log's tail cannot be folded. rayhier tries again")
 
     async def _go_on(self) -> None:
-        """Take the lease again, and let requests see what another Writer did, unless that still writes."""
+        """Take the lease again, and let requests see the changes of another Writer, unless that Writer still writes."""
         if self._lease.lost and not await run_in(self._fold_thread, self._lease.take_again):
             return
         async with self._publishing:
@@ -154,7 +155,7 @@ class Publisher:
         async with self._publishing:
             if self._lease.moved:
                 return
-            await self.serve_newest()  # one that nobody serves yet may have another router
+            await self.serve_newest()  # a version that is not served yet may have another router
             await run_in(self._fold_thread, change.fold, self._root, self._writer.placement.assigner)
             await self.serve_newest()
             self._maintenance.may_be_due = True
@@ -163,7 +164,7 @@ class Publisher:
             begin(self._tidy())
 
     async def _maintain(self) -> None:
-        """Split some leaves that grew, and give small ones up, if this pays. The caller holds `_publishing`."""
+        """Split some leaves that grew, and give up some small leaves, if this pays. The caller holds `_publishing`."""
         step = self._maintenance.next(self._follower.manifest, self._follower.model.router, self._follower.spec)
         if step is None or self._lease.moved:
             return
@@ -172,10 +173,10 @@ class Publisher:
                 await run_in(self._fold_thread, step)
                 await self.serve_newest()
             except (InputError, OSError):
-                log.exception("leaves cannot be split; it is tried again")
+                log.exception("leaves cannot be split. rayhier tries again")
 
     async def _tidy(self) -> None:
-        """Pack small files into larger ones, and remove old versions where the limits say so, beside further folds."""
+        """Pack small files into larger files, and remove old versions if the limits say so. Folds go on meanwhile."""
         self._is_tidying = True
         try:
             while not self._lease.moved and await run_in(self._tidy_thread, self._tidied) is not None:
@@ -184,19 +185,19 @@ class Publisher:
             if self._writer.limits.keep_versions is not None and not self._lease.moved:
                 await run_in(self._tidy_thread, self._vacuumed, self._writer.limits.keep_versions)
         except Exception:
-            log.exception("files cannot be packed or removed; it is tried again after the next fold")
+            log.exception("files cannot be packed or removed. rayhier tries again after the next fold")
         finally:
             self._is_tidying = False
 
     def _tidied(self) -> LeafMap | None:
-        """Publish a version in fewer files. None if they are few, and without many removed rows."""
+        """Publish a version with fewer files. None if they are few, and few rows are of removed documents."""
         packed = pack(self._root)
         if packed is None and Stats.of(LeafMap.open(self._root).manifest).void > VOID:
             return compact_here(self._follower.spec, self._root)
         return packed
 
     def _vacuumed(self, keep: int) -> None:
-        """Remove older versions, but nothing that an index, which is to take the place of this one, has yet to read."""
+        """Remove older versions, except what an index that is about to replace this index must still read."""
         version, taken = self._follower.version, None
         workdir = locate(version.workdir)
         named = current.read(workdir)
@@ -205,10 +206,10 @@ class Publisher:
         vacuum(self._root, keep, taken=taken)
 
     async def rollback(self, number: int, key: str | None = None) -> Newest:
-        """Publish the content of an older version as the newest one, and serve it. The log's tail is left behind.
+        """Publish the content of an older version as the newest one, and serve it. The log's tail is lost.
 
-        ApiError 404 if there is no such version, 409 if it cannot be served, 422 if the key was used for
-        another version, 503 if storage refuses it or a shard group does not answer.
+        ApiError 404 if there is no such version, 409 if it cannot be served. 422 if the key was used for another
+        version. 503 if storage refuses, or a shard group does not answer.
         """
         return await asyncio.shield(begin(self._roll_back(number, key)))
 
@@ -234,22 +235,22 @@ class Publisher:
                 try:
                     await self._serve(made.version)
                 except LostError as lost:
-                    message = f"{lost} did not answer; version {made.version} is served once it does"
+                    message = f"{lost} did not answer. Version {made.version} is served when it answers"
                     raise unanswered(message) from None
         self._lease.check()
         return Newest(made, documents)
 
     async def _check_whole(self, number: int) -> None:
-        """Raise ApiError if a version is not there, or the groups cannot open it."""
+        """Raise ApiError if a version is missing, or the groups cannot open it."""
         if number not in await run_in(self._fold_thread, leaf_map.versions, self._root):
             message = f"version: got {number}; allowed: a version that GET /v1/versions lists"
             raise ApiError(404, "no_version", message)
         try:
             await self._follower.open(number)
         except InputError as error:
-            raise ApiError(409, "not_restored", f"{error}; nothing was published") from None
+            raise ApiError(409, "not_restored", f"{error}. Nothing was published") from None
         except LostError as lost:
-            raise unanswered(f"{lost} cannot open version {number}; nothing was published; retry later") from None
+            raise unanswered(f"{lost} cannot open version {number}. Nothing was published. Retry later") from None
 
     def _restore(self, number: int, key: str | None) -> Manifest:
         try:
@@ -257,11 +258,11 @@ class Publisher:
         except InputError as error:
             raise ApiError(409, "not_restored", str(error)) from None
         except OSError as error:
-            message = f"storage refuses changes: {error.strerror or error}; retry later"
+            message = f"storage refuses changes: {error.strerror or error}. Retry later"
             raise ApiError(503, "storage", message, RETRY) from None
 
     def _rolled_back(self, key: str | None) -> Rollback | None:
-        """Return what an earlier request with the same key did to this index or to the index before it."""
+        """Return the rollback that an earlier request with the same key made in this index or its predecessor."""
         before = self._follower.version.before()
         for root in [] if key is None else [self._root, *([] if before is None else [before])]:
             for newest in leaf_map.newest_first(root, None, 1):

@@ -1,11 +1,11 @@
-"""Refuse requests that would wait too long, and answer waiting requests in batches.
+"""Refuses requests that would wait too long, and answers waiting requests in batches.
 
-`Admission` computes a query's wait from the number of waiting queries and the rate of answers (Little's law). A burst
-of queries is accepted. If a queue does not end for a while, the server gets more queries than it can answer (CoDel's
-good and bad queues, Nichols and Jacobson, 2012).
+`Admission` estimates a query's wait from the number of waiting queries and the rate of answers (Little's law). A burst
+of queries is accepted. A queue that stays long shows that queries come faster than answers (the "bad queue" of CoDel,
+Nichols and Jacobson, 2012).
 
-`Batches` has no timer: an idle server answers at once, and a busy one makes its batches larger by itself. Questions,
-such as the queries of a request, share a batch where their keys are equal, for instance the same k and as many leaves.
+`Batches` has no timer: an idle server answers at once, and a busy server gets larger batches. A question is, for
+instance, the queries of a request. Questions with equal keys, such as k and beam, share a batch.
 """
 
 import asyncio
@@ -26,17 +26,16 @@ STANDING = 0.05
 CALM = 1.0
 """Seconds without a refusal after which a burst is accepted again."""
 QUEUED = 8
-"""Number of queries that may always wait, whatever each takes: a limit in seconds alone would refuse slow queries of a
-few clients."""
+"""Number of queries that may always wait. A limit in seconds alone would refuse slow queries of a few clients."""
 FORGETS = 0.05
 """Weight of the latest query in the moving mean of the seconds between two answers."""
-CANCELLED = "what was asked together with others was cancelled; retry in a second"
+CANCELLED = "the batch with this request was cancelled. Retry in a second"
 Q = TypeVar("Q")
 A = TypeVar("A")
 
 
 class Shares:
-    """Counts what requests hold of something that is limited. One peer may hold a share of it."""
+    """Counts how much of a limited resource requests hold. One address (peer) may hold a share of the resource."""
 
     def __init__(self, what: str, most: int, share: float) -> None:
         self._what, self._most, self._own = what, most, math.ceil(share * most)
@@ -69,7 +68,7 @@ class Admission:
     """Counts queries that wait, and refuses queries that would wait too long behind them."""
 
     def __init__(self, most: float, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Refuse a query that would wait for more than `most` seconds, and behind 8 others, once the queue is long."""
+        """Refuse a query that would wait for more than `most` seconds and for 8 others, once the queue is long."""
         self._most, self._clock = most, clock
         self._there: list[int] = []
         self._each = 0.0
@@ -78,12 +77,12 @@ class Admission:
 
     @property
     def wait(self) -> float:
-        """Seconds that a further query would wait. The largest request does not count, as it is being worked on."""
+        """Seconds that a further query would wait. The largest request does not count: it is being worked on."""
         return self._each * (sum(self._there) - max(self._there, default=0))
 
     @contextmanager
     def __call__(self, size: int) -> Iterator[None]:
-        """Count a request of `size` queries as waiting, and as answered at the end. ApiError 503 if it is refused."""
+        """Count a request of `size` queries until the block ends with its answer. ApiError 503 if it is refused."""
         with self.counting(size) as answered:
             yield
             answered()
@@ -101,7 +100,7 @@ class Admission:
             self._there.remove(size)
 
     def check(self) -> None:
-        """Raise ApiError 503 if a further request would be refused, whatever its queries."""
+        """Raise ApiError 503 if a further request would be refused, whatever its size."""
         now = self._clock()
         if len(self._there) <= 1:
             self._short = now
@@ -109,7 +108,7 @@ class Admission:
         limit = max(self._most, QUEUED * self._each)
         if stands and self.wait > limit:
             self._refused = now
-            raise overloaded(f"questions wait for longer than {round(limit, 2):g} s; retry in a second")
+            raise overloaded(f"questions wait for longer than {round(limit, 2):g} s. Retry in a second")
 
     def _answered(self, size: int) -> None:
         now = self._clock()
@@ -117,7 +116,7 @@ class Admission:
         self._left = now
 
 
-@dataclass(eq=False)  # queries may be arrays, of which == makes an array
+@dataclass(eq=False)  # == of two arrays is an array
 class _Waiting(Generic[Q, A]):
     key: Hashable
     size: int
@@ -127,7 +126,7 @@ class _Waiting(Generic[Q, A]):
 
 
 class Batches(Generic[Q, A]):
-    """Gathers questions to an asynchronous function into batches: one waits only while an earlier batch is at work."""
+    """Gathers questions to an asynchronous function into batches. A question waits only while a batch is at work."""
 
     def __init__(
         self,
@@ -137,10 +136,10 @@ class Batches(Generic[Q, A]):
         metrics: Metrics | None = None,
         at_once: int = 1,
     ) -> None:
-        """Answer by `ask`, which takes a batch of questions of equal keys and returns their answers in order.
+        """Answer by `ask`, which takes a batch of questions with equal keys and returns their answers in order.
 
-        The sizes of a batch's questions add up to at most `most`, and `at_once` batches are at work at a time. Sizes of
-        batches are recorded in the metrics of `stage`.
+        The sizes of a batch's questions add up to at most `most`. At most `at_once` batches are at work at a time.
+        `metrics` records the sizes of batches under `stage`.
         """
         self._ask, self._most, self._at_once, self._stage, self._metrics = ask, most, at_once, stage, metrics
         self._waiting: deque[_Waiting[Q, A]] = deque()
@@ -154,7 +153,7 @@ class Batches(Generic[Q, A]):
         try:
             answer = await waiting.answer
         finally:
-            # A query whose caller has left is dropped, unless its batch has begun.
+            # A question whose caller has left is dropped, unless its batch has begun.
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
         return answer, waiting.since
@@ -174,7 +173,7 @@ class Batches(Generic[Q, A]):
         self._start()
 
     def _taken(self) -> list[_Waiting[Q, A]]:
-        """Take the oldest question, and further ones with the same key that fit into its batch, oldest first."""
+        """Take the oldest question, and further questions with the same key that fit into its batch, oldest first."""
         first = self._waiting.popleft()
         taken, size, left = [first], first.size, deque[_Waiting[Q, A]]()
         while self._waiting:
@@ -185,11 +184,11 @@ class Batches(Generic[Q, A]):
             else:
                 left.append(call)
         self._waiting = left
-        self._start()  # calls of another key may be made at the same time
+        self._start()  # a batch with another key may run at the same time
         return taken
 
     async def _work(self) -> None:
-        # By now every call of this round of the event loop waits, too.
+        # By now every question of this round of the event loop waits.
         taken, now = self._taken() if self._waiting else [], time.perf_counter()
         if not taken:
             return
@@ -201,8 +200,8 @@ class Batches(Generic[Q, A]):
             answers = await self._ask([call.question for call in taken])
             if len(answers) != len(taken):
                 raise ValueError(f"got {len(answers)} answers to {len(taken)} calls")
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  every caller gets it
-            # A caller whose future were cancelled would be taken for one that has left.
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  every caller gets the error
+            # A cancelled future would look as if its caller had left.
             failure = overloaded(CANCELLED) if isinstance(error, asyncio.CancelledError) else error
             for call in taken:
                 if not call.answer.done():

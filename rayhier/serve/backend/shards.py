@@ -1,4 +1,4 @@
-"""A shard group: a range of an index's leaves, mapped into memory, which searches read.
+"""Serves a shard group: a range of an index's leaves, mapped into memory, which searches read.
 
 Shapes: Q queries, M embedding size, B leaves probed (beam).
 """
@@ -26,20 +26,20 @@ from rayhier.threads import set_threads
 FAILURES = 2
 """Failures in a row after which a group opens its files again."""
 OLDER, SOON = 2, 5.0
-"""Older versions that stay open for as long as a request may take, and the seconds for which further ones stay."""
+"""Number of older versions that stay open for as long as a request may take, and the seconds for which others stay."""
 T = TypeVar("T")
 log = logging.getLogger("ray.serve")
 
 
 class ShardGroup:
-    """Searches a range of an index's leaves. InputError if a file is not as published.
+    """Searches a range of an index's leaves. InputError if a file differs from the published one.
 
-    Several versions may be open at a time, each with its tail: those that requests name, and with `follows` the newest
-    on storage. A version is closed if no request has named it for `seconds` since a newer version was opened. If
-    version follows on version, all but the newest and two older ones are closed after five seconds.
-    A request that takes longer than that opens its version again, which vacuum must have left. Where work
-    fails twice in a row, the group opens its newest version's files again. Damaged files in the cache of this machine
-    are then made again from the published ones.
+    Each version that requests name is open with its tail, and with `follows` the newest version on storage too. An
+    older version is closed if no request has named it for `seconds`. If more than two older versions are open, the
+    oldest are closed after five seconds. A slower request opens its version again.
+
+    If work fails twice in a row, the group opens its newest version's files again. This replaces damaged files in the
+    cache of this machine.
     """
 
     def __init__(self, version: Version, leaves: range, seconds: float = 30.0, *, follows: bool = False) -> None:
@@ -49,7 +49,7 @@ class ShardGroup:
         self._newer: asyncio.Task[None] | None = None
         self._version = Version.newest(version.workdir)[0] if follows else version
         self._newest = self._versions[self._version.number] = self._opened(self._version.number)
-        # One thread, so that a replica takes one core. Its loop stays free for health checks.
+        # One thread, so that a replica uses one core. The event loop stays free for health checks.
         alone = partial(set_threads, 1, libraries=False)
         self._thread = ThreadPoolExecutor(1, "scan", alone)
         self._documents = ThreadPoolExecutor(1, "documents", alone)
@@ -60,17 +60,16 @@ class ShardGroup:
         self.release()
 
     def release(self) -> None:
-        """Release all versions and their files, which vacuum may then remove. The group reads nothing any more."""
+        """Release all versions and their files, so that vacuum may remove them. The group reads nothing any more."""
         for opened in self.__dict__.pop("_versions", {}).values():
             opened.close()
         self.__dict__.pop("_newest", None)
 
     async def read(self, work: Reading, seen: Seen) -> Any:
-        """Do a piece of work, such as a scan, in the leaves of this group, of what is `seen`.
+        """Do a piece of work, such as a scan, in the leaves of this group, on the state `seen` of the index.
 
-        Documents are read by their ids, and parts of exact searches done, in threads of their own, so that no search
-        waits for them. Such a part comes with the seconds of CPU that it took. InputError if an object of the log
-        that is seen cannot be read.
+        Lookups of documents and parts of exact searches run in other threads, so that no search waits for them.
+        An exact search also returns its seconds of CPU. InputError if a needed object of the log cannot be read.
         """
         opened, number = await self._at(seen), seen.log
         if isinstance(work, Exact):
@@ -81,23 +80,23 @@ class ShardGroup:
         return await self._work(lambda: opened.read(work, number), small=small)
 
     async def open(self, number: int) -> None:
-        """Open a version too. InputError if it is not there or not as published, RuntimeError after `release`."""
+        """Open a further version. InputError if it is missing or damaged, RuntimeError after `release`."""
         if "_versions" not in self.__dict__:
             raise RuntimeError("the group was released")
         if number not in self._versions:
             await run_in(self._opening, self._open, number)
         now = time.monotonic()
-        self._named.setdefault(number, (now, now))  # so that older versions end even if no request comes
+        self._named.setdefault(number, (now, now))  # so that older versions are closed even without requests
 
     async def ping(self) -> None:
-        """Search a leaf of each shard. Raises an error, of any type, where files cannot be read or were changed."""
+        """Search a leaf of each shard. Raises an error, of any type, if files cannot be read or were changed."""
         await self._work(lambda: self._newest.probe())
 
     async def alive(self) -> None:
-        """Return at once, even while a search runs, which shows that the replica's process lives."""
+        """Answer a health check at once, even while a search runs. The answer shows that the process lives."""
 
     async def check_health(self) -> None:
-        """Open changed files again, and the newest version. Close unused ones. Ray Serve calls this regularly."""
+        """Open changed files again, and the newest version. Close unused versions. Ray Serve calls this regularly."""
         if not self._newest.intact():
             await run_in(self._thread, self._load_again)
         self._close_unnamed()
@@ -105,13 +104,13 @@ class ShardGroup:
             self._newer = begin(self._open_newest())
 
     async def _at(self, seen: Seen) -> Snapshot:
-        """Return what is seen, with its log. InputError if it is of another model than this group's."""
+        """Open the state `seen` of the index, with its log. InputError if its model is not this group's model."""
         model = self._newest.manifest.model
         if seen.model != model:
             raise InputError(f"version {seen.version}: got model {seen.model}; allowed: {model}, whose leaves are open")
         is_newer = seen.version > max(self._named, default=0)
         await self.open(seen.version)
-        while seen.version not in self._versions:  # closed again, as a newer one was named before this went on
+        while seen.version not in self._versions:  # it was closed, because a request named a newer version meanwhile
             await self.open(seen.version)
         now = time.monotonic()
         self._named[seen.version] = self._named.get(seen.version, (now,))[0], now
@@ -125,18 +124,18 @@ class ShardGroup:
     def _open(self, number: int) -> None:
         if number not in self._versions:
             opened = self._opened(number)
-            with contextlib.suppress(InputError):  # of a damaged object is told where it is asked for
+            with contextlib.suppress(InputError):  # a request that needs the damaged object gets the error
                 opened.follow()
             self._versions[number] = opened
             if number > self._newest.manifest.version:
                 self._newest = opened
 
     async def _open_newest(self) -> None:
-        with contextlib.suppress(InputError, OSError):  # whoever names the version is told
+        with contextlib.suppress(InputError, OSError):  # a request that names the version gets the error
             await self.open((await asyncio.to_thread(versions, self._newest.leaf_map.root))[-1])
 
     def _close_unnamed(self) -> None:
-        """Release versions that no request has named for a while, since one named a newer version."""
+        """Release versions that no request has named for a while, since a request named a newer version."""
         newest, now = max(self._named, default=0), time.monotonic()
         older = sorted((number for number in list(self._versions) if number < newest), reverse=True)
         for place, number in enumerate(older):
@@ -152,16 +151,16 @@ class ShardGroup:
             there = pins.enter_context(version.reading())
             opened = Snapshot(version.now.spec, there, version.model, None, pins.pop_all(), self._range, tail)
         opened.open_files()
-        with contextlib.suppress(Exception):  # of what fails, the first search is told
-            opened.probe()  # so that no request waits for what a first search computes
+        with contextlib.suppress(Exception):  # the first search gets the error
+            opened.probe()  # so that no request waits for the computations of a first search
         return opened
 
     def _load_again(self) -> None:
         before = self._newest
         after = self._opened(before.manifest.version, before.tail)
-        # Everything is open before any part is used: small scans do not wait for the thread that loads.
+        # Everything is open before any part is used, because small scans do not wait for the thread that loads.
         self._versions[before.manifest.version] = after
-        if self._newest is before:  # none newer was opened meanwhile
+        if self._newest is before:  # no newer version was opened meanwhile
             self._newest = after
         before.close()
 
@@ -180,7 +179,7 @@ class ShardGroup:
         except Exception:
             self._failed += 1
             if self._failed >= FAILURES:
-                log.warning("leaves %s: failed %d times in a row, loading anew", self._range, self._failed)
+                log.warning("leaves %s: failed %d times in a row, opening the files again", self._range, self._failed)
                 self._load_again()
                 self._failed = 0
             raise
@@ -189,20 +188,20 @@ class ShardGroup:
 
 
 def _timed(read: Callable[..., T], *arguments: Any) -> tuple[T, float]:
-    """Return what a function returns, and the seconds of CPU that this thread took for it."""
+    """Call `read`. Returns its value and the seconds of CPU that this thread took for the call."""
     began = time.thread_time()
     return read(*arguments), time.thread_time() - began
 
 
 def _is_small(opened: Snapshot, work: Reading) -> bool:
-    """Return True if work takes less time than a thread takes to wake."""
+    """Return True if the work takes less time than waking a thread."""
     if not isinstance(work, Scan) or work.where is not None or work.needs == "vectors":
         return False
     return int(opened.row_counts[work.leaves_QB].sum() * work.query_QM.shape[1]) <= SMALL
 
 
 class LocalShards(ShardGroup):
-    """A shard group in this process: what fails is lost."""
+    """A shard group in this process. Any failure is a LostError, as in a deployment."""
 
     def __init__(self, part: ShardRange, version: Version, seconds: float = 30.0) -> None:
         super().__init__(version, part.leaves, seconds)
@@ -226,5 +225,5 @@ class LocalShards(ShardGroup):
     async def check_health(self) -> None:
         try:
             await super().check_health()
-        except Exception as error:  # noqa: BLE001  tried again later; until then the group is lost
-            log.warning("%s: cannot be opened anew: %s", self.name, error)
+        except Exception as error:  # noqa: BLE001  tried again later, and until then the group is lost
+            log.warning("%s: cannot be opened again: %s", self.name, error)

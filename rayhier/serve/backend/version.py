@@ -1,4 +1,4 @@
-"""The version of an index that is served: chosen once, so that later replicas open the same version."""
+"""The version of an index that is served. It is chosen once, so that later replicas open the same version."""
 
 import sys
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class Version:
 
     @classmethod
     def newest(cls, workdir: str, now: Current | None = None) -> tuple[Self, Manifest]:
-        """Return the newest version of the index of `now` (None: current.json), and its manifest. Or InputError."""
+        """Return the newest version of the index of `now` (None: current.json) with its manifest. Or InputError."""
         if "://" not in workdir and not Path(workdir).is_absolute():
             raise InputError(f"workdir: got {workdir!r}; allowed: an absolute path, s3://… or gs://…")
         place = locate(workdir)
@@ -44,16 +44,16 @@ class Version:
         return None if published is None else published.root
 
     def model(self) -> Model:
-        """Open the trained model. InputError if a file is not as published."""
+        """Open the trained model. InputError if a file differs from the published one."""
         place = locate(self.workdir)
         return Model.of_workdir(place, self.now, open_leaf_map(place, self.now, self.number))
 
     def router(self, leaf_map: LeafMap) -> Path:
-        """Return the folder of a version's router on this machine: its own, or that of the model."""
+        """Return the folder of a version's router on this machine. A version without a router has the model's."""
         return leaf_map.router() or current.artifact(locate(self.workdir), self.now, "model").local("router")
 
     def reading(self) -> AbstractContextManager[LeafMap]:
-        """Open the leaf map at this version, its files except shards verified. Vacuum keeps it while the block runs."""
+        """Open and pin the leaf map at this version while the block runs. All files but shards are verified."""
         return reading_leaf_map(locate(self.workdir), self.now, self.number)
 
 
@@ -64,13 +64,12 @@ class ShardRange:
 
 
 def split(counts: Sequence[int], groups: int | None) -> list[ShardRange]:
-    """Divide the leaves, of `counts` rows, among shard groups: contiguous, about equal in rows; by default two groups.
+    """Divide the leaves into contiguous shard groups (None: two) with about equal numbers of rows (`counts`).
 
-    The last range has no end: leaves that are split off later belong to it. InputError if there are more groups than
+    The last range has no end, because later splits append leaves to it. InputError if there are more groups than
     leaves.
 
-    >>> [(part.name, part.leaves.start) for part in split([5, 1, 1, 1, 4], 2)]
-    [('shards-0', 0), ('shards-1', 2)]
+    (part.name, part.leaves.start) for part in split([5, 1, 1, 1, 4], 2)] [('shards-0', 0), ('shards-1', 2)]
     """
     if groups is not None and groups > len(counts):
         raise InputError(f"shard_groups: got {groups}; allowed: 1 to {len(counts)}, the number of the index's leaves")

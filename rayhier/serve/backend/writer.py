@@ -1,6 +1,6 @@
-"""The Writer of an index appends changes to the log, lets requests see them, and then answers them, in this order.
+"""The Writer of an index. It appends a change to the log, lets requests see the change, and then answers it.
 
-The Writer takes the lease first, and goes on where the earlier Writer ended.
+The Writer takes the lease first, and continues after the last change of the earlier Writer.
 """
 
 import asyncio
@@ -42,23 +42,23 @@ from rayhier.storage.writer_lease import fence
 
 T = TypeVar("T")
 TOGETHER = 64
-"""Documents of several changes that are looked up together, at most."""
+"""Most documents, of several changes, that are looked up together."""
 APPENDED_SECONDS = 0.02
-"""Seconds after which changes that were appended are answered before others are."""
+"""Seconds of appending after which rayhier answers the appended changes before it appends more."""
 CARRY = "allowed: `rayhier run SPEC` again, which carries the documents as that index has them"
-ENDS = "the server ends; the change is there or not: send it again"
+ENDS = "the server ends. The change may have been made: send it again"
 log = logging.getLogger("ray.serve")
 
 
 class Writer:
-    """Makes changes to an index, first come first served; an engine's requests see them by a follower."""
+    """Makes changes to an index in the order of their arrival. Requests to an engine see them through a follower."""
 
     def __init__(self, follower: Follower, limits: WriteLimits, metrics: Metrics | None = None) -> None:
-        """Write to the index that a follower follows. InputError if another writes, or it cannot have a tail."""
+        """Write to the index that a follower follows. InputError if another server writes, or it cannot have a tail."""
         if follower.spec.search.how == "level":
             raise InputError(
-                "write_token_file: search.how is level, which compares documents by a tree's levels, that changes do "
-                "not have; allowed: no write_token_file, or search.how leaves"
+                "write_token_file: got a file with search.how level, which does not support changes; allowed: no "
+                "write_token_file, or search.how leaves"
             )
         self._follower, self.limits = follower, limits
         self.placement, self.lease = Placement(follower, metrics), WriteLease(follower.root, self._is_named)
@@ -68,7 +68,7 @@ class Writer:
         self._waiting, self._is_changing = deque[WaitingChange](), False
         self._append_thread = ThreadPoolExecutor(1, "append")
         self.publisher = Publisher(self, follower)
-        """Folds what was written, in the background, and publishes older versions again."""
+        """Folds changes in the background, and publishes older versions again."""
 
     @property
     def root(self) -> Location:
@@ -82,10 +82,11 @@ class Writer:
         self.lease.close()
 
     async def put(self, documents: Rows, key: str | None = None, body: str = "", *, upsert: bool = True) -> Written:
-        """Write documents, which replace those with the same ids. Returns once the change is durable and seen.
+        """Write documents, which replace documents with the same ids. Returns once the change is durable and seen.
 
-        InputError if a document is not allowed. ApiError 409 if `upsert` is false and an id is there. 422 if a key was
-        used with another body. 503 if storage refuses, or too many changes wait for a fold. An error changes nothing.
+        InputError if a document is not allowed. ApiError 409 if `upsert` is false and an id is in the index. 422 if a
+        key was used with another body. 503 if storage refuses, or too many changes wait for a fold. An error changes
+        nothing.
         """
         if (again := self._again(key, body)) is not None:
             return again
@@ -94,7 +95,7 @@ class Writer:
         return await self._make(WaitingChange("put", table, ids, key, body, assigner, upsert=upsert))
 
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
-        """Delete documents. ApiError 404 if an id is not there, and as `put`. Nothing is changed then."""
+        """Delete documents. ApiError 404 if an id is not in the index, and as in `put`. An error changes nothing."""
         if (again := self._again(key, body)) is not None:
             return again
         names = list(dict.fromkeys(ids))
@@ -103,10 +104,10 @@ class Writer:
         return await self._make(WaitingChange("delete", table, names, key, body))
 
     async def begin(self, old: "Writer | None" = None) -> None:
-        """Let requests see the newest version with the log's tail, and what the index before this one was told since.
+        """Let requests see the newest version, the log's tail, and newer changes of the index before this index.
 
-        If no Writer `old` of that index hands over, that index's Writers must be unable to answer a change any more.
-        LostError if a shard group does not answer, InputError as in `take_over`.
+        The Writer `old` of that index may hand over. Otherwise that index's Writers are stopped first. LostError if a
+        shard group does not answer, InputError as in `take_over`.
         """
         self._before = before = self._follower.version.before()
         if before is not None and (old is None or old.root != before):
@@ -117,13 +118,13 @@ class Writer:
         await self.placement.open_encoder()
         if self._follower.damage is not None:
             log.error("%s", self._follower.damage)
-        await self.publisher.serve_newest()  # an earlier Writer may have published it before it gave the lease back
+        await self.publisher.serve_newest()  # an earlier Writer may have published it before it returned the lease
         await self.publisher.tidy_log()
-        if before is None or self._follower.damage is None:  # else once the log is mended
+        if before is None or self._follower.damage is None:  # otherwise when the log is repaired
             await self._take_over_before()
 
     async def go_on(self) -> None:
-        """Let requests see what another Writer did, once this one has the lease again. Needs the lock."""
+        """Let requests see the changes of another Writer, when this Writer has the lease again. Needs the lock."""
         await self.catch_up()
         if self._follower.damage is None:
             await self._remember_folded(self._follower.log)
@@ -137,8 +138,8 @@ class Writer:
     async def take_over(self, before: Location) -> None:
         """Append the newer changes of another index's log, encoded again, with the same numbers and keys.
 
-        InputError if a change cannot be read or does not fit this index. Changes before it may be appended already.
-        InputError also if a rollback of the other index left behind changes that this index may have.
+        InputError if a change cannot be read or does not fit this index. Earlier changes may be appended already.
+        InputError also if a rollback of the other index dropped changes that this index may have.
         """
         router = self._follower.manifest.router
         try:
@@ -167,25 +168,25 @@ class Writer:
                 there.update({name: written[name] - there[name] for name in names})
 
     def _beyond(self, other: Location) -> list[Change]:
-        """Read another log's changes after this one's newest. InputError after a rollback of the other index."""
+        """Read another log's changes after this log's newest. InputError after a rollback of the other index."""
         mine, there = self._follower.manifest, LeafMap.open(other).manifest
         if there.undone_in > mine.taken or there.undone > mine.log:
             raise InputError(
-                f"{other}: a rollback made version {there.undone_in} and left behind changes up to {there.undone}; "
+                f"{other}: a rollback made version {there.undone_in} and dropped changes up to {there.undone}. "
                 f"{self._follower.root} has the content of version {mine.taken}, and changes up to {mine.log}"
             )
         return list(ChangeLog(other).after(self._follower.seen.log))
 
     @contextlib.asynccontextmanager
     async def handing_over(self, to: "Writer") -> AsyncIterator["Writer"]:
-        """Let changes wait during the block, at whose start another Writer has all that were made.
+        """Give all changes of this Writer to the Writer `to`. Changes that arrive during the block wait.
 
-        Unless the block fails, they are then refused with MovedError, and this Writer, which the block gets, changes
-        nothing any more.
+        After the block they are refused with MovedError, and this Writer, which the block gets, makes no more changes.
+        If the block fails, this Writer goes on.
         """
         await to.take_over(self.root)
         async with self._follower.lock:
-            if not self.lease.holds():  # another Writer may have taken over: it must not answer a change any more
+            if not self.lease.holds():  # another Writer may have taken over, and must not answer changes any more
                 await asyncio.to_thread(fence, self.root)
             await to.take_over(self.root)
             to.know(self.keys)
@@ -193,16 +194,16 @@ class Writer:
             self.lease.moved = True
 
     def know(self, keys: Keys) -> None:
-        """Remember idempotency keys, with their bodies' hashes and outcomes, of changes that another Writer made."""
+        """Remember idempotency keys of changes that another Writer made, with their bodies' hashes and outcomes."""
         for key, body, written in keys:
             self.keys.remember(key, body, written)
 
     async def _make(self, waiting: WaitingChange) -> Written:
-        """Make a change after those that wait. A change that has begun goes on if its request ends early.
+        """Make a change after those that wait. A change that has begun continues if its request ends early.
 
-        Returns once the change is durable and seen. ApiError 404 if a document to be deleted is not there. 422 if a key
-        was used with another body. 503 if storage refuses the change, or too many wait to be folded. MovedError if
-        another index took the place of this one. An error changes nothing.
+        Returns once the change is durable and seen. ApiError 404 if a document to delete is missing. 422 if a key was
+        used with another body. 503 if storage refuses, or too many changes wait for a fold. MovedError if another index
+        took the place of this index. An error changes nothing.
         """
         self._waiting.append(waiting)
         if not self._is_changing:
@@ -217,14 +218,14 @@ class Writer:
         return written
 
     def check_room(self, documents: int = 0, size: int = 0) -> None:
-        """Raise ApiError 503 unless a change may be appended after so many further documents and bytes."""
+        """Raise ApiError 503 unless a change may be appended, after `documents` and `size` bytes of other changes."""
         if (damage := self._follower.damage) is not None:
-            raise ApiError(503, "log_damaged", f"{damage}; nothing can be written until it is mended")
+            raise ApiError(503, "log_damaged", f"{damage}. Nothing can be written until it is repaired")
         self.lease.check()
         tail = self._follower.tail
         documents, size = documents + tail.documents, size + tail.bytes
         if documents >= self.limits.max_tail_documents or size >= self.limits.max_tail_bytes:
-            message = f"{documents} documents of {size} bytes wait to be folded into leaf files; retry in a second"
+            message = f"{documents} documents of {size} bytes wait to be folded into leaf files. Retry in a second"
             raise overloaded(message)
 
     @property
@@ -252,11 +253,11 @@ class Writer:
         return taken
 
     async def _change(self, taken: Sequence[WaitingChange]) -> None:
-        """Make changes one after another, an object of the log each. One that is refused changes nothing."""
+        """Make changes one after another, each as an object of the log. A refused change changes nothing."""
         while left := [each for each in taken if not each.outcome.done()]:
             try:
                 await self._change_some(left)
-            except Exception as error:  # noqa: BLE001  every request gets it
+            except Exception as error:  # noqa: BLE001  every request gets the error
                 for each in left:
                     self._end_again(each)
                     each.ends(error)
@@ -266,10 +267,10 @@ class Writer:
                 raise
 
     async def _change_some(self, left: Sequence[WaitingChange]) -> None:
-        """Make changes, but for those that must come later. An error that it raises concerns all that are not made.
+        """Make the first of some changes. An error concerns all changes that are not made yet.
 
-        Later come a change whose key an earlier one has, and all from one on that is refused after others, or whose
-        number another process took.
+        Left for later are a change with the key of an earlier change, and all changes from the first refused one on.
+        If another process took the next number, all are left for later.
         """
         self.lease.check_moved()
         there = await self._present(list({name for each in left for name in each.ids}), self._follower.seen)
@@ -278,10 +279,10 @@ class Writer:
             if each.key in keys or self._end_again(each):
                 continue
             try:
-                self.check_room(documents, size)  # other changes came before
+                self.check_room(documents, size)  # other changes may have filled the tail
                 made = await self._made_of(each, there, self._follower.seen.log + len(nexts) + 1)
             except (ApiError, InputError) as error:
-                if nexts:  # it may be refused for what these change, which is not durable yet
+                if nexts:  # the reason may be an earlier change in `nexts`, which is not durable yet
                     break
                 each.ends(error)
                 continue
@@ -298,12 +299,12 @@ class Writer:
                 self._follower.apply(entry.change, entry.before)
             if not self._end_appended(nexts[:appended]):
                 return
-            if refused is not None:  # not tried again: the log may have the change, so that it would run twice
+            if refused is not None:  # not repeated: the log may have the change, so it could be made twice
                 raise refused
             nexts = nexts[appended:]
 
     def _end_appended(self, appended: Sequence[NextChange]) -> bool:
-        """Answer requests whose changes are in the log. Returns False if another Writer may have read it before."""
+        """Answer requests whose changes are in the log. Returns False if another Writer may have taken over before."""
         try:
             self.lease.check()
         except ApiError as error:
@@ -316,7 +317,7 @@ class Writer:
         return True
 
     def _end_again(self, waiting: WaitingChange) -> bool:
-        """Answer a request whose key an earlier one had. Returns False if there is none."""
+        """Answer a request that repeats an earlier request's key. Returns False if its key is new."""
         try:
             again = self._again(waiting.key, waiting.body)
         except ApiError as error:
@@ -327,26 +328,26 @@ class Writer:
         return again is not None
 
     async def _made_of(self, waiting: WaitingChange, there: Counter[str], number: int) -> Change:
-        """Make a change of this number; `there` counts its documents before it. ApiError if it does not fit them."""
+        """Make change `number`. `there` counts its documents in the index. ApiError if it does not fit them."""
         ids, table, router, replaced = waiting.ids, waiting.table, self._follower.manifest.router, 0
         if waiting.kind == "delete" and (missing := [name for name in ids if not there[name]]):
-            message = f"ids: {len(missing)} not in the index: {missing[0]!r:.80}; nothing was changed"
+            message = f"ids: {len(missing)} not in the index: {missing[0]!r:.80}. Nothing was changed"
             raise ApiError(404, "no_document", f"{message}; allowed: ids of documents in the index")
         if waiting.kind == "put":
             table = await self.placement.place_again(table, waiting.assigner)
             present = [name for name in ids if there[name]]
             if present and not waiting.upsert:
-                message = f"ids: {len(present)} in the index already: {present[0]!r:.80}; nothing was changed"
+                message = f"ids: {len(present)} in the index already: {present[0]!r:.80}. Nothing was changed"
                 raise ApiError(409, "exists", f"{message}; allowed: new ids, or upsert")
             replaced = len(present)
         epoch = self.lease.epoch
         return Change(number, waiting.kind, table, waiting.key, waiting.body, len(ids), replaced, router, epoch)
 
     def _append(self, changes: Sequence[Change]) -> tuple[int, ApiError | None]:
-        """Make the first of some changes durable. Returns how many, and an ApiError 503 if storage refused the next.
+        """Make changes durable, in order. Returns how many, and an ApiError 503 if storage refused the next change.
 
-        What storage refused is in the log or not. Requests see changes once the follower applies them. Without a
-        change and without an error, the number of the first change is taken.
+        A refused change may be in the log or not. With fewer changes and no error, time or the lease was over, or
+        another process took the next number.
         """
         began = time.monotonic()
         for place, made in enumerate(changes):
@@ -360,28 +361,28 @@ class Writer:
                 return place, None
             except OSError as error:
                 log.warning("the log cannot be written: %s", error)
-                message = f"storage refuses changes: {error.strerror or error}"
-                return place, ApiError(503, "storage", f"{message}; the change is there or not: send it again", RETRY)
+                reason = f"storage refuses changes: {error.strerror or error}"
+                return place, ApiError(503, "storage", f"{reason}. The change may have been made: send it again", RETRY)
         return len(changes), None
 
     async def _present(self, ids: Sequence[str], seen: Seen) -> Counter[str]:
-        """Count the rows of documents with some ids. ApiError 503 if a shard group does not answer."""
+        """Count the rows of documents with the given ids. ApiError 503 if a shard group does not answer."""
         try:
             return await self._follower.view.present(ids, seen)
         except LostError as lost:
-            raise unanswered(f"{lost} did not answer; nothing was changed; retry later") from None
+            raise unanswered(f"{lost} did not answer. Nothing was changed. Retry later") from None
 
     async def catch_up(self) -> None:
         """Let requests see changes of another process. ApiError 503 if a shard group is lost. Needs the lock."""
         try:
             await self._follower.catch_up()
         except LostError as lost:
-            raise unanswered(f"{lost} did not answer; retry later") from None
+            raise unanswered(f"{lost} did not answer. Retry later") from None
         if self._follower.damage is not None:
             log.error("%s", self._follower.damage)
 
     async def _remember_folded(self, there: ChangeLog) -> None:
-        """Remember the keys of the newest changes that leaf files hold, as far as a log has them."""
+        """Remember the keys of a log's newest changes that leaf files hold."""
         for made in await run_in(self._append_thread, _folded, there, self._follower.manifest.log):
             self._note(made)
 
@@ -399,20 +400,20 @@ def _folded(there: ChangeLog, last: int) -> list[Change]:
                 changes.append(made)
                 number = made.number
             break
-        except InputError as error:  # leaf files hold this change, or a rollback left it behind
-            log.warning("%s; changes in this object run again if they are sent again", error)
+        except InputError as error:  # leaf files hold this change, or a rollback dropped it
+            log.warning("%s. If changes of this object are sent again, they are made again", error)
             number = there.past(number)
     return changes
 
 
 class Writers:
-    """The Writer of the index that is served; a change that waits while another index takes its place goes to that."""
+    """The Writer of the served index. If another index takes its place, waiting changes go to the new Writer."""
 
     def __init__(self, now: Writer) -> None:
         self.now = now
 
     async def put(self, documents: Rows, key: str | None = None, body: str = "", *, upsert: bool = True) -> Written:
-        """Write documents, as `Writer.put` does. Vectors count for the index that was served when they came."""
+        """Write documents, as `Writer.put` does. If another index takes over first, vectors are computed again."""
         first, texts = self.now, [{name: part for name, part in each.items() if name != "vector"} for each in documents]
         return await self._by(lambda each: each.put(documents if each is first else texts, key, body, upsert=upsert))
 
@@ -424,7 +425,7 @@ class Writers:
         try:
             return await self.now.publisher.rollback(number, key)
         except MovedError:
-            message = f"version {number}: is of an index whose place another took; nothing was published"
+            message = f"version {number}: is of an index that was replaced. Nothing was published"
             raise ApiError(409, "not_restored", f"{message}; allowed: a version that GET /v1/versions lists") from None
 
     async def _by(self, change: Callable[[Writer], Awaitable[T]]) -> T:
@@ -435,6 +436,6 @@ class Writers:
                 continue
 
     async def fold_forever(self) -> None:
-        """Fold the tail of the index that is served, until cancelled."""
+        """Fold the tail of the served index, until cancelled."""
         while True:
             await self.now.publisher.fold_forever()

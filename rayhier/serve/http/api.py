@@ -84,31 +84,31 @@ if TYPE_CHECKING:  # imports Ray
 Writes: TypeAlias = "Writers | WriterHandle"
 log = logging.getLogger("ray.serve")
 NUMBERS = 100
-"""Approximate bytes of a result besides its id and the parts included."""
+"""Approximate bytes of a result in addition to its id and the included parts."""
 LEAF_BYTES, ROUTED_BYTES = 8, 100
 """Approximate bytes of a leaf's number in an answer, and of a leaf in an explanation."""
 KEY_LENGTH = 200
 """Most characters of an idempotency key."""
 WAITED, LOOK_SECONDS = 2.0, 0.1
-"""Most seconds that a request waits for a change of the log, and seconds between two looks at storage meanwhile. The
-server that made a change sees it at once. If a request waits longer, it names a change that does not exist."""
+"""Most seconds that a request waits for a change of the log, and seconds between two reads of storage meanwhile. A
+change that a server has answered arrives sooner. So a request that waits longer names a change that does not exist."""
 READY_SECONDS = 1.0
-"""Seconds for which the result of a check of readiness is given again without another check."""
-Key = Annotated[str | None, Header(description="Key by which a request that is sent again changes nothing twice.")]
+"""Seconds for which the result of a readiness check is reused."""
+Key = Annotated[str | None, Header(description="Key that lets you repeat a request without changing anything twice.")]
 DESCRIPTIONS = {
     400: "The body is not UTF-8 text.",
     401: "Missing or wrong token.",
-    403: "The token only reads, or the server does not write.",
+    403: "The token only allows reading, or the server does not write.",
     404: "No such path, no such document, or no such version.",
-    405: "Wrong method for this path; the header Allow lists the right ones.",
+    405: "Wrong method for this path. The header Allow lists the right methods.",
     408: "The body did not arrive in time.",
-    409: "Another model is served, or the version cannot be served again; the message says why.",
+    409: "Another model is served, or the version cannot be served again. The message says why.",
     413: "The body is too large, or holds too many values.",
     415: "The body is not application/json in UTF-8.",
     421: "The header Host names another server.",
-    422: "The request is invalid; the message says where, and what is allowed.",
-    500: "A defect in the server; its log has the error.",
-    503: "Too many requests at once, or a deployment did not answer a `strict` request or one for documents; "
+    422: "The request is invalid. The message names the wrong value and what is allowed.",
+    500: "A defect in the server. Its log has the error.",
+    503: "Too many requests at once, or a deployment did not answer a `strict` request or a request for documents. "
     "Retry-After: seconds to wait.",
     504: "No answer within limits.seconds, or writes.seconds.",
 }
@@ -122,10 +122,10 @@ def api(
     *,
     follows: bool = False,
 ) -> FastAPI:
-    """Make the HTTP application over an index that is served; without a `writer` no request may write.
+    """Make the HTTP application of a served index. Without a `writer` no request may write.
 
-    Requests begin once `following` says so; `lifespan` runs with the application. With `follows` the index is
-    followed without a Writer too, so that requests may wait for changes that another server makes.
+    Each request waits first until `following` allows it to begin. `lifespan` runs with the application. With `follows`,
+    requests may wait for changes of another server, because the index is followed even without a Writer.
     """
     args, tokens, limits = served.args, served.tokens, served.args.limits
     dimension, seconds = served.index().dimension, None if writer is None else args.writes.seconds
@@ -161,7 +161,7 @@ def api(
 
 
 class _Sight:
-    """Tells what answers see, and lets requests wait until they see a change."""
+    """Tells which state of the index answers are from, and lets requests wait until they see a change."""
 
     def __init__(self, engine: Engine, seconds: float, following: Following | None, *, follows: bool) -> None:
         self._engine, self._seconds, self._following, self._follows = engine, seconds, following, follows
@@ -170,19 +170,19 @@ class _Sight:
         return self._engine.view.seen
 
     def check_model(self, named: str | None) -> None:
-        """Raise ApiError 409 if requests that begin now see another model than the one that is named."""
+        """Raise ApiError 409 if `named` is not the model that requests see now."""
         if named is not None and named != (served := self.now().model):
             message = f"model: got {named!r:.{NAME_SHOWN}}; allowed: {served}, which is served now"
             raise ApiError(409, "other_model", message)
 
     async def reach(self, number: int | None = None) -> None:
-        """Wait until requests see what was answered before, and a change. ApiError 422 or 504 if that takes long."""
+        """Wait until requests see all answered changes and change `number`. ApiError 422 or 504 if that is too long."""
         if self._following is not None:
             await self._following()
         if number is None or (last := self.now().log) >= number:
             return
         if not self._follows:
-            raise invalid(f"min_log: got {number}; allowed: {last} or less, as this server reads no later changes")
+            raise invalid(f"min_log: got {number}; allowed: at most {last}, because this server reads no later changes")
         try:
             with WITHOUT_SLOT.get()():
                 async with asyncio.timeout(min(WAITED, 0.9 * self._seconds)):
@@ -202,13 +202,13 @@ class _Sight:
 
 
 def _search(rules: Rules, body: SearchRequest | BatchRequest) -> tuple[str, Request]:
-    """Convert a body to a request, by the rules of what is seen. InputError, answered 422, if it is not allowed."""
+    """Convert a body to a request, by the rules of the served version. InputError (422) if it is not allowed."""
     name, queries = _queries(rules, body)
     return name, rules.request(queries, body.k, body.beam, body.filter, body.mode, body.rerank, body.budget, name=name)
 
 
 def _queries(rules: Rules, body: SearchRequest | BatchRequest | RouteRequest) -> tuple[str, Queries]:
-    """Return the name of the body's key that has queries, and the queries."""
+    """Return the name of the key of the body that has queries, and the queries."""
     name = next(name for name in type(body).query_keys() if getattr(body, name) is not None)
     given = getattr(body, name)
     queries = given if isinstance(body, BatchRequest) else [given]
@@ -220,7 +220,7 @@ def _queries(rules: Rules, body: SearchRequest | BatchRequest | RouteRequest) ->
 
 
 class Readiness:
-    """Checks which shard groups do not answer, once a second at most. Callers at the same time share one check."""
+    """Checks which deployments do not answer, at most once per second. Callers at the same time share a check."""
 
     def __init__(self, unavailable: Callable[[], Coroutine[Any, Any, list[str]]]) -> None:
         self._unavailable, self._begun = unavailable, -READY_SECONDS
@@ -228,7 +228,7 @@ class Readiness:
 
     async def __call__(self) -> list[str]:
         if self._answer is None or time.monotonic() - self._begun >= READY_SECONDS:
-            self._answer = begin(self._unavailable())  # others wait for it even if the first caller leaves
+            self._answer = begin(self._unavailable())  # if the first caller leaves, others still wait for the result
             self._begun = time.monotonic()
         return await asyncio.shield(self._answer)
 
@@ -244,7 +244,7 @@ def _health(app: FastAPI, engine: Engine, following: Following | None) -> None:
         "/readyz",
         summary="Check that every shard group answers a search, and the cross-encoder",
         response_model=Health,
-        responses={503: {"model": Health, "description": "Some deployments do not answer; `lost` names them."}},
+        responses={503: {"model": Health, "description": "Some deployments do not answer. `lost` names them."}},
         tags=["health"],
     )
     async def readyz() -> JSONResponse:
@@ -269,7 +269,7 @@ def _searches(app: FastAPI, served: Application, sight: _Sight) -> None:
     async def answered(body: SearchRequest | BatchRequest) -> tuple[Request, Answers, list[AnswerBody]]:
         await sight.reach(body.min_log)
         sight.check_model(body.model)
-        request = logged(*_search(engine.view.rules, body))  # by the rules of what the next line begins with
+        request = logged(*_search(engine.view.rules, body))  # the search below begins with the same view
         outcome = await engine.search(request)
         if body.explain:
             await engine.weigh(outcome.routes)
@@ -278,7 +278,7 @@ def _searches(app: FastAPI, served: Application, sight: _Sight) -> None:
             metrics.searched(outcome.ms, [answer.documents for answer in outcome.answers], outcome.lost, calls)
         names = sorted({name for lost in outcome.lost for name in lost})
         if body.strict and names:
-            raise unanswered(f"strict: {', '.join(names)} did not answer; retry later")
+            raise unanswered(f"strict: {', '.join(names)} did not answer. Retry later")
         writer = _AnswerWriter(outcome, body.include, served.args.limits.max_answer_bytes, explain=body.explain)
         parts = sum(len(answer.hits) + len(answer.leaves) for answer in outcome.answers)
         return request, outcome, await run_in_thread(parts, writer.answers)
@@ -291,7 +291,7 @@ def _searches(app: FastAPI, served: Application, sight: _Sight) -> None:
 
     @app.post(
         "/v1/search:batch",
-        summary="Find documents for several questions",
+        summary="Find documents for several queries",
         tags=["search"],
         response_model=BatchResponse,
     )
@@ -300,13 +300,11 @@ def _searches(app: FastAPI, served: Application, sight: _Sight) -> None:
         seen = asdict(outcome.seen)
         return _sent(BatchResponse(answers=answers, mode=request.mode, **seen, ms=outcome.ms))
 
-    @app.post(
-        "/v1/route", summary="List the leaves that a question would visit, in the order of visit", tags=["search"]
-    )
+    @app.post("/v1/route", summary="List the leaves that a query would visit, in the order of visit", tags=["search"])
     async def route(body: RouteRequest) -> RouteResponse:
         await sight.reach()
         sight.check_model(body.model)
-        seen, (name, queries) = sight.now(), _queries(engine.view.rules, body)  # as of what the next line begins with
+        seen, (name, queries) = sight.now(), _queries(engine.view.rules, body)  # the routing below uses the same view
         routes = await engine.route(logged(name, engine.view.rules.route(queries, body.beam, name)))
         await engine.weigh(routes)
         order: Literal["probability", "density"] = "probability" if routes.log_densities is None else "density"
@@ -326,12 +324,12 @@ def _documents(app: FastAPI, served: Application, sight: _Sight) -> None:
     ) -> tuple[list[Stored], dict[str, Any]]:
         _check_utf_8(request)
         await sight.reach(min_log)
-        seen = asdict(sight.now())  # what the next line begins with
+        seen = asdict(sight.now())  # the read below begins with the same state
         documents, lost = await served.engine.documents(piece)
-        # Passages of one document may lie in several groups.
+        # Passages of a document may lie in several groups.
         whole = isinstance(piece, Lookup) and bool(documents) and documents[0].passages is None
         if lost and not whole:
-            raise unanswered(f"{', '.join(lost)} did not answer; retry later")
+            raise unanswered(f"{', '.join(lost)} did not answer. Retry later")
         return documents, seen
 
     @app.get(
@@ -341,7 +339,7 @@ def _documents(app: FastAPI, served: Application, sight: _Sight) -> None:
         response_model=ListResponse,
     )
     async def listed(request: HttpRequest, page: Annotated[ListRequest, Query()]) -> Response:
-        # One more says whether any follows.
+        # An additional document shows whether another page follows.
         documents, seen = await read(request, Listing(page.after, page.limit + 1), page.min_log)
         shown = await run_in_thread(len(documents), _within, documents[: page.limit], most_bytes)
         follows = shown[-1].id if len(documents) > len(shown) else None
@@ -373,7 +371,7 @@ def _writes(app: FastAPI, writer: "Writes | None", limits: WriteLimits, sight: _
 
     @app.put(
         "/v1/documents",
-        summary="Write documents, which replace those with the same ids unless `upsert` is false",
+        summary="Write documents. They replace documents with the same ids, unless `upsert` is false",
         tags=["documents"],
         response_model=WrittenResponse,
     )
@@ -395,7 +393,7 @@ def _writes(app: FastAPI, writer: "Writes | None", limits: WriteLimits, sight: _
 
 def _writing(writer: "Writes | None") -> Writes:
     if writer is None:
-        raise ApiError(403, "forbidden", "this server does not write; allowed: a server that has a write_token_file")
+        raise ApiError(403, "forbidden", "this server does not write; allowed: a server with a write_token_file")
     return writer
 
 
@@ -410,7 +408,7 @@ def _versions(app: FastAPI, served: Application, sight: _Sight, writer: "Writes 
         await sight.reach()
         manifests = await asyncio.to_thread(
             served.versions, page.before, page.limit + 1
-        )  # one more says whether any follows
+        )  # an additional version shows whether another page follows
         newest, shown = sight.now().version, manifests[: page.limit]
         known = set(VersionBody.model_fields) - {"served"}
         bodies = [VersionBody(**each.model_dump(include=known), served=each.version == newest) for each in shown]
@@ -503,7 +501,7 @@ def _within(documents: Sequence[Stored], most: int) -> list[DocumentBody]:
 
 
 class _AnyText(PathConvertor):
-    """A part of a path that is any text, also with slashes and ends of lines."""
+    """A part of a path that may be any text, with slashes and line ends."""
 
     regex = r"[\s\S]+"
 
@@ -512,7 +510,7 @@ register_url_convertor("any_text", _AnyText())
 
 
 def _sent(body: BaseModel) -> Response:
-    """Make a response from a checked model, so that FastAPI does not check it again."""
+    """Make a response from a checked model, which FastAPI would check a second time."""
     return Response(body.model_dump_json(), media_type="application/json")
 
 
@@ -527,14 +525,13 @@ def _leaves(routes: Routes, row: int) -> list[RoutedLeaf]:
 
 
 class _AnswerWriter:
-    """Makes the body of a response of at most `most` bytes, about, with some parts of documents (None: all)."""
+    """Makes the body of a response of about `most` bytes at most, with some parts of documents (None: all)."""
 
     def __init__(self, outcome: Answers, include: Sequence[Part] | None, most: int, *, explain: bool) -> None:
         self._outcome, self._include, self._explain = outcome, PARTS if include is None else include, explain
         self._most, self._left = most, most
 
     def answers(self) -> list[AnswerBody]:
-        """Make the bodies of all answers. ApiError 422 if they exceed the limit."""
         return [self._answer(row, answer) for row, answer in enumerate(self._outcome.answers)]
 
     def _answer(self, row: int, answer: Answer) -> AnswerBody:
@@ -568,7 +565,7 @@ class _AnswerWriter:
     def _spend(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
-            allowed = "ask for fewer results, fewer leaves, fewer questions at once, or less of each by include"
+            allowed = "ask for fewer results, fewer leaves, fewer queries at once, or fewer parts by include"
             what = f"answer: got more than {self._most} bytes, limits.max_answer_bytes"
             raise _answer_too_large(f"{what}; allowed: {allowed}")
 
@@ -578,7 +575,7 @@ def _answer_too_large(message: str) -> ApiError:
 
 
 def _say_token(app: FastAPI) -> None:
-    """Declare the token in the OpenAPI schema, which FastAPI cannot do, since the guard checks the token."""
+    """Declare the token in the OpenAPI schema. FastAPI cannot do it, because the guard checks the token."""
     plain = app.openapi
 
     def openapi() -> dict[str, Any]:

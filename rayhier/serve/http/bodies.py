@@ -28,11 +28,11 @@ from rayhier.spec.query import check_text, check_unicode
 from rayhier.spec.search import Mode
 
 BYTES = 4
-"""Bytes of a number."""
+"""Bytes of a float32 number."""
 
 
 def pack(numbers: Iterable[float]) -> str:
-    """Return numbers as a text. OverflowError if one is too large for a float32, TypeError if one is no number.
+    """Return numbers as base64 of float32. OverflowError if a number is too large, TypeError if a value is no number.
 
     >>> pack([1, 0.5])
     'AACAPwAAAD8='
@@ -41,7 +41,7 @@ def pack(numbers: Iterable[float]) -> str:
 
 
 def unpack(text: str) -> "array[float]":
-    """Return the numbers of a text. ValueError if it is not base64 of one number or more.
+    """Return the numbers of a base64 text. ValueError if it is not base64 of at least one float32.
 
     >>> unpack("AACAPwAAAD8=").tolist()
     [1.0, 0.5]
@@ -64,13 +64,13 @@ def _little(numbers: "array[float]") -> "array[float]":
 
 
 BOUND = 1e6
-"""Largest absolute value of a number in a vector: inner products then stay within float32."""
+"""Largest absolute value of a number in a vector, so that inner products stay within float32."""
 
 MOST = 1_000_000_000
-"""Largest count that any request may name; a server's own limits are lower."""
+"""Largest count that any request may name. A server's own limits are lower."""
 
 MOST_WRITTEN = 100_000
-"""Most documents, or ids, that any request to write may hold; a server's own limit is lower."""
+"""Most documents, or ids, in any request to write. A server's own limit is lower."""
 
 NAME_SHOWN = 80
 """Most characters of an unknown name that a message repeats."""
@@ -82,13 +82,13 @@ Vector = Annotated[
     Field(
         min_length=1,
         fail_fast=True,
-        description="Vector made by the index's encoder; of unit length where similarity is cosine.",
+        description="Vector made by the index's encoder. If similarity is cosine, it must have unit length.",
     ),
 ]
 
 
 def _unpacked(value: Any, numbers: ValidatorFunctionWrapHandler) -> Any:
-    """Return a list of numbers, or the numbers of a base64 text as an array. ValueError if it is neither."""
+    """Return a list of numbers, or the numbers of a base64 text as an array. ValueError if `value` is neither."""
     return unpack(value) if isinstance(value, str) else numbers(value)
 
 
@@ -99,7 +99,7 @@ PackedVector = Annotated[
         {
             "anyOf": [{"type": "array", "items": {"type": "number"}, "minItems": 1}, {"type": "string"}],
             "description": "Vector made by the index's encoder: numbers, or base64 of the numbers as float32, "
-            "little-endian; of unit length where similarity is cosine.",
+            "little-endian. If similarity is cosine, it must have unit length.",
         }
     ),
 ]
@@ -112,8 +112,8 @@ Include = Annotated[list[Part], Field(max_length=len(PARTS), fail_fast=True)]
 FilterBody = Annotated[
     dict[str, Any],
     Field(
-        description="Only documents whose declared fields are like this; more leaves are visited until enough match. "
-        "`GET /v1/index` names the fields.",
+        description="Only documents whose declared fields match are results. More leaves are visited until enough "
+        "documents match. `GET /v1/index` names the fields.",
         examples=[{"year": {"gte": 2019, "lt": 2022}, "or": [{"lang": {"in": ["en", "de"]}}, {"not": {"open": True}}]}],
     ),
 ]
@@ -138,7 +138,7 @@ class _Page(Body):
 
 
 class RequestBody(_Page):
-    """A part of a request's body, whose values have their exact types."""
+    """A part of a request's body. Values must have the exact types, without conversion."""
 
     model_config = ConfigDict(strict=True)
 
@@ -146,7 +146,7 @@ class RequestBody(_Page):
 class _Request(RequestBody):
     @classmethod
     def query_keys(cls) -> list[str]:
-        """Return the names of the first two fields, texts and vectors, of which exactly one is given."""
+        """Return the names of the first two fields, texts and vectors. A request has exactly one of them."""
         return list(cls.model_fields)[:2]
 
     @model_validator(mode="after")
@@ -179,28 +179,27 @@ class _OneQuery(_Request):
 
 class _SearchOptions(RequestBody):
     k: Count | None = None
-    """Number of results for each query; default: `k` of `GET /v1/index`."""
+    """Number of results for each query. Default: `k` of `GET /v1/index`."""
     beam: Count | None = None
-    """Most leaves to visit for each query; default: `beam` of `GET /v1/index`."""
+    """Most leaves to visit for each query. Default: `beam` of `GET /v1/index`."""
     filter: FilterBody | None = None
     mode: Mode | None = None
     """Order of results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both). Default for texts: `mode` of
-    `GET /v1/index`; for vectors: `dense`."""
+    `GET /v1/index`. Default for vectors: `dense`."""
     rerank: bool | None = None
-    """True: a cross-encoder re-ranks the results. Default for texts: true unless `rerank` of `GET /v1/index` is
-    none."""
+    """True: a cross-encoder re-ranks the results. Default: true for texts if the index re-ranks, else false."""
     budget: Count | None = None
-    """Most documents that the cross-encoder reads for a query; default: `budget` of `GET /v1/index`."""
+    """Most documents that the cross-encoder reads for a query. Default: `budget` of `GET /v1/index`."""
     explain: bool = False
     """True: answers list the leaves that the router chose, with probabilities, and the number of rows scored."""
     include: Include | None = None
     """Parts of documents that answers contain. Other parts are null. Default: all."""
     strict: bool = False
-    """True: answer 503 instead of a partial answer where a shard group or the cross-encoder does not answer."""
+    """True: answer 503 instead of a partial answer if a shard group or the cross-encoder does not answer."""
     min_log: Log | None = None
-    """Number of a change of the log that the answer must have seen, from the answer to the change; waits for it."""
+    """Number of a change of the log, from the answer to the change. This answer waits until it includes the change."""
     model: str | None = None
-    """Fingerprint of the model that made a vector; where another is served, the request is refused. Default: any."""
+    """Fingerprint of the model that made a vector. The request is refused if another model is served. Default: any."""
 
 
 class SearchRequest(_SearchOptions, _OneQuery):
@@ -223,13 +222,13 @@ class BatchRequest(_SearchOptions, _Queries):
 
 
 class RouteRequest(_OneQuery):
-    """A query to route: the answer lists the leaves that it would visit, without searching them."""
+    """A query to route. The answer lists the leaves that the query would visit, without searching them."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"query": "how do I open a zip file", "beam": 4}]})
     beam: Count | None = None
-    """Most leaves to list; default: `beam` of `GET /v1/index`."""
+    """Most leaves to list. Default: `beam` of `GET /v1/index`."""
     model: str | None = None
-    """Fingerprint of the model that made a vector; where another is served, the request is refused. Default: any."""
+    """Fingerprint of the model that made a vector. The request is refused if another model is served. Default: any."""
 
 
 class PutDocument(RequestBody):
@@ -238,16 +237,16 @@ class PutDocument(RequestBody):
     id: str
     title: str | None = None
     text: str | None = None
-    """Text of the document. Title or text may be missing, not both."""
+    """Text of the document. Either the title or the text may be missing."""
     fields: dict[str, Any] = {}
-    """Values of the fields that the corpus declares; a field that is missing has no value."""
+    """Values of the fields that the corpus declares. A field that is missing has no value."""
     vector: PackedVector | None = None
-    """The document's vector by the index's encoder, for all documents of a request or none. null: it is encoded. As
-    base64 of float32 it takes a quarter of the bytes, and no time to parse."""
+    """The document's vector by the index's encoder. A request has vectors for all documents or for none. null: the
+    server encodes the document. As base64 of float32, a vector takes a quarter of the bytes and parses fastest."""
 
 
 class PutRequest(RequestBody):
-    """Documents to write, each id once; where one is refused, nothing is changed."""
+    """Documents to write, each id once. If a document is refused, nothing is changed."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -256,13 +255,13 @@ class PutRequest(RequestBody):
     )
     documents: Annotated[list[PutDocument], Field(min_length=1, max_length=MOST_WRITTEN, fail_fast=True)]
     model: str | None = None
-    """Fingerprint of the model that made the vectors; where another is served, the request is refused. Default: any."""
+    """Fingerprint of the model that made the vectors. If another model is served, the request fails. Default: any."""
     upsert: bool = True
-    """Documents replace those with the same ids. False: the answer is 409 if one of the ids is in the index."""
+    """True: documents replace documents with the same ids. False: the answer is 409 if an id is in the index."""
 
 
 class DeleteRequest(RequestBody):
-    """Ids of documents to delete; where one is not there, nothing is changed."""
+    """Ids of documents to delete. If an id is not in the index, nothing is changed."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["howto.zip"]}]})
     ids: Annotated[
@@ -272,18 +271,18 @@ class DeleteRequest(RequestBody):
 
 
 class SeenBody(Body):
-    """What an answer saw of the index, or made of it."""
+    """The state of the index that an answer is from, or that a change made."""
 
     model: str
     """Fingerprint of the model."""
     version: int
     """Version of the index. For a rollback it is the new version."""
     log: int
-    """Number of the log's last change. A request with this `min_log` sees the change. A rollback leaves it behind."""
+    """Number of the log's last change. An answer to a request with this `min_log` includes the change."""
 
 
 class WrittenResponse(SeenBody):
-    """A change that is durable: a search that begins now sees it."""
+    """A durable change. Every search that begins now sees it."""
 
     documents: int
     """Number of documents written or deleted."""
@@ -298,12 +297,12 @@ class DocumentBody(Body):
     title: str
     text: str
     passages: list[str] | None
-    """Texts of its passages, in their order. null if the corpus is not cut."""
+    """Texts of the document's passages, in order. null if the corpus is not cut into passages."""
     fields: dict[str, Any]
     """Values of the fields that the corpus declares."""
     first_leaves: list[int]
-    """Numbers of the leaves of its first rows: its best leaf, or those of its passages. A search may find a document in
-    its second leaf."""
+    """Numbers of the best leaf of the document, or of each of its passages. A search may find a document in its second
+    leaf."""
 
 
 class DocumentResponse(SeenBody, DocumentBody):
@@ -314,11 +313,11 @@ class ListRequest(_Page):
     """A page of the documents, in the order of their ids, which are compared byte by byte."""
 
     after: str = ""
-    """Id after which the page begins: `next` of the page before; empty for the first page."""
+    """Id after which the page begins: `next` of the previous page. Empty for the first page."""
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
     """Most documents of the page."""
     min_log: Log | None = None
-    """Number of a change of the log that the answer must have seen; waits for it."""
+    """Number of a change of the log. The answer waits until it includes the change."""
 
 
 class ListResponse(SeenBody):
@@ -333,21 +332,21 @@ class Result(Body):
     """A document that is a result of a search."""
 
     id: str
-    """Id of the document, or, where the corpus is cut into passages, of the document that the passage is from."""
+    """Id of the document. If the corpus is cut into passages, the id of the document that the passage is from."""
     score: float
-    """Score by which results are ordered: the inner product of the query's and the document's vectors (their cosine
-    where similarity is cosine), in other modes BM25 or the fusion of both; of re-ranked results, the
-    cross-encoder's."""
+    """Score by which results are ordered. In mode `dense`: the inner product of the query's and the document's vectors,
+    which is their cosine if similarity is cosine. In other modes: BM25, or the fusion of both. If results are
+    re-ranked: the cross-encoder's score."""
     leaf: int
     """Number of the leaf in which the document was scored."""
     title: str | None
     """Title of the document. null if the request does not include titles."""
     text: str | None
-    """Text of the document, or of its best passage where the corpus is cut into passages. null if not included."""
+    """Text of the document, or of its best passage if the corpus is cut into passages. null if not included."""
     fields: dict[str, Any] | None
     """Values of the fields that the corpus declares. null if not included."""
     estimated: bool
-    """True if the score was estimated from those of documents that the cross-encoder read."""
+    """True if the score was estimated from the scores of documents that the cross-encoder read."""
 
 
 class Visits(Body):
@@ -356,8 +355,8 @@ class Visits(Body):
     leaves: list[int]
     """Numbers of the leaves, in the order of visit."""
     documents: int
-    """Number of distinct documents scored. A partial answer may count too few: a document in two leaves, one of which
-    did not answer, may be counted in neither."""
+    """Number of distinct documents scored. A partial answer may miss documents in two leaves, one of which did not
+    answer."""
     fraction: float
     """Number of distinct documents scored, as a fraction of the corpus, 0 to 1."""
     enough: bool
@@ -372,7 +371,7 @@ class RoutedLeaf(Body):
     """Natural logarithm of the probability that the router gives the leaf for this query."""
     log_density: float | None
     """Natural logarithm of the leaf's density: `log_prob` minus the logarithm of the leaf's number of documents. Null
-    where the router does not know the leaves' sizes."""
+    if the router does not know the leaves' sizes."""
 
 
 class Explanation(Body):
@@ -381,12 +380,12 @@ class Explanation(Body):
     leaves: list[RoutedLeaf]
     """Leaves that the router chose, in the order of visit, before a filter made the query visit more."""
     scanned: int
-    """Number of rows scored: a document in two of the leaves counts twice. With a filter, only matching rows count,
-    again each time that more leaves are visited."""
+    """Number of rows scored. A document in two of the leaves counts twice. With a filter, only matching rows count.
+    They count again each time that more leaves are visited."""
     widened: int
-    """Number of leaves visited beyond `leaves`, since too few documents matched the filter."""
+    """Number of leaves visited in addition to `leaves`, because too few documents matched the filter."""
     rows: int
-    """Number of rows in the leaves visited, whether they match the filter or not; 0 where no leaf is visited."""
+    """Number of rows in the visited leaves, whether they match the filter or not. 0 if no leaf is visited."""
 
 
 class AnswerBody(Body):
@@ -395,10 +394,10 @@ class AnswerBody(Body):
     results: list[Result]
     visited: Visits
     partial: bool
-    """True if results may be missing: a shard group with leaves of this query or the cross-encoder did not
+    """True if results may be missing, because a shard group with leaves of this query, or the cross-encoder, did not
     answer."""
     lost: list[str]
-    """Names of the shard groups that did not answer, and `reranker` where the cross-encoder did not."""
+    """Names of the shard groups that did not answer, and `reranker` if the cross-encoder did not."""
     calls: int | None
     """Number of documents that the cross-encoder read. null if the answer is not re-ranked."""
     explain: Explanation | None
@@ -434,7 +433,7 @@ class SearchResponse(SeenBody, AnswerBody):
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
     ms: dict[str, float]
-    """Milliseconds by step: queue (waiting for the encoder), encode, route, scan (including waiting there), total."""
+    """Milliseconds by step: queue (waiting for the encoder), encode, route, scan (including its queue), total."""
     mode: Mode
     """Order of the results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both)."""
 
@@ -454,23 +453,23 @@ class RouteResponse(SeenBody):
 
     leaves: list[RoutedLeaf]
     order: Literal["density", "probability"]
-    """Value by which leaves are ordered: `density`, the probability of an answer per document, where the router knows
-    the leaves' sizes, else `probability`."""
+    """Value by which leaves are ordered: `density` if the router knows the leaves' sizes, else `probability`. The
+    density of a leaf is its probability of an answer, divided by its number of documents."""
 
 
 class NodesRequest(_Page):
     """Nodes of the tree: some leaves, or the children of a node."""
 
     leaf: Annotated[list[int], Field(max_length=1_000)] = []
-    """Numbers of leaves, in the order of the answer. The parameter is repeated."""
+    """Numbers of leaves, in the order of the answer. Repeat the parameter for several leaves."""
     below: Annotated[str, Field(pattern="^[0-9]{1,9}:[0-9]{1,9}$")] | None = None
-    """Name, LEVEL:NUMBER, of the node whose children are listed; without any parameter, of the root, 0:0."""
+    """Name (LEVEL:NUMBER) of the node whose children are listed. Default without `leaf`: the root, 0:0."""
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
     """Most children that are listed."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
-        """Raise ValueError if leaves and a node whose children are listed are both named."""
+        """Raise ValueError if both leaves and a node are named."""
         if self.leaf and self.below is not None:
             raise ValueError("got leaf and below; allowed: one of them")
         return self
@@ -482,36 +481,36 @@ class NodeBody(Body):
     name: str
     """LEVEL:NUMBER. Level 1 is below the root."""
     parent: str
-    """Name of the node above; 0:0 is the root."""
+    """Name of the node above. The root is 0:0."""
     leaf: int | None
     """Number of the leaf. null for an inner node."""
     size: int
-    """Number of rows below the node; a document in two leaves has two rows."""
+    """Number of rows below the node. A document in two leaves has two rows."""
     children: int
     """Number of children that have documents."""
     keywords: list[str]
-    """Words that are more frequent in its documents than in all others, the most distinctive first."""
+    """Words that are more frequent in the node's documents than in all others, the most distinctive first."""
     documents: list[str]
-    """Ids of a few documents that most probably lie there."""
+    """Ids of a few documents that most probably lie in the node."""
 
 
 class NodesResponse(SeenBody):
-    """Nodes of the tree, in the order of the request, or the largest first where they are children of a node."""
+    """Nodes of the tree: leaves in the order of the request, or children of a node, the largest first."""
 
     nodes: list[NodeBody]
     total: int
-    """Number of nodes that the request is about, of which `nodes` may be the first ones."""
+    """Number of all nodes that the request names. `nodes` may hold only the first of them."""
     levels: int
-    """Number of levels of the tree. The nodes of the last are the leaves."""
+    """Number of levels of the tree. The nodes of the last level are the leaves."""
     described: int
-    """Version of the index whose documents have these keywords and ids. Sizes are those of `version`."""
+    """Version of the index that `keywords` and `documents` are from. Sizes are from `version`."""
 
 
 class VersionsRequest(_Page):
     """A page of the versions, the newest first."""
 
     before: Annotated[int, Field(ge=1, le=MOST)] | None = None
-    """Number before which the page begins: `next` of the page before; left out for the first page."""
+    """Number before which the page begins: `next` of the previous page. Left out for the first page."""
     limit: Annotated[int, Field(ge=1, le=100)] = 20
     """Most versions of the page."""
 
@@ -521,23 +520,24 @@ class VersionBody(Body):
 
     version: int
     parent: int | None
-    """Number of the version before. null for the build."""
+    """Number of the previous version. null for the build."""
     change: str
-    """Operation that made it: build, add, upsert, delete, fold, maintain, pack, compact, rollback, carry or embed."""
+    """Operation that made the version: build, add, upsert, delete, fold, maintain, pack, compact, rollback, carry or
+    embed."""
     at: float
-    """Time at which it was made, in seconds since 1970."""
+    """Time at which the version was made, in seconds since 1970."""
     documents: int
-    """Number of documents in its files; of passages where the corpus is cut into passages."""
+    """Number of documents in the version's files. If the corpus is cut into passages, number of passages."""
     log: int
-    """Number of the last change of the change log that its files hold."""
+    """Number of the last change of the change log that the version's files hold."""
     restored: int | None
-    """Number of the version whose content a rollback published again. null if this is none."""
+    """Number of the version whose content a rollback published again. null if no rollback made this version."""
     served: bool
     """True for the version that requests read now."""
 
 
 class VersionsResponse(Body):
-    """A page of the versions, the newest first. Those whose manifest is damaged are left out."""
+    """A page of the versions, the newest first. Versions with a damaged manifest are left out."""
 
     versions: list[VersionBody]
     next: int | None
@@ -552,7 +552,7 @@ class RollbackRequest(RequestBody):
 
 
 class RollbackResponse(SeenBody):
-    """A version that a rollback published: a search that begins now reads it."""
+    """A version that a rollback published. Every search that begins now reads it."""
 
     documents: int
     """Number of documents of the version."""
@@ -562,21 +562,21 @@ class Drift(Body):
     """How far the leaf files of the served version have drifted from what its model was trained on."""
 
     imbalance: float
-    """Imbalance of leaf sizes: 1 where all are equal."""
+    """Imbalance of leaf sizes. It is 1 if all leaves have the same size."""
     void: float
     """Share of stored rows that belong to removed documents."""
     added: float
     """Share of stored rows that were added after the build or the last compaction."""
     log_prob: float
-    """Mean log-probability of a document's best leaf, of the build or the last compaction."""
+    """Mean log-probability of a document's best leaf, at the build or the last compaction."""
     added_log_prob: float | None
-    """Mean log-probability of the best leaf of a document that was added to the built index. null: none was."""
+    """Mean log-probability of the best leaf, over documents that were added later. null if none was added."""
     advice: list[str]
-    """Lines that advise to compact or to train again, with reasons; empty where the index needs neither."""
+    """Advice to compact or to train again, with reasons. Empty if the index needs neither."""
 
 
 class RecallServed(Body):
-    """Recall as served, measured by queries that were searched exactly too, once they were answered."""
+    """Recall as served: how well searches agree with exact searches for the same queries."""
 
     mean: float
     """Mean share of the exact best documents, at most ten, that searches found by vectors."""
@@ -585,9 +585,9 @@ class RecallServed(Body):
     high: float
     """Upper end of the mean's 95% interval."""
     queries: int
-    """Number of queries: the newest, at most 1,000, that were audited with the served model."""
+    """Number of the newest queries that were audited with the served model, at most 1,000."""
     since: str
-    """Time of the first of these, in UTC (ISO 8601)."""
+    """Time of the oldest audited query that counts, in UTC (ISO 8601)."""
 
 
 class IndexResponse(Body):
@@ -596,14 +596,14 @@ class IndexResponse(Body):
     name: str
     version: int
     log: int
-    """Number of the last change of the change log that answers have seen."""
+    """Number of the last change of the change log that answers include."""
     index: str
-    """Fingerprint of the index: a hash of everything it depends on."""
+    """Fingerprint of the index: a hash of everything that the index depends on."""
     model: str
-    """Fingerprint of the model: a hash of everything it depends on."""
+    """Fingerprint of the model: a hash of everything that the model depends on."""
     refused: str | None
-    """Why a newer model or index, which `current.json` of the workdir names, is not served. null: this is the newest,
-    or a newer one is being opened."""
+    """Why a newer model or index, which `current.json` of the workdir names, is not served. Null if the newest is
+    served or is being opened."""
     router: str
     """Type of the router: ehi, hce, learned_ivf or retreever."""
     documents: int
@@ -619,11 +619,11 @@ class IndexResponse(Body):
     groups: list[str]
     """Names of the shard groups, the deployments that divide the leaves."""
     dimension: int
-    """Number of numbers in a vector."""
+    """Length of a vector."""
     similarity: Similarity
     """Similarity of vectors: `cosine`, for which a query's vector must have unit length, or `dot` (inner product)."""
     precision: str
-    """Number format that queries are encoded in."""
+    """Number format in which queries are encoded."""
     fields: dict[str, FieldType]
     """Fields that the corpus declares, and their types. Filters may name them."""
     k: int
@@ -632,15 +632,14 @@ class IndexResponse(Body):
     """Method of re-ranking by a cross-encoder: none, rnr (the best documents), axn or adacur (documents chosen in
     rounds)."""
     budget: int
-    """Number of documents that the cross-encoder reads for a query; 0 where results are not re-ranked."""
+    """Number of documents that the cross-encoder reads for a query. 0 if results are not re-ranked."""
     pool: int | Literal["leaves", "all"] | None
-    """Documents of which the cross-encoder reads some: `leaves`, those in the leaves that a query visits; a number of
-    the best of these; or `all`, for which queries visit all leaves. Null where results are not re-ranked."""
+    """Documents of which the cross-encoder reads some. `leaves`: those in the leaves that a query visits. A number: the
+    best of these. `all`: all documents, so that queries visit all leaves. null if results are not re-ranked."""
     how: Literal["leaves", "level"]
     """`leaves` if a query visits leaves. `level` if all documents are compared, by a level of ReTreever's tree."""
     mode: Mode
-    """Order of results for a text that gives no `mode`: `dense` (by vectors), `bm25` (by words) or `hybrid` (by
-    both)."""
+    """Order of results for a text without `mode`: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both)."""
     modes: list[Mode]
     """Modes that a query may ask for."""
     weight: float | None
@@ -648,8 +647,8 @@ class IndexResponse(Body):
     beam: int
     """Most leaves visited for a query that gives neither `k` nor `beam`."""
     recall: float | None
-    """Share of the exact best `k` documents that the dev queries found with `beam`, on average. Null if dev queries did
-    not choose `beam`."""
+    """Mean share of the exact best `k` documents that the dev queries found with `beam`. Null if dev queries did not
+    choose `beam`."""
     drift: Drift
     recall_served: RecallServed | None
     """Recall as this server, or one of its ingresses, measured it. null until a query was audited."""
@@ -658,12 +657,12 @@ class IndexResponse(Body):
 
 
 class Health(Body):
-    """State of a server: ready where every shard group answers, and the cross-encoder where there is one."""
+    """State of a server. It is ready if every shard group answers and, if there is one, the cross-encoder."""
 
     ready: bool
     lost: list[str]
-    """Names of the shard groups that do not answer, and `reranker` where the cross-encoder does not. `writer` where the
-    Writer does not: searches go on without it."""
+    """Names of the shard groups that do not answer, and `reranker` if the cross-encoder does not. The list has
+    `writer` if the Writer does not answer, though searches go on without the Writer."""
 
 
 class ErrorDetail(Body):

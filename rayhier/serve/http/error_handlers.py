@@ -1,4 +1,4 @@
-"""Answers all errors with the body `{"error": {"code", "message"}}`: ours, the web framework's, and defects."""
+"""Answers all errors with the body `{"error": {"code", "message"}}`: rayhier's, the web framework's, and defects."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -16,7 +16,7 @@ from rayhier.spec import InputError
 
 
 def respond(error: ApiError) -> JSONResponse:
-    message = error.message.encode(errors="backslashreplace").decode()  # half a character of a request cannot be sent
+    message = error.message.encode(errors="backslashreplace").decode()  # a lone surrogate cannot be sent
     if error.code in ("not_restored", "log_damaged"):
         message = without_folders(message)
     body = {"error": {"code": error.code, "message": message}}
@@ -42,7 +42,7 @@ async def _answer(request: Request, error: Exception) -> JSONResponse:
 
 
 PLACES = ("body", "query", "path")
-"""Parts of a request, by which FastAPI begins the place of an error."""
+"""Parts of a request with which FastAPI begins the location of an error."""
 _KINDS: dict[type, str] = {list: "a list", dict: "an object"}
 ALLOWED = {
     "string_type": "text",
@@ -63,7 +63,7 @@ ALLOWED = {
     "too_long": "at most {max_length}",
     "too_short": "at least {min_length}",
 }
-"""Allowed values, in words, by pydantic's type of error, with the limits that pydantic names."""
+"""Descriptions of allowed values by pydantic's type of error. Braces name pydantic's limits."""
 
 
 def _http(request: Request, error: HTTPException) -> ApiError:
@@ -80,7 +80,7 @@ def _http(request: Request, error: HTTPException) -> ApiError:
 
 
 def no_path(path: str) -> ApiError:
-    return ApiError(404, "not_found", f"{path[:NAME_SHOWN]}: no such path; /openapi.json lists all paths")
+    return ApiError(404, "not_found", f"{path[:NAME_SHOWN]}: no such path. /openapi.json lists all paths")
 
 
 def _line(problem: Mapping[str, Any]) -> str:
@@ -88,7 +88,7 @@ def _line(problem: Mapping[str, Any]) -> str:
     inside = inside if where in PLACES else [where, *inside]
     place = ".".join(map(str, inside))[:NAME_SHOWN] or str(where)
     if problem["type"] == "missing":
-        return f"{place}: is missing; this key is required"
+        return f"{place}: is missing, but required"
     if (allowed := ALLOWED.get(problem["type"])) is None:
         return f"{place}: {problem['msg'].removeprefix('Value error, ')}"
     return f"{place}: got {shown(problem['input'])}; allowed: {allowed.format(**problem.get('ctx') or {})}"

@@ -13,20 +13,20 @@ class EmbeddingsRequest(RequestBody):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"model": "quickstart", "input": ["sort a list"]}]})
     input: str | list[str]
-    """One text or several, each of at most `limits.max_query` characters. Each is cut at the encoder's most tokens."""
+    """One text or several, each of at most `limits.max_query` characters. The encoder cuts texts that are too long."""
     model: str | None = None
-    """Name of the index, or fingerprint of its model, as `GET /v1/models` lists them. Left out: what is served."""
+    """Name of the index, or fingerprint of its model, as `GET /v1/models` lists them. Default: the served model."""
     encoding_format: Literal["float", "base64"] = "float"
-    """Vectors as numbers, or as base64 of float32, little-endian."""
+    """Format of vectors: numbers, or base64 of float32, little-endian."""
     dimensions: Count | None = None
-    """Numbers of a vector: none but the model's own."""
+    """Length of a vector. Only the model's own is allowed."""
     user: str | None = None
-    """Ignored."""
+    """Ignored. Part of OpenAI's form."""
 
     @field_validator("input", mode="before")
     @classmethod
     def _texts(cls, value: Any) -> Any:
-        """Return texts. ValueError if they are something else, such as token ids of another model."""
+        """Return the texts unchanged. ValueError for anything else, such as token ids of another model."""
         texts = value if isinstance(value, list) else [value]
         if not texts or not all(isinstance(text, str) for text in texts):
             kind = "an empty list" if not texts else "token ids" if isinstance(texts[0], int | list) else "no text"
@@ -46,7 +46,7 @@ class Embedding(Body):
 
 
 class Usage(Body):
-    """Tokens that were read."""
+    """Number of tokens that were read."""
 
     prompt_tokens: int
     total_tokens: int
@@ -90,7 +90,7 @@ Document = Annotated[
     BeforeValidator(lambda given: {"text": given} if isinstance(given, str) else given),
     WithJsonSchema({"anyOf": [TEXT, OBJECT]}),
 ]
-"""A document as a text, or as an object. A union would name pydantic's functions in messages."""
+"""A document as a text, or as an object. With a union, messages would name pydantic's functions."""
 
 
 class RerankRequest(RequestBody):
@@ -102,11 +102,11 @@ class RerankRequest(RequestBody):
         }
     )
     model: str | None = None
-    """Name of the index, or fingerprint of its model, as `GET /v1/models` lists them. Left out: what is served."""
+    """Name of the index, or fingerprint of its model, as `GET /v1/models` lists them. Default: the served model."""
     query: Query
     documents: Annotated[list[Document], Field(min_length=1, fail_fast=True)]
     top_n: Count | None = None
-    """Number of results; default: all."""
+    """Number of results. Default: all."""
     return_documents: bool = False
     """True: results have the documents' texts."""
 
@@ -122,7 +122,7 @@ class RerankResult(Body):
 
 
 class RerankResponse(Body):
-    """The best documents, best first."""
+    """Scores of the documents, the best first."""
 
     id: str
     model: str

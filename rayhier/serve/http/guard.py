@@ -1,4 +1,4 @@
-"""Checks every request before it is parsed: its token, its body, the number of requests at work, its time."""
+"""Checks every request before it is parsed: its token, its body, its time, and the number of requests at work."""
 
 import asyncio
 import contextlib
@@ -30,28 +30,28 @@ DOCUMENT = "/v1/documents/{id}"
 """Path under which metrics count requests for one document."""
 ROLLBACK = "/v1/versions/rollback"
 READING_POSTS = {"/v1/search", "/v1/search:batch", "/v1/route", "/v1/embeddings", "/v1/rerank", "/v2/rerank"}
-"""Paths to which a POST needs no token for writing."""
+"""Paths to which a POST needs no write token."""
 PATHS = READING_POSTS | {"/v1/index", "/v1/documents", "/v1/nodes", "/v1/versions", ROLLBACK, "/v1/models"}
-"""Other paths that metrics count one by one. Requests to all further paths are counted together."""
+"""Paths that metrics count one by one. Requests to all other paths are counted together."""
 READS = ("GET", "HEAD", "OPTIONS")
-"""HTTP methods that need no token for writing. Every other method needs it, except POST to `READING_POSTS`."""
+"""HTTP methods that need no write token. Every other method needs it, except POST to `READING_POSTS`."""
 SMALL = 64_000
-"""Most bytes of a small answer. Small answers are not counted among the answers that clients have not read."""
+"""Most bytes of a small answer. Unread small answers are not counted."""
 KNOWN = "known"
-"""Key in the state of a scope. It is there if the request had the token, or if no token is needed."""
+"""Key in the state of a scope. It is set if the request had the token, or if no token is needed."""
 Block = Callable[[], AbstractContextManager[None]]
 WITHOUT_SLOT: ContextVar[Block] = ContextVar("slot", default=contextlib.nullcontext)
-"""Makes a block in which the current request holds no slot, because the request only waits."""
+"""Makes a block in which the current request gives up its slot, because the request only waits."""
 PORT = re.compile(rb":[0-9]*$")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-"""Characters that no path has. Only ids of documents may contain them."""
+"""Characters that only ids of documents may have in a path."""
 
 
 class Guard:
     """ASGI middleware that checks requests and limits their number and time.
 
-    A request takes one of the slots for work once its body has arrived, so that a slow sender blocks no other request.
-    It keeps the slot until its answer is sent. Work for a client that has left is cancelled.
+    A request takes a slot for work once its body has arrived, so a slow sender blocks no other request. It keeps the
+    slot until its answer is sent. Work for a client that has left is cancelled.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class Guard:
     ) -> None:
         """Check requests before the application `app` gets them.
 
-        A request with a body is refused before the body is parsed where `admission` refuses further requests. Metrics
-        record every request, with status 0 where the client left. A request to write may take `write_seconds`, by
-        default as long as other requests. Requests must name one of the `hosts`, if there are any.
+        If `admission` refuses further requests, a body is refused before it is parsed. `metrics` records every request,
+        with status 0 if the client left. A request to write may take `write_seconds`, by default as long as other
+        requests. If there are `hosts`, requests must name one of them.
         """
         self._hosts = [host.lower().encode() for host in hosts]
         self.app, self.limits, self._admission, self._metrics = app, limits, admission, metrics
@@ -94,7 +94,7 @@ class Guard:
         except GoneError:
             return
         except ApiError as error:
-            if not answer.status:  # otherwise an answer has begun, and is cut off
+            if not answer.status:  # otherwise an answer has begun, and ends early
                 answer.refusal = None
                 await respond(error)(scope, receive, answer)
         except Exception:
@@ -124,7 +124,7 @@ class Guard:
             raise ApiError(504, "timeout", f"no answer within {most:g} s, {name}") from None
 
     def _check_host(self, scope: Scope) -> None:
-        """Raise ApiError 421 unless a request names a host of this server. A web page's name may have our address."""
+        """Raise ApiError 421 unless Host names this server. A web page's own name may resolve to our address."""
         named = [value for name, value in scope["headers"] if name == b"host"] or [b""]
         for host in named if self._hosts else ():
             if PORT.sub(b"", host.lower()).strip(b"[]") not in self._hosts:
@@ -177,7 +177,7 @@ class Guard:
 
 
 class _Answer:
-    """Sends an answer to a request, with headers that all answers have, unless `hold` refuses its size."""
+    """Sends an answer with rayhier's usual headers, unless `hold` refuses its size."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send, heads = send, dict(scope["headers"])
@@ -188,7 +188,7 @@ class _Answer:
         self.refusal: ApiError | None = None
 
     async def __call__(self, message: Message) -> None:
-        """Send a part of an answer. Returns once the client has read all but a little."""
+        """Send a part of an answer. Returns once the client has read almost all of it."""
         if message["type"] == "http.response.start":
             headers = MutableHeaders(raw=list(message["headers"]))
             headers.setdefault("X-Content-Type-Options", "nosniff")
@@ -217,7 +217,7 @@ def authorization(scope: Scope) -> bytes:
 
 
 def _check_head(scope: Scope) -> None:
-    """Raise ApiError 404 for a control character in a path, 415 for a transfer coding that nothing decodes."""
+    """Raise ApiError 404 for a control character in a path, or 415 for a transfer coding other than chunked."""
     path = _path(scope)
     if CONTROL.search(path) and not (path.startswith("/v1/documents/") and scope.get("method") in READS):
         raise no_path(path)
@@ -241,7 +241,7 @@ def _counted(path: str) -> str:
 
 
 class Cors(CORSMiddleware):
-    """Middleware that answers browsers' preflight requests. A refusal has the JSON body that all errors have."""
+    """Middleware that answers browsers' preflight requests. Its refusals have the JSON body of all errors."""
 
     def preflight_response(self, request_headers: Headers) -> Response:
         answer = super().preflight_response(request_headers)
@@ -253,7 +253,7 @@ class Cors(CORSMiddleware):
 
 
 def cross_origin(origins: Sequence[str]) -> list[Middleware]:
-    """Return the middleware that lets pages of some origins send requests. None if no origin is named."""
+    """Return the middleware that lets pages of some origins send requests. Empty if no origin is named."""
     if not origins:
         return []
     return [

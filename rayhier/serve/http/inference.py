@@ -1,6 +1,6 @@
-"""The served models by themselves, in forms that other software asks: OpenAI's embeddings, Jina's and Cohere's rerank.
+"""Paths that give other software the served models, in OpenAI's form (embeddings) and Jina's and Cohere's (rerank).
 
-Texts are encoded, and pairs scored, together with those of searches, by the same threads and within the same limits.
+Their texts and pairs share threads, batches and limits with searches.
 """
 
 import time
@@ -29,7 +29,7 @@ from rayhier.serve.http.foreign import (
 
 
 def install_models(app: FastAPI, models: Engine, index: Callable[[], IndexResponse], limits: RequestLimits) -> None:
-    """Add the paths to an application; `index` describes what requests that begin now see."""
+    """Add the paths to an application. `index` describes the index that new requests see."""
     began = int(time.time())
 
     def served(name: str | None) -> str:

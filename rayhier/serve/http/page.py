@@ -1,4 +1,4 @@
-"""The page for people at `/`. Its files need no token; what it shows, it reads from the API as any client does."""
+"""The page for people at `/`. Its files need no token. The page reads data from the API like any client."""
 
 from hashlib import sha256
 from pathlib import Path
@@ -12,9 +12,9 @@ TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-"""Content types of the page's files, by the ending of a name."""
+"""Content types of the page's files, by file ending."""
 FILES = {"/" if file.name == "index.html" else f"/page/{file.name}": file.name for file in sorted(FOLDER.glob("*.*"))}
-"""Names of the page's files, by their paths."""
+"""Names of the page's files, by path."""
 PAGE = frozenset(FILES)
 """Paths of the page, which need no token."""
 POLICY = "; ".join(
@@ -28,9 +28,9 @@ POLICY = "; ".join(
         "trusted-types 'none'",
     )
 )
-"""What a browser lets the page do: nothing but to load its files and to ask this server. No text becomes markup."""
+"""What a browser allows the page: only to load its own files and to call this server. Text cannot become markup."""
 HEADERS = {
-    "Cache-Control": "no-cache",  # a browser asks each time, and is answered 304 where nothing changed
+    "Cache-Control": "no-cache",  # a browser asks each time, and gets 304 if nothing changed
     "Content-Security-Policy": POLICY,
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",

@@ -1,13 +1,13 @@
-"""HTTP over a socket, by uvicorn and httptools, with limits on what a client sends besides bodies.
+"""HTTP over a socket, by uvicorn and httptools, with limits that keep clients from filling the server's memory.
 
-A request's head, its first line and headers, may have `HEAD_BYTES` bytes, else the answer is 431, and take
-`HEAD_SECONDS` seconds, else it is 408: without limits an endless head fills the server's memory before any token is
-checked. Bytes after a request that are no HTTP end the connection once the request is answered. A client that ends its
-own side of the connection once its request is sent gets its answer. A client that is refused while it still sends can
-read why: further bytes are dropped for `LINGER_SECONDS`, since a connection that is closed with unread data is reset.
+A request's head is its first line and headers. A head of more than `HEAD_BYTES` bytes is answered 431, and a head that
+takes more than `HEAD_SECONDS` is answered 408. If bytes that are not HTTP follow a request, the connection ends after
+the answer. A client that closes its own side of the connection after its request still gets its answer. If a client is
+refused while it still sends, its further bytes are read and dropped for `LINGER_SECONDS`. To close a connection with
+unread data would reset it, and the client could not read the refusal.
 
-Connections are limited by uvicorn's `limit_concurrency`. A further connection takes the place of an idle connection.
-An application's `send` returns once the client has read all but a little of what was sent.
+uvicorn's `limit_concurrency` limits the number of connections. A new connection beyond the limit replaces an idle one.
+An application's `send` returns once the client has read almost everything that was sent.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ LINGER_SECONDS = 2.0
 
 
 @lru_cache(1_000)
-def _tell(server: ServerState, peer: str, minute: int) -> None:  # noqa: ARG001  each is told once
+def _tell(server: ServerState, peer: str, minute: int) -> None:  # noqa: ARG001  cached: one line per peer and minute
     logging.getLogger("uvicorn.error").warning("%s sends data that is not HTTP", peer)
 
 
 class _Transport:
-    """A connection's transport that does not close while the client still sends: its protocol then lingers."""
+    """A connection's transport. If the client still sends, it does not close, but lets its protocol linger."""
 
     def __init__(self, transport: asyncio.Transport, protocol: "LimitedProtocol") -> None:
         self._transport, self._protocol = transport, protocol
@@ -46,7 +46,7 @@ class _Transport:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Send bytes, unless this side of the connection is closed: a refused request may still be answered."""
+        """Send bytes, unless this side of the connection is closed after a refusal."""
         if not self._protocol.is_lingering:
             self._transport.write(data)
 
@@ -75,12 +75,12 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Rank of an idle connection. Connections whose last request had no token come first, then the longest idle."""
+        """Order in which idle connections end: those whose last request had no token first, then the longest idle."""
         return self.cycle is not None and KNOWN in self.cycle.scope.get("state", {}), self._idle_since
 
     @property
     def is_receiving(self) -> bool:
-        """True where the client may still be sending a request."""
+        """True if the client may still be sending a request."""
         return self._is_refused or (self.cycle is not None and self.cycle.more_body)
 
     @property
@@ -89,7 +89,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return self._lingers is not None
 
     def linger(self, transport: asyncio.Transport) -> None:
-        """Close this side of the connection; drop bytes that arrive until the client closes, or for some seconds."""
+        """Close this side of the connection. Drop bytes that arrive until the client closes, or for some seconds."""
         if self._lingers is not None or transport.is_closing():
             return
         self._is_refused = True
@@ -119,7 +119,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Return True, which keeps the connection open, where a complete request still waits for its answer."""
+        """Return True to keep the connection open, if a complete request still waits for its answer."""
         cycle = self.cycle
         if self._is_refused or cycle is None or cycle.response_complete or cycle.more_body:
             return False
@@ -137,7 +137,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             if self.cycle is not None:
-                self.cycle.keep_alive = False  # nothing is upgraded: the request is answered like any other
+                self.cycle.keep_alive = False  # rayhier upgrades nothing, and answers as usual
         except httptools.HttpParserError:
             _tell(self.server_state, (self.client or ("",))[0], int(self.loop.time() // 60))
             self._refuse(400, "not_http", "Invalid HTTP request received.")
@@ -146,11 +146,11 @@ class LimitedProtocol(HttpToolsProtocol):
         ):
             self._refuse_large()
         elif self._deadline is None and (self.cycle is None or self.cycle.response_complete):
-            # Bytes that belong to no request, or to one that is answered, keep no connection open for long.
+            # Bytes outside an unanswered request keep no connection open for long.
             self._deadline = self.loop.call_later(HEAD_SECONDS, self._refuse_late)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header to the request; headers after a body (trailers) are dropped."""
+        """Add a header to the request. Headers after a body (trailers) are dropped."""
         if self._in_head:
             super().on_header(name, value)
 
@@ -158,7 +158,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         if not self._in_head:
             self._await_head()
-            self._head_bytes = 1  # the head has begun; its bytes so far are not counted
+            self._head_bytes = 1  # the head has begun, and its bytes so far are not counted
 
     def on_headers_complete(self) -> None:
         self._in_head, self._quiet_bytes = False, 0
@@ -220,9 +220,9 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, status: int, code: str, message: str) -> None:
-        """Answer with the JSON body that all errors have, and close the connection.
+        """Answer with the JSON body of all errors, and close the connection.
 
-        Where a complete request still waits for its answer, that is sent instead; the connection is closed after it.
+        If a complete request still waits for its answer, only that answer is sent before the connection is closed.
         """
         self._is_refused = True
         self._end_deadline()
@@ -232,7 +232,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
             return
         if self.cycle is not None:
-            self.cycle.disconnected = True  # what was sent of its body is all that will come
+            self.cycle.disconnected = True  # no more of the request's body will come
             self.cycle.message_event.set()
         content = json.dumps({"error": {"code": code, "message": message}}).encode()
         heads = [b"content-type: application/json", b"content-length: %d" % len(content), b"connection: close"]

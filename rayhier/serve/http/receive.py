@@ -1,7 +1,7 @@
-"""Bodies of requests: received within limits of size and time, and parsed as JSON; a key may stand only once.
+"""Receives bodies of requests within limits of size and time, and parses them as JSON without duplicate keys.
 
-A body within the limit of bytes may still hold a million values, which take seconds to parse and to validate. Counting
-the values in the bytes takes milliseconds. Shapes: N bytes.
+A body within the limit of bytes may hold a million values, which take seconds to parse and validate. So rayhier first
+counts the values in the bytes, which takes milliseconds. Shapes: N bytes.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ from rayhier.serve.threads import run_in
 CHUNKS = 1_000
 """Chunks of a body after which other requests get their turn."""
 LARGE = 32_000
-"""Bytes from which a body is parsed in a thread, off the event loop."""
+"""Bytes from which on a body is parsed in a thread, off the event loop."""
 CHARSET = re.compile(r'charset\s*=\s*"?([^\s;"]+)', re.IGNORECASE)
 OTHER_VALUES, FIELDS = 20_000, 32
-"""JSON values that a body may hold besides its queries and vectors, and keys that a document may have."""
+"""JSON values that a body may hold in addition to its queries and vectors, and keys that a document may have."""
 
 
 class GoneError(Exception):
@@ -41,14 +41,14 @@ class GoneError(Exception):
 
 
 class Receiver:
-    """Receives the bodies of requests, whose bytes together are limited while they arrive."""
+    """Receives the bodies of requests, and limits the total bytes of bodies that are arriving."""
 
     def __init__(self, limits: RequestLimits) -> None:
         self._limits = limits
         self.arriving = Shares("bytes of arriving bodies", limits.max_arriving_bytes, limits.peer_share)
 
     async def __call__(self, scope: Scope, receive: Receive) -> bytes:
-        """Receive a body within the limits. ApiError 413, 408 or 503 beyond them, GoneError if the client leaves."""
+        """Receive a body. ApiError 413, 408 or 503 if it exceeds a limit, GoneError if the client leaves."""
         length, most = dict(scope["headers"]).get(b"content-length", b"0"), self._limits.max_body_bytes
         if length.isdigit() and int(length[:20]) > most:
             raise _too_large(most)
@@ -64,7 +64,7 @@ class Receiver:
         return bytes(body)
 
     async def _receive(self, receive: Receive, body: bytearray, peer: str) -> None:
-        """Append the request's bytes to `body`, and count them among those that are arriving."""
+        """Append the request's bytes to `body`, and count them as arriving."""
         for number in itertools.count(1):
             message = await receive()
             if message["type"] != "http.request":
@@ -87,19 +87,17 @@ def peer_of(scope: Scope) -> str:
 
 
 def most_values(vectors: int, dimension: int) -> tuple[int, int]:
-    """Return the most JSON values, and the most keys, in a body: those of its documents, and 20,000 more."""
+    """Return the most JSON values, and the most keys, in a body: for its vectors or documents, plus 20,000."""
     return vectors * (dimension + 1) + OTHER_VALUES, vectors * FIELDS + OTHER_VALUES
 
 
 def json_route(
     most: tuple[int, int], most_written: tuple[int, int], check: Callable[[Scope, str], None]
 ) -> type[APIRoute]:
-    """Make the class of routes whose bodies are JSON. Large bodies are parsed in a thread.
+    """Make the class of routes with JSON bodies. FastAPI would answer errors in such bodies in another form.
 
-    FastAPI does not parse bodies itself, since it would answer an error in another form.
-
-    A body has at most `most` values and keys. A body of PUT or DELETE has at most `most_written`. A route calls `check`
-    with its own path, even if the guard saw another path.
+    A body has at most `most` values and keys, or `most_written` for PUT and DELETE. Large bodies are parsed in a
+    thread. A route calls `check` with its own path, in case the guard saw another path.
     """
     thread = ThreadPoolExecutor(1, "parse")
 
@@ -151,7 +149,7 @@ def _too_large(most: int) -> ApiError:
 
 
 DEEPEST = 64
-"""Most objects and lists inside one another."""
+"""Deepest nesting of objects and lists."""
 
 
 def parse(body: bytes, most: int, most_keys: int = OTHER_VALUES) -> Any:
@@ -165,22 +163,22 @@ def parse(body: bytes, most: int, most_keys: int = OTHER_VALUES) -> Any:
     except UnicodeDecodeError as error:
         raise ApiError(400, "not_json", f"body: byte {error.start} is not UTF-8; allowed: JSON in UTF-8") from None
     _check_size(body, most, most_keys)
-    if body.count(b"{") == 1:  # one object, as for a vector: this parser is several times as fast
+    if body.count(b"{") == 1:  # for one object, as for a vector, from_json is several times as fast
         with contextlib.suppress(ValueError):
             value = from_json(body)
-            if isinstance(value, dict) and len(value) == body.count(b":"):  # no key is twice
+            if isinstance(value, dict) and len(value) == body.count(b":"):  # no key is repeated
                 return value
     try:
         return json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         raise invalid(f"body: not JSON: {error.msg} at character {error.pos}") from None
-    except ValueError:  # Python's own limit, since reading such a number takes quadratic time
+    except ValueError:  # Python's own limit, because longer numbers take quadratic time
         raise invalid("body: got a whole number of more than 4300 digits; allowed: fewer") from None
 
 
 def _check_size(body: bytes, most: int, most_keys: int) -> None:
     begun, keys = body.count(b"[") + body.count(b"{"), body.count(b":")
-    if begun + body.count(b",") < most and begun <= DEEPEST and keys <= most_keys:  # though texts are counted too
+    if begun + body.count(b",") < most and begun <= DEEPEST and keys <= most_keys:  # an upper bound: counts texts too
         return
     byte_N = _outside_texts(body)
     begins_N = (byte_N == ord("[")) | (byte_N == ord("{"))

@@ -1,8 +1,8 @@
-"""Tokens that requests carry: one allows reading, another reading and writing. Each is in a file of one line.
+"""Tokens that requests carry: one allows reading, another allows reading and writing. Each is in a file of one line.
 
-Each file is read again every second, so that a token is replaced without a restart. A file that vanishes or
-holds no token while the server runs leaves its token as it was, and so does one that comes to hold the token of the
-other. The log says so, once. When the server starts, each of these is an error.
+Each file is read again every second, so that you can replace a token without a restart. If a file vanishes or holds no
+token, its last token stays valid, and the log says so once. The same happens if both files come to hold the same
+token. When the server starts, each of these is an error.
 """
 
 import hmac
@@ -16,7 +16,7 @@ from rayhier.serve.errors import ApiError
 from rayhier.spec import InputError
 
 SHORT = 16
-"""A token with fewer characters is short."""
+"""Number of characters below which a token is too short to be safe."""
 AGAIN_SECONDS = 1.0
 """Least seconds between two reads of the files."""
 SAME = "write_token_file: holds the same token as token_file; allowed: two different tokens"
@@ -24,10 +24,10 @@ log = logging.getLogger("ray.serve")
 
 
 class Tokens:
-    """The access tokens of a server, read from files; without a file, requests need no token."""
+    """The access tokens of a server, read from files. Without a file, requests need no token."""
 
     def __init__(self, read_file: str | None, write_file: str | None = None) -> None:
-        """Read the files: the first lets read, the second all. InputError if one has no token, or both the same."""
+        """Read the tokens for reading and for everything. InputError if a file has none, or both have the same."""
         named = {"token_file": read_file, "write_token_file": write_file}
         self._files = {name: file for name, file in named.items() if file is not None}
         self._tokens = {name: read_token(file, name).encode() for name, file in self._files.items()}
@@ -35,9 +35,9 @@ class Tokens:
             raise InputError(SAME)
         for name, file in self._files.items():
             if Path(file).stat().st_mode & 0o004:
-                _warn(f"{name}: every user of this machine can read {file}; advised: chmod 600")
+                _warn(f"{name}: every user of this machine can read {file}. Advised: chmod 600")
             if len(self._tokens[name]) < SHORT:
-                _warn(f"{name}: the token of {file} has fewer than {SHORT} characters; advised: a random one of 32")
+                _warn(f"{name}: the token of {file} has fewer than {SHORT} characters. Advised: a random one of 32")
         self._failed, self._looked = dict[str, str](), time.monotonic()
 
     @property
@@ -45,7 +45,7 @@ class Tokens:
         return bool(self._files)
 
     def check(self, authorization: bytes, *, writes: bool) -> None:
-        """Raise ApiError 401 unless the header `Authorization` carries a token, 403 where that token may not write."""
+        """Raise ApiError 401 unless `authorization` (the header) carries a token, 403 if the token may not write."""
         if not self.required:
             return
         self._look()
@@ -61,11 +61,11 @@ class Tokens:
         if writes and not is_write:
             allowed = "the server's write token"
             if "write_token_file" not in self._tokens:
-                allowed = "a server that was started with a write_token_file, which this one has not"
+                allowed = "a server that was started with a write_token_file"
             raise ApiError(403, "forbidden", f"Authorization: this token only reads; allowed: {allowed}")
 
     def _look(self) -> None:
-        """Read the files again; a file's last token stays where reading fails."""
+        """Read the files again. If reading fails, a file's last token stays."""
         if time.monotonic() - self._looked < AGAIN_SECONDS:
             return
         self._looked = time.monotonic()
@@ -80,7 +80,7 @@ class Tokens:
             tokens[last], failed[last] = self._tokens[last], SAME
         for name in self._files:
             if name in failed and failed[name] != self._failed.get(name):
-                log.warning("the token of %s stays as it was: %s", name, failed[name])
+                log.warning("the token of %s was not replaced: %s", name, failed[name])
             if tokens[name] != self._tokens[name]:
                 log.warning("the token of %s was replaced", name)
         self._tokens, self._failed = tokens, failed
@@ -96,7 +96,7 @@ def _same(tokens: Mapping[str, bytes]) -> bool:
 
 
 def read_token(path: str, name: str = "token_file") -> str:
-    """Read the token from a file. InputError if it holds none, with a message that never quotes the file."""
+    """Read the token from a file. InputError if the file holds none. The message never quotes the file."""
     if not Path(path).is_absolute():
         raise InputError(f"{name}: got {path!r}; allowed: an absolute path")
     try:

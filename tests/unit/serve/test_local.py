@@ -64,13 +64,13 @@ def test_other_machines_are_answered_only_behind_a_limit_for_heads(published, to
     monkeypatch.delenv("RAY_SERVE_ENABLE_HA_PROXY")
     config.write_text(config.read_text().replace("token_file: null", "behind_front: true"))
     assert checked(look(config, str(published), str(token), port)).args.behind_front
-    with pytest.raises(InputError, match=r"got '0\.0\.0\.0', which .* allowed: with args.token_file"):
+    with pytest.raises(InputError, match=r"got '0\.0\.0\.0', which .* allowed: .*args.token_file"):
         checked(look(config, str(published), None, port))
 
 
 CONFIGS = {
     "a: [": "not YAML",
-    "applications: [{}, {}]": "a Serve config with one application",
+    "applications: [{}, {}]": "applications: got none or several",
     "applications: [{name: a, import_path: 'a:b', args: {wordir: x}}]": "wordir: got no argument",
     "{http_options: {port: x}, applications: [{name: a, import_path: 'a:b'}]}": "http_options.port",
 }
@@ -98,7 +98,7 @@ def test_mistakes_are_said_before_anything_heavy_is_imported(published, tmp_path
     with socket.create_server(("127.0.0.1", 0)) as taken:
         used = taken.getsockname()[1]
         for given, said in (
-            ([SHIPPED, "--workdir", published, "--port", used], f"port: got {used}; another process listens"),
+            ([SHIPPED, "--workdir", published, "--port", used], f"port: got {used}, where another process listens"),
             ([SHIPPED, "--workdir", tmp_path, "--port", port], f"{tmp_path}/current.json: no such file"),
             ([SHIPPED, "--workdir", published, "--token-file", tmp_path / "none"], "token_file: "),
             ([tmp_path / "none.yaml", "--workdir", published], f"{tmp_path}/none.yaml: cannot be read"),

@@ -52,7 +52,7 @@ def test_documents_are_sent_in_requests_of_a_size(server, tmp_path, capsys):
 def test_what_was_written_before_a_refusal_is_told(server, tmp_path, capsys):
     server.refused = 1
     assert add(tmp_path, [{"id": f"d{n}", "text": "oak"} for n in range(900)]) == 2
-    assert capsys.readouterr().err == ("error: documents[3].text: too long; 500 documents before these were written\n")
+    assert capsys.readouterr().err == ("error: documents[3].text: too long. 500 documents before these were written\n")
 
 
 def test_nothing_is_sent_of_a_file_with_a_wrong_row(server, tmp_path, capsys):

@@ -269,7 +269,7 @@ def test_a_server_does_not_start_on_an_index_whose_place_another_takes_meanwhile
         return checked
 
     monkeypatch.setattr(embedded, "check_index", check_index)
-    with pytest.raises(InputError, match=r"current.json names another index.*start again"):
+    with pytest.raises(InputError, match=r"current.json names another index.*Start again"):
         open_server()
     assert server.index()["index"] == OTHER_INDEX
 

@@ -220,7 +220,7 @@ def test_a_lost_group_refuses_changes(open_server, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(LocalShards, "read", lost)
         refused = server.put(doc("a"), status=503)["error"]
-        assert (refused["code"], "nothing was changed" in refused["message"]) == ("shards_lost", True)
+        assert (refused["code"], "Nothing was changed" in refused["message"]) == ("shards_lost", True)
     assert server.index()["log"] == 0
 
 
@@ -256,7 +256,7 @@ def test_a_version_whose_file_is_missing_is_not_published_again(open_server, wor
     assert server.roll_back(1)["version"] == 3
     folded = next(shard for shard in LeafMap.open(root, 2).manifest.shards if "folded" in shard.file.name)
     (root / folded.file.name).unlink()
-    assert "is missing; nothing was published" in server.roll_back(2, 409)["error"]["message"]
+    assert "is missing. Nothing was published" in server.roll_back(2, 409)["error"]["message"]
     assert server.roll_back(9, 404)["error"]["code"] == "no_version"
     server.put(doc("b"))
     server.fold()
@@ -272,7 +272,7 @@ def test_a_version_that_cannot_be_opened_is_not_published_again(server, monkeypa
     ):
         monkeypatch.setattr(Follower, "open", AsyncMock(side_effect=error))
         refused = server.roll_back(1, status)["error"]
-        assert (refused["code"], "nothing was published" in refused["message"]) == (code, True)
+        assert (refused["code"], "Nothing was published" in refused["message"]) == (code, True)
     assert server.client.get("/v1/versions", headers=READ).json()["versions"][0]["version"] == 1
     assert "a" in server.ids(OPEN, 50)
 
