@@ -1,1 +1,1 @@
-"""Formats and places of files. Bulk data is parquet and safetensors; a put-if-absent publishes an artifact."""
+"""Formats and places of files. Bulk data is parquet and safetensors. A put-if-absent publishes an artifact."""

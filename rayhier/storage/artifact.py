@@ -1,4 +1,4 @@
-"""Published artifacts: folders `WORKDIR/KIND/FINGERPRINT/`; readers trust only the files that record.json lists."""
+"""Published artifacts: folders `WORKDIR/KIND/FINGERPRINT/`. Readers trust only the files that record.json lists."""
 
 from dataclasses import dataclass
 from importlib import metadata
@@ -27,7 +27,7 @@ Kind = Literal[
     "evaluate",
 ]
 FORMAT = 2
-OLDER = "was written by another version of rayhier; use another workdir, or remove this workdir and run again"
+OLDER = "was written by another version of rayhier. Use another workdir, or remove this workdir and run again"
 RECORD = "record.json"
 LIBRARIES = ("rayhier", "torch", "transformers", "ray", "pyarrow")
 
@@ -37,7 +37,7 @@ class Record(BaseModel, frozen=True, extra="forbid"):
     format: int = FORMAT
     fingerprint: str
     attempt: str
-    """Name of the folder with the files. It lies next to record.json."""
+    """Name of the folder with the files, next to record.json."""
     inputs: dict[str, str]
     files: list[File]
     counts: dict[str, Any]
@@ -49,7 +49,7 @@ class Record(BaseModel, frozen=True, extra="forbid"):
 
 @dataclass(frozen=True)
 class Place:
-    """The folder of an artifact, which may be published there or not."""
+    """The folder of an artifact, whether it is published there or not."""
 
     folder: Location
 
@@ -65,7 +65,7 @@ class Place:
         except FileNotFoundError:
             return None
         except InputError as error:
-            raise InputError(f"{error}; {_mend(self.kind)}") from None
+            raise InputError(f"{error}. {_mend(self.kind)}") from None
         if isinstance(saved, dict) and saved.get("format", FORMAT) != FORMAT:
             raise InputError(f"{path}: format {saved['format']}, not {FORMAT}: {OLDER}")
         try:
@@ -73,7 +73,7 @@ class Place:
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
             said = f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
-            raise InputError(f"{path}: not a record of format {FORMAT}: {said}; {_mend(self.kind)}") from None
+            raise InputError(f"{path}: not a record of format {FORMAT}: {said}. {_mend(self.kind)}") from None
 
     def remove(self) -> None:
         """Remove the artifact: record.json first, then the files of every attempt to make it."""
@@ -90,7 +90,7 @@ class Artifact:
     def open(cls, folder: Location) -> Self:
         published = Place(folder).published()
         if published is None:
-            raise InputError(f"{folder}: no artifact is published there; `rayhier run SPEC` makes it")
+            raise InputError(f"{folder}: no artifact is published there. `rayhier run SPEC` makes it")
         return cls(published.folder, published.record)
 
     @property
@@ -105,7 +105,7 @@ class Artifact:
         return self.root / name
 
     def local(self, prefix: str) -> Path:
-        """Return the local path of a folder of the artifact. From a bucket, the folder is fetched first."""
+        """Return the local path of a folder of the artifact. A folder in a bucket is downloaded first."""
         if isinstance(self.root, Path):
             return self.root / prefix
         return fetch(self.root, [file for file in self.record.files if file.name.startswith(f"{prefix}/")]) / prefix
@@ -125,16 +125,16 @@ class Artifact:
 
 
 def check(root: Location, file: File, mend: str) -> None:
-    """Raise InputError if `root/file.name` is missing or differs from `file`. `mend` is advice for the message."""
+    """Raise InputError if `root/file.name` is missing or differs from `file`. The advice `mend` ends the message."""
     path = root / file.name
     if not path.is_file():
-        raise InputError(f"{path}: was published, but is missing; {mend}")
+        raise InputError(f"{path}: was published, but is missing. {mend}")
     size = path.stat().st_size
     if size != file.bytes:
-        raise InputError(f"{path}: {size} bytes, but {file.bytes} were published; {mend}")
+        raise InputError(f"{path}: {size} bytes, but {file.bytes} were published. {mend}")
     digest = files.digest(path)
     if digest != file.sha256:
-        raise InputError(f"{path}: SHA-256 is {digest[:12]}…, but {file.sha256[:12]}… was published; {mend}")
+        raise InputError(f"{path}: SHA-256 is {digest[:12]}…, but {file.sha256[:12]}… was published. {mend}")
 
 
 def versions() -> dict[str, str]:
@@ -143,4 +143,4 @@ def versions() -> dict[str, str]:
 
 def _mend(kind: str) -> str:
     stages = {"generated": "generate", "vectors": "embed", "model": "train", "calibration": "calibrate"}
-    return f"rebuild it with --fresh --stage {stages.get(kind, kind)}, then run the spec again for what depends on it"
+    return f"Rebuild it with --fresh --stage {stages.get(kind, kind)}, then run the spec again for what depends on it"

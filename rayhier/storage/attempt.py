@@ -1,8 +1,8 @@
-"""Unpublished work: folders `FINGERPRINT/ATTEMPT/` with a heartbeat; a new run can continue the work of a dead run.
+"""Unpublished work: folders `FINGERPRINT/ATTEMPT/` with a heartbeat. A new run can continue the work of a dead run.
 
-`owner.json` holds host, pid and heartbeat. A run takes an attempt over by a put-if-absent of `claims/N`, which only one
-of several runs wins; N counts the earlier owners. Files that are not for readers (notes of finished parts, Ray's
-checkpoints) lie in `scratch/`, which is removed before the record is published.
+`owner.json` holds host, pid and heartbeat. To take over an attempt, a run creates `claims/N` by a put-if-absent, which
+succeeds for one run only. N is the number of earlier owners. Notes of finished parts and Ray's checkpoints lie in
+`scratch/`, which is removed before the record is published.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ class Output:
 
 
 class Attempt:
-    """A folder for a stage's files. A block without `publish` releases the folder for the next run."""
+    """A folder for a stage's files. If a block ends without `publish`, the next run may continue in the folder."""
 
     def __init__(self, place: Place, root: Location, claim: int) -> None:
         self.place = place
@@ -54,7 +54,7 @@ class Attempt:
         for root in _attempts(place.folder):
             claim = _claim(root, clock)
             if claim is not None:
-                artifact = place.published()  # after the claim: the owner may just have published
+                artifact = place.published()  # read after the claim, because the owner may just have published
                 if artifact is None or artifact.root != root:
                     return cls(place, root, claim)
         root = place.folder / f"attempt-{uuid.uuid4().hex[:8]}"
@@ -98,13 +98,13 @@ class Attempt:
         )
         self._check_mine()
         files.create(self.place.folder / RECORD, seal(record.model_dump(mode="json")))
-        self._heart.close()  # a further heartbeat would bring the removed folder back
+        self._heart.close()  # another heartbeat would bring the removed folder back
         artifact = Artifact.open(self.place.folder)
         self._sweep(artifact)
         return artifact
 
     def _sweep(self, artifact: Artifact) -> None:
-        """Remove attempts that nobody will read: this one if another run published first, and those of dead runs."""
+        """Remove attempts that nobody will read: those of dead runs, and this one if another run published first."""
         for root in _attempts(self.place.folder):
             if root != artifact.root and (root == self.root or _claim(root, time.time) is not None):
                 files.remove(root)
@@ -112,7 +112,7 @@ class Attempt:
     def _check_mine(self) -> None:
         if not self._mine():
             raise InputError(
-                f"{self.root}: another run took this attempt over or removed it; this run published nothing from it"
+                f"{self.root}: another run took this attempt over or removed it. This run published nothing from it"
             )
 
     def _beat(self) -> None:

@@ -1,8 +1,8 @@
-"""A cache on this machine: files fetched from a bucket, and folders computed from files on storage.
+"""A cache on this machine: files downloaded from a bucket, and folders computed from files on storage.
 
-Folders are named by content. A folder notes size, times and SHA-256 of its files. If size or times differ when it is
-opened, the bytes decide, and a damaged folder is fetched or computed again. The least recently used computed folders
-are removed above a size limit, except leased folders. The cache is $RAYHIER_CACHE, else ~/.cache/rayhier.
+Folders are named by content. A folder notes size, times and SHA-256 of its files. If size or times have changed when
+the folder is opened, the bytes are checked, and a damaged folder is made again. Above a size limit, the least recently
+used computed folders without a lease are removed. The cache is $RAYHIER_CACHE, else ~/.cache/rayhier.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from rayhier.storage.remote import Remote
 FILES, LOCK, SIZE = "files.json", "lock", "size"
 DAY = 86_400
 TOLD = 3
-"""Number of entries of a file's stamp that are written down: not the inode, which is compared in one process."""
+"""Number of entries of a file's stamp that are written to a folder. The inode counts only within one process."""
 
 
 def fetch(root: Remote, wanted: Sequence[File]) -> Path:
@@ -40,13 +40,13 @@ def fetch(root: Remote, wanted: Sequence[File]) -> Path:
             with path.open("wb") as opened:
                 opened.writelines(source.chunks())
             if files.digest(path) != file.sha256:
-                raise InputError(f"{source}: is not the file that was published; rebuild its stage with --fresh")
+                raise InputError(f"{source}: is not the file that was published. Rebuild its stage with --fresh")
 
     return _lease("fetched", "".join(sorted(f"{file.sha256} {file.name}\n" for file in wanted)), fill).folder
 
 
 class Lease:
-    """A hold on a folder of the cache: no process removes it until this object is released or garbage-collected."""
+    """A hold on a folder of the cache. No process removes the folder until it is released or garbage-collected."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -68,15 +68,15 @@ class Lease:
 def get_or_build(kind: str, made_of: str, fill: Callable[[Path], None], limit: float = math.inf) -> Lease:
     """Lease the cache folder of a `kind` that was computed from `made_of`. `fill` writes a missing or changed folder.
 
-    Then the least recently used folders of the kind are removed, until the rest takes at most `limit` bytes. InputError
+    Afterwards the least recently used folders of the kind are removed, until at most `limit` bytes are left. InputError
     if the cache cannot be written.
     """
     try:
         return _lease(kind, made_of, fill, limit)
     except OSError as error:
         raise InputError(
-            f"{error.filename or home()}: {error.strerror or error}; searches cache the index on this machine, in "
-            "$RAYHIER_CACHE, else ~/.cache/rayhier: that folder must be writable and have room"
+            f"{error.filename or home()}: {error.strerror or error}. Searches need a cache on this machine, in "
+            "$RAYHIER_CACHE, else ~/.cache/rayhier; allowed: a folder that is writable and has room"
         ) from None
 
 
@@ -118,7 +118,7 @@ def _is_complete(folder: Path) -> bool:
         complete = all(stamps[name][0] == noted[name][0][0] for name in changed) and all(
             files.digest(folder / name) == noted[name][1] for name in changed
         )
-        if complete and changed:  # copied or touched: note the new times, to save the next reading
+        if complete and changed:  # copied or touched: note the new times, so that the bytes are not read again
             _note(folder, {name: digest for name, (_, digest) in noted.items()})
     except (OSError, ValueError, TypeError, LookupError, AttributeError):
         return False
@@ -145,7 +145,7 @@ def _stamps(folder: str | Path, prefix: str = "") -> dict[str, list[int]]:
 
 @contextlib.contextmanager
 def _alone(kind: Path) -> Iterator[None]:
-    """Lock a kind of folders: no other process leases, adds or removes folders of the kind."""
+    """Lock the folders of a kind, so that no other process leases, adds or removes such folders."""
     lock = os.open(kind.with_name(f"{kind.name}.{LOCK}"), os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -155,7 +155,7 @@ def _alone(kind: Path) -> Iterator[None]:
 
 
 def _keep_within(kind: Path, limit: float, added: int) -> None:
-    """Note the size of an added folder. Sweep if its kind may take more than `limit` bytes, and once a day."""
+    """Note the size of an added folder. Sweep if the folders of its kind may exceed `limit` bytes, and once a day."""
     noted, now = kind.with_name(f"{kind.name}.{SIZE}"), time.time()
     try:
         before, swept = map(int, noted.read_text().split())
@@ -164,12 +164,12 @@ def _keep_within(kind: Path, limit: float, added: int) -> None:
         total, swept = math.inf, 0
     if total > limit or total == math.inf:
         total, swept = _sweep(kind, limit), int(now)
-    with contextlib.suppress(OSError):  # a note that is missing or torn has the next process look
+    with contextlib.suppress(OSError):  # without a readable note, the next process sweeps
         noted.write_text(f"{total} {swept}")
 
 
 def _sweep(kind: Path, limit: float) -> int:
-    """Remove the least recently used folders without a lease, until at most `limit` bytes are left. Returns these."""
+    """Remove the least recently used folders without a lease, until at most `limit` bytes stay. Returns their size."""
     with os.scandir(kind) as entries:
         sizes = {kind / entry.name: _size(entry) for entry in entries if entry.is_dir()}
     total = sum(sizes.values())
@@ -181,7 +181,7 @@ def _sweep(kind: Path, limit: float) -> int:
 
 
 def _size(folder: os.PathLike[str]) -> int:
-    # A folder that is being filled changes.
+    # A folder that is being filled may change.
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         return sum(entry.stat().st_size for entry in entries)
     return 0

@@ -1,11 +1,11 @@
 """The change log of an index: changes that are durable before leaf files hold them.
 
-A change is one object, `log/NNNNNNNNNNNN.change` below the index, which begins with the SHA-256 of all that follows: a
-line of JSON, then the rows or ids as an Arrow stream. Numbers count from 1. A version of the leaf map says up to which
-number its files hold the log (`Manifest.log`). Searches read the later changes, the version's tail, too. Changes that
-files hold are gathered into one object, `log/FIRST-LAST.changes`, so that few objects stay.
+A change is one object, `log/NNNNNNNNNNNN.change` below the index. It begins with the SHA-256 of what follows: a line of
+JSON, then the rows or ids as an Arrow stream. Numbers count from 1. A version of the leaf map holds all changes up to a
+number (`Manifest.log`). Searches also read the later changes, the version's tail. Changes that leaf files hold are
+gathered into one object, `log/FIRST-LAST.changes`, so that few objects stay.
 
-Gathering removes single objects, so their names are free again. A Writer that slept may then take such a name. Three
+Gathering removes single objects, so their names are free again. A suspended Writer may later take such a name. Three
 rules keep its change out of the log (ADR 21 has the proof):
 
 1. Every change up to the end of the newest gathered object is read from gathered objects only.
@@ -34,10 +34,10 @@ FORMAT = 1
 ONE, MANY = ".change", ".changes"
 DIGITS = 12
 LENGTH = 8
-"""Bytes of an object's length, which precedes each gathered object."""
+"""Bytes of the length that precedes each change in a gathered object."""
 
 KEPT = 100_000
-"""Newest changes that stay in the log after leaf files hold them, with their idempotency keys."""
+"""Number of newest changes that stay in the log, with their idempotency keys, after leaf files hold them."""
 EPOCH = "writer-"
 """Beginning of the file name of a Writer's lease. Such names sort after the names of changes."""
 TOLD = ("key", "body", "documents", "replaced", "router", "epoch")
@@ -47,19 +47,19 @@ Kind = Literal["put", "delete"]
 
 @dataclass(frozen=True)
 class Change:
-    """A change of the documents of an index: some are written, or some are deleted."""
+    """A change of an index that writes or deletes some documents."""
 
     number: int
     kind: Kind
     table: pa.Table
-    """Rows of the documents written, as leaf files have them; or the ids deleted, as the column `doc_id`."""
+    """Rows of the written documents, as leaf files have them. For a deletion: the ids, as the column `doc_id`."""
     key: str | None = None
     body: str = ""
-    """SHA-256 of the request's body: a key belongs to one body."""
+    """SHA-256 of the request's body. An idempotency key belongs to one body."""
     documents: int = 0
     replaced: int = 0
     router: str | None = None
-    """Folder, below the index, of the router that placed the documents. None: the model's."""
+    """Folder, below the index, of the router that placed the documents. None: the model's router."""
     epoch: int = 0
 
     @property
@@ -68,7 +68,7 @@ class Change:
 
     @property
     def ids(self) -> pa.Array:
-        """Ids of the documents written or deleted, each once. Of passages, those of their documents."""
+        """Ids of the documents written or deleted, each once. For passages, the ids of their documents."""
         return self.table[key_of(self.table.column_names)].combine_chunks().unique()
 
     def packed(self) -> bytes:
@@ -98,7 +98,7 @@ class Change:
 
 
 class FencedError(Exception):
-    """Another Writer with a later epoch has begun. The change just tried may or may not be in the log."""
+    """Another Writer with a later epoch has begun. The attempted change may or may not be in the log."""
 
 
 class ChangeLog:
@@ -122,13 +122,13 @@ class ChangeLog:
         return is_new
 
     def _counts(self, number: int, data: bytes) -> bool:
-        """Return True if the log has the change just put. Otherwise its number was free again: remove the change."""
+        """Return True if the log has the change just put. If its number was free again, remove the change."""
         _, gathered = self._listed()
         if number > _end(gathered):
             return True
         there = (made for begin, end in gathered if begin <= number <= end for made in self._of_many(begin, end))
         if any(made.number == number and made.packed() == data for made in there):
-            return True  # another Writer has gathered it already
+            return True  # another Writer has gathered the change already
         (self._folder / _name(number)).unlink(missing_ok=True)
         return False
 
@@ -137,12 +137,12 @@ class ChangeLog:
         return max([least, *singles, _end(gathered)])
 
     def after(self, number: int, last: int | None = None, *, again: bool = True) -> Iterator[Change]:
-        """Yield the changes after a number, in their order, up to number `last`. None: all there are.
+        """Yield the changes after a number, in order, up to number `last` (None: all).
 
         Raises:
             InputError: an object is missing between others, or damaged. The changes before it were yielded.
         """
-        if last is not None:  # without a list of all objects, which takes longer the more objects there are
+        if last is not None:  # read by name, because a list of all objects takes longer
             found, error = self._read(range(number + 1, last + 1))
             if error is None and _end(self._listed()[1]) <= number:
                 yield from found
@@ -158,9 +158,10 @@ class ChangeLog:
             number += 1
 
     def there(self, number: int = 0, last: int | None = None, *, with_table: bool = True) -> Iterator[Change]:
-        """Yield the changes after a number that the log has, up to number `last`, over gaps; else with empty tables.
+        """Yield the changes after a number that the log has, over gaps, up to number `last`.
 
-        A log has a gap if another index was served for a while: the log of that index has the missing changes.
+        A log has a gap if another index was served for a while. The log of that index has the missing changes. Without
+        `with_table`, tables are empty.
 
         Raises:
             InputError: an object is damaged. The changes before it were yielded.
@@ -169,13 +170,13 @@ class ChangeLog:
         singles, gathered = self._listed()
         for begin, end in sorted(gathered):
             if end > number and begin <= most:
-                with contextlib.suppress(FileNotFoundError):  # `forget` removed it since
+                with contextlib.suppress(FileNotFoundError):  # `forget` may have removed it
                     for change in self._of_many(begin, end, with_table):
                         if number < change.number <= most:
                             yield change
                 number = end
         found, error = self._read([each for each in singles if max(number, _end(gathered)) < each <= most], with_table)
-        if _end(self._listed()[1]) > _end(gathered):  # gathered since, so what was read may not count
+        if _end(self._listed()[1]) > _end(gathered):  # gathered meanwhile, so what was read may not count
             yield from self.there(number, last, with_table=with_table)
             return
         yield from found
@@ -183,13 +184,13 @@ class ChangeLog:
             raise error
 
     def past(self, number: int) -> int:
-        """Return the last number of the first object with a change after `number`, which may be damaged."""
+        """Return the last number of the first object with a change after `number`. The object may be damaged."""
         singles, gathered = self._listed()
         ends = [end for _, end in gathered if end > number]
         return min([*ends, *(each for each in singles if each > max(number, _end(gathered)))], default=sys.maxsize)
 
     def _read(self, numbers: Iterable[int], with_table: bool = True) -> tuple[list[Change], Exception | None]:
-        """Read single objects up to the first that cannot be read. Returns them and that object's error."""
+        """Read single objects, in order, until one cannot be read. Returns the changes, and the error if any."""
         found = list[Change]()
         try:
             for number in numbers:
@@ -200,7 +201,7 @@ class ChangeLog:
         return found, None
 
     def gather(self, first: int, last: int) -> bool:
-        """Gather single objects into one. Returns False if one is damaged, not single, or the newest change."""
+        """Gather single objects into one. Returns False if one is damaged, missing, or the newest change."""
         singles, gathered = self._listed()
         numbers = range(first, last + 1)
         if _end(gathered) >= first or singles[-1:] <= [last] or not set(numbers) <= set(singles):
@@ -210,7 +211,7 @@ class ChangeLog:
             parts = [path.read_bytes() for path in paths]
             for path, part, number in zip(paths, parts, numbers, strict=True):
                 Change.unpacked(part, str(path), number, with_table=False)
-        except (FileNotFoundError, InputError):  # another process gathers them; or a damaged one would hide later ones
+        except (FileNotFoundError, InputError):  # another process gathers them, or a damaged one would hide later ones
             return False
         if _end(self._listed()[1]) >= first:  # another process gathered them, so what was read may not count
             return False
@@ -221,7 +222,7 @@ class ChangeLog:
         return True
 
     def tidy(self, last: int) -> None:
-        """Gather single objects up to `last`, and remove those that do not count: a dead Writer leaves such objects."""
+        """Gather single objects up to `last`, and remove single objects of dead Writers that do not count."""
         singles, gathered = self._listed()
         runs = list[list[int]]()
         for number in singles:
@@ -237,7 +238,7 @@ class ChangeLog:
                 return
 
     def forget(self, last: int) -> list[int]:
-        """Remove gathered objects whose changes all have numbers up to `last`, except the newest one. Returns sizes."""
+        """Remove gathered objects with changes up to `last` only, but not the newest object. Returns their sizes."""
         sizes = list[int]()
         for begin, end in sorted(self._listed()[1], key=lambda each: each[1])[:-1]:
             if end <= last:
@@ -258,7 +259,7 @@ class ChangeLog:
             raise InputError(f"{path}: damaged: holds changes {begin} to {number - 1}, not to {end}")
 
     def _listed(self) -> tuple[list[int], list[tuple[int, int]]]:
-        """List the numbers of single changes, ascending, and the first and last numbers of gathered ones."""
+        """List the numbers of single changes, ascending, and the first and last numbers of gathered changes."""
         singles, gathered = list[int](), list[tuple[int, int]]()
         for name in files.names(self._folder):
             stem, dot, kind = name.partition(".")

@@ -1,4 +1,4 @@
-"""Convert between parquet columns and numpy arrays. Vectors are stored as the bytes of their numbers."""
+"""Converts between parquet columns and numpy arrays. Vectors are stored as the bytes of their numbers."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -21,7 +21,7 @@ class VectorScalar(pa.ExtensionScalar):  # type: ignore[misc]
 class VectorType(pa.ExtensionType):  # type: ignore[misc]
     """Type of a column of vectors: fixed-size binary, which parquet reads several times as fast as lists.
 
-    Metadata of the column in the file has the type's name and the number type, such as float16.
+    The column's metadata in the file holds the type's name and the number type, such as float16.
     """
 
     def __init__(self, value: pa.DataType, dimension: int) -> None:
@@ -44,7 +44,7 @@ pa.register_extension_type(VectorType(pa.float32(), 1))
 
 
 def vector_column(vectors: npt.NDArray[Any], value: pa.DataType, held_N: Bools | None = None) -> pa.ExtensionArray:
-    """Convert an array [n, m] to a column of n vectors of m numbers of type `value`, null where `held_N` is False."""
+    """Convert an array [n, m] to a column of n vectors of type `value`. Rows with `held_N` False become null."""
     number_NM = np.ascontiguousarray(vectors, dtype=value.to_pandas_dtype())
     kind = VectorType(value, number_NM.shape[1])
     valid = None if held_N is None else pa.array(held_N).buffers()[1]
@@ -65,7 +65,7 @@ def as_stored(column: pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def as_bytes(table: pa.Table) -> pa.Table:
-    """Convert columns of fixed-size lists, the form in which rayhier 0.2.0 stored vectors."""
+    """Convert columns of fixed-size lists, in which rayhier 0.2.0 stored vectors, to columns of vectors."""
     for place, field in enumerate(table.schema):
         if pa.types.is_fixed_size_list(field.type):
             column = _as_bytes(table[place])
@@ -74,7 +74,7 @@ def as_bytes(table: pa.Table) -> pa.Table:
 
 
 def as_lists(table: pa.Table) -> pa.Table:
-    """Convert columns of vectors to fixed-size lists, which other programs read."""
+    """Convert columns of vectors to fixed-size lists, which other programs can read."""
     for place, field in enumerate(table.schema):
         if isinstance(kind := field.type, VectorType):
             stored = table[place].combine_chunks().storage

@@ -1,4 +1,4 @@
-"""Find and check the folder of a cross-encoder; code in the folder is never run."""
+"""Finds and checks the folder of a cross-encoder. Code in the folder is never run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,7 @@ from rayhier.storage import files, model_folder
 
 KEY = "cross_encoder.model"
 SCALE = "scale.safetensors"
-"""File of an `emb` head: the number that the cosine is multiplied by."""
+"""File of an `emb` head with the number by which the cosine is multiplied."""
 
 
 @dataclass(frozen=True)

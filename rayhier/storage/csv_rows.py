@@ -13,7 +13,7 @@ LONGEST = 64 << 20
 
 
 def rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield rows as column -> text. Columns that a row lacks are None, and its values without a column have key None.
+    """Yield rows as column -> text. A missing value is None. Values without a column have the key None.
 
     In `.tsv` files a tab separates values and quotes mean nothing. In other files the separator is the most frequent of
     comma, semicolon and tab in the first line. Bytes that are not UTF-8 become surrogates, so they cost one row only.

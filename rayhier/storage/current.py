@@ -12,7 +12,7 @@ from rayhier.storage.paths import Location
 NAME = "current.json"
 FORMAT = 5
 RELEASES = {3: "0.2.0"}
-"""Older formats that `rayhier upgrade` brings to FORMAT, with the release that wrote each."""
+"""Older formats that `rayhier upgrade` converts to FORMAT, with the release that wrote each."""
 
 
 class Current(BaseModel, frozen=True, extra="forbid"):
@@ -22,9 +22,9 @@ class Current(BaseModel, frozen=True, extra="forbid"):
     spec: JobSpec
     artifacts: dict[str, str]
     seeds: dict[str, dict[str, str]] = {}
-    """Seed -> kind -> fingerprint of each artifact, for all seeds but the first."""
+    """Seed -> kind -> fingerprint of the artifact, for all seeds but the first."""
     before: str | None = None
-    """Fingerprint of the index that was named before the present one."""
+    """Fingerprint of the index that current.json named before."""
 
 
 def write(workdir: Location, current: Current) -> None:
@@ -37,7 +37,7 @@ def read(workdir: Location) -> Current:
     try:
         saved = files.read_json(workdir / NAME)
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{workdir / NAME}: no such file; build an index with rayhier run SPEC first") from None
+        raise InputError(f"{workdir / NAME}: no such file. Build an index with rayhier run SPEC first") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{workdir / NAME}: cannot be read as JSON: {error}") from None
     _check(workdir, saved)
@@ -84,5 +84,5 @@ def kept(workdir: Location, release: str) -> dict[str, Any] | None:
 
 def artifact(workdir: Location, current: Current, kind: str) -> Artifact:
     if kind not in current.artifacts:
-        raise InputError(f"{workdir / NAME}: names no {kind}; build it with rayhier run SPEC")
+        raise InputError(f"{workdir / NAME}: names no {kind}. Build it with rayhier run SPEC")
     return Artifact.open(workdir / kind / current.artifacts[kind])

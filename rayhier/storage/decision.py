@@ -1,4 +1,4 @@
-"""Decisions about a trained model that queries made, published as a JSON file of an artifact."""
+"""Decisions about a trained model that are based on queries, each a JSON file of an artifact."""
 
 from typing import ClassVar, Self
 
@@ -10,18 +10,18 @@ from rayhier.storage.paths import Location
 
 
 class Decision(BaseModel, frozen=True, extra="forbid"):
-    """Base of decisions: what was decided, by which queries, and what they found."""
+    """Base of decisions. A decision states what was decided, by which queries, and what these queries found."""
 
     file: ClassVar[str]
 
     @classmethod
     def open(cls, artifact: Artifact) -> Self | None:
-        """Read the decision that an artifact holds, if any. InputError if the file is not as it was published."""
+        """Read an artifact's decision. None if it has none, InputError if the file differs from the published one."""
         return cls.model_validate(files.read_json(artifact.verified(cls.file))) if artifact.names(cls.file) else None
 
     @classmethod
     def read(cls, root: Location) -> Self | None:
-        """Read the decision below `root`, before it is published, if there is one."""
+        """Read the decision below `root` before it is published. None if there is none."""
         return cls.model_validate(files.read_json(root / cls.file)) if cls.file in files.below(root) else None
 
     def write(self, root: Location) -> None:

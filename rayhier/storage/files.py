@@ -1,7 +1,4 @@
-"""Read and write files, on this machine or in a bucket.
-
-A written file becomes visible under its name with all its bytes, or not at all.
-"""
+"""Reads and writes files, on this machine or in a bucket. A file becomes visible with all its bytes, or not at all."""
 
 import contextlib
 import errno
@@ -29,7 +26,7 @@ T = TypeVar("T")
 
 
 class File(BaseModel, frozen=True, extra="forbid"):
-    """A file of an artifact, by its name below the artifact's folder."""
+    """A file of an artifact, with its name below the artifact's folder."""
 
     name: str
     bytes: int
@@ -54,12 +51,12 @@ def create(path: Location, data: bytes) -> bool:
         try:
             os.link(temporary, path)
         except FileExistsError:
-            is_new = temporary.stat().st_nlink > 1  # NFS sent the link twice, and the first one took the name
+            is_new = temporary.stat().st_nlink > 1  # NFS may repeat a link that has succeeded
         else:
             is_new = True
     finally:
         temporary.unlink(missing_ok=True)
-    _flush_folder(path.parent)  # also if the name exists: the flush after its put may have failed
+    _flush_folder(path.parent)  # even if the name exists, because the flush after its put may have failed
     return is_new
 
 
@@ -142,7 +139,7 @@ def names(folder: Location, after: str = "") -> list[str]:
 
 @contextlib.contextmanager
 def filling(folder: Location) -> Iterator[Path]:
-    """Give a local folder to write in. For a bucket, its files are uploaded unless an error ends the block."""
+    """Yield a local folder to write in. For a bucket, its files are uploaded unless an error ends the block."""
     if isinstance(folder, Path):
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
@@ -176,7 +173,7 @@ def probe(folder: Location) -> None:
     replace(path, b"")
     try:
         if create(path, b"again"):
-            raise OSError(errno.ENOTSUP, "it does not support put-if-absent (If-None-Match), which publishing needs")
+            raise OSError(errno.ENOTSUP, "store does not support put-if-absent (If-None-Match), which publishing needs")
     finally:
         path.unlink(missing_ok=True)
 
@@ -210,7 +207,7 @@ def digest(path: Location) -> str:
 
 
 def seal(value: dict[str, Any]) -> bytes:
-    """Convert a value to JSON whose first entry is the SHA-256 of all bytes, computed with zeros in its place."""
+    """Convert to JSON. The first entry is the SHA-256 of all bytes, computed with zeros in place of the hash."""
     lines = (f" {json.dumps(key)}: {json.dumps(entry, allow_nan=False)}" for key, entry in value.items())
     plain = b'{\n "sha256": "' + ZEROS + b'",\n' + ",\n".join(lines).encode() + b"\n}\n"
     return plain.replace(ZEROS, hashlib.sha256(plain).hexdigest().encode(), 1)

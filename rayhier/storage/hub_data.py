@@ -1,4 +1,4 @@
-"""Find a data set of the Hugging Face hub: a local folder, or the commit of a revision on the hub."""
+"""Finds a data set of the Hugging Face hub: a local folder, or the commit of a revision on the hub."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,7 @@ def folder(key: str, path: str) -> Path | None:
 
 
 def commit(key: str, path: str) -> str:
-    """Return the commit of the hub data set `path`, ID@REVISION: the revision if it is a hash, else the hub's answer.
+    """Return the commit of a hub data set (ID@REVISION), without a request to the hub if REVISION is a commit.
 
     InputError if the hub does not answer or has no such data set.
     """
@@ -34,7 +34,7 @@ def commit(key: str, path: str) -> str:
 
 
 def ask(key: str, path: str) -> str:
-    """Ask the hub for the commit hash of the data set `path`, ID@REVISION, or ID for the default branch.
+    """Ask the hub for the commit of a data set (ID, or ID@REVISION).
 
     InputError if the hub does not answer within 10 seconds, or has no such data set or revision.
     """
@@ -47,8 +47,8 @@ def ask(key: str, path: str) -> str:
         commit = HfApi().dataset_info(name, revision=revision or None, timeout=HUB_SECONDS).sha
     except Exception as error:  # noqa: BLE001  the library's, its HTTP client's and the system's errors share no base
         raise InputError(
-            f"{key}: got {path!r}: no such folder, and {constants.ENDPOINT} did not provide a data set of that name "
-            f"({_first(error)}); allowed: a folder, a hub id this machine can reach, or a commit as its revision"
+            f"{key}: got {path!r}, no such folder. {constants.ENDPOINT} did not provide a data set of that name "
+            f"({_first(error)}); allowed: a folder, a hub id, or ID@COMMIT"
         ) from None
     return str(commit)
 

@@ -33,18 +33,18 @@ FORMAT = 2
 MANIFESTS = "manifests"
 LEAVES = "leaves.parquet"
 CHANGING = ("data/", "words/", "routers/", "manifests/", "log/")
-"""Folders of an index artifact to which later versions add files; manifests list these files, not record.json."""
+"""Folders of an index artifact to which later versions add files. Manifests list these files, not record.json."""
 ROLLBACKS = 1_000
-"""Number of the newest rollbacks whose idempotency keys a manifest has."""
+"""Number of newest rollbacks whose idempotency keys a manifest keeps."""
 REMEMBERED = 8
 BUILT = 1
 """Number of the version that a build publishes. Evaluation measures this version, not later changes."""
 CARRIED = (
-    "a map moved its vectors from another model's (rayhier run --carry of 0.2.0), which is removed; allowed: rayhier "
-    "index embed WORKDIR of 0.2.0 first; or rayhier run SPEC without WORKDIR/current.json, which builds the index "
-    "again and leaves changes of documents behind"
+    "rayhier run --carry of 0.2.0 made this version, with another model's vectors. Such versions are not supported; "
+    "allowed: rayhier index embed WORKDIR of 0.2.0 first. Or remove WORKDIR/current.json and use rayhier run SPEC, "
+    "which builds the index again without later changes of documents"
 )
-MEND = "return to a version without this file (rollback), or rebuild the index with --fresh --stage index"
+MEND = "Return to a version without this file (rollback), or rebuild the index with --fresh --stage index"
 
 Change = Literal[
     "build", "add", "upsert", "delete", "fold", "maintain", "pack", "compact", "rollback", "carry", "embed", "upgrade"
@@ -53,7 +53,7 @@ Change = Literal[
 
 
 class Revision(BaseModel, frozen=True, extra="forbid"):
-    """A router in place of the model's, some of whose leaves were split or given up."""
+    """A router in place of the model's router, with some leaves split or given up."""
 
     files: list[File]
     origins: list[int]
@@ -97,13 +97,13 @@ class Manifest(BaseModel, frozen=True, extra="forbid"):
     restored: int | None = None
     """Number of the older version whose content a rollback published again."""
     key: str | None = None
-    """Idempotency key of the request that asked for the rollback."""
+    """Idempotency key of the rollback's request."""
     rollbacks: list[Rollback] = []
     """Rollbacks with an idempotency key, of this version and earlier versions, the newest last."""
     language: Annotated[Language, BeforeValidator(lambda named: "none" if named == "other" else named)] = "english"
-    """Language by which the words of all documents are counted. Older manifests have `other` for `none`."""
+    """Language for the words of all documents. Older manifests have `other` for `none`."""
     undone: int = 0
-    """Number of the last change of the change log that a rollback left behind."""
+    """Number of the last change of the change log that a rollback dropped."""
     undone_in: int = 0
     """Number of the newest version that a rollback published."""
     taken: int = 0
@@ -117,7 +117,7 @@ class Manifest(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def router(self) -> str | None:
-        """Folder, below the index, of the router that placed the rows. None: the model's."""
+        """Folder, below the index, of the router that placed the rows. None: the model's router."""
         return None if self.revision is None else self.revision.files[0].name.rpartition("/")[0]
 
     @property
@@ -126,12 +126,12 @@ class Manifest(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def leaves(self) -> int:
-        """Number of leaves. If some were split or given up, only those with rows count."""
+        """Number of leaves. If some were split or given up, only leaves with rows count."""
         return len(self.counts) if self.revision is None else sum(count > 0 for count in self.counts)
 
     @property
     def words(self) -> Language | None:
-        """Language of the counted words, or None if BM25 cannot be used."""
+        """Language for words, or None if BM25 cannot be used."""
         return self.language if all(shard.postings is not None for shard in self.shards) else None
 
     def changed(self, change: Change, **fields: Any) -> "Manifest":
@@ -186,7 +186,7 @@ class LeafMap:
         return table.select(chosen)
 
     def ids(self, shard: Shard) -> pa.ChunkedArray:
-        """Read the ids of a shard's rows as users give them, those of removed rows too. The file is not verified."""
+        """Read the ids of a shard's rows as users give them, even of removed rows. The file is not verified."""
         key = self.key(shard)
         return self._read(shard, shard.file, [key])[key]
 
@@ -204,21 +204,21 @@ class LeafMap:
 
     @property
     def size(self) -> str:
-        """The number of documents in words, and of the passages that they are cut into."""
+        """The number of documents in words, with the number of passages if documents are cut into passages."""
         keys = [(shard, self.key(shard)) for shard in self.manifest.shards if shard.rows]
         cut = [(shard, key) for shard, key in keys if key != "doc_id"]
         chunks = [chunk for shard, key in cut for chunk in self.read(shard, [key], verify=False)[key].chunks]
         return counted(self.manifest.documents, len(pa.chunked_array(chunks).unique()) if chunks else None)
 
     def postings(self, shard: Shard) -> pa.Table:
-        """Read a shard's postings, those of removed rows too. InputError if its words were not counted."""
+        """Read a shard's postings, even of removed rows. InputError if the shard's words were not counted."""
         if shard.postings is None:
             raise InputError(f"{self.root / shard.file.name}: its words were not counted; allowed: search.mode dense")
         check(self.root, shard.postings, MEND)
         return self._read(shard, shard.postings, None)
 
     def router(self) -> Path | None:
-        """Return the local folder of the router in place of the model's, fetched and checked, or None."""
+        """Download and check the router in place of the model's router, and return its local folder. None: no such."""
         if self.manifest.revision is None:
             return None
         revised = self.manifest.revision.files
@@ -228,7 +228,7 @@ class LeafMap:
         return root / Path(revised[0].name).parent
 
     def check_maker(self, sidecar: Sidecar) -> None:
-        """Raise InputError if another model than the leaf map's computed a sidecar."""
+        """Raise InputError if a sidecar was computed by another model than the leaf map's."""
         if sidecar.maker != self.manifest.model:
             raise InputError(
                 f"{self.root / sidecar.file.name}: was made by model {sidecar.maker}, not {self.manifest.model}"
@@ -268,7 +268,7 @@ def _named(path: Location) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError) as error:
         message = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path}: cannot be read: {message}; {MEND}") from None
+        raise InputError(f"{path}: cannot be read: {message}. {MEND}") from None
 
 
 def verify(artifact: Artifact) -> None:
@@ -284,13 +284,13 @@ def check_built(artifact: Artifact) -> None:
         LeafMap.open(artifact.root, BUILT)
     except InputError:
         raise InputError(
-            f"{artifact.folder}: vacuum removed version {BUILT}, the index as it was built, which evaluation measures; "
-            "allowed: --fresh --stage index --stage evaluate, which builds it again without the changes since"
+            f"{artifact.folder}: vacuum removed version {BUILT}, which evaluation measures; allowed: --fresh --stage "
+            "index --stage evaluate, which builds the index again without later changes"
         ) from None
 
 
 def key_of(names: Iterable[str]) -> str:
-    """Return the column of ids as users give them: `parent` for passages, else `doc_id`."""
+    """Return the name of the column of ids as users give them: `parent` for passages, else `doc_id`."""
     return "parent" if "parent" in names else "doc_id"
 
 
@@ -316,11 +316,11 @@ def publish(root: Location, manifest: Manifest) -> bool:
 
 
 def commit(root: Location, change: Callable[[LeafMap], Manifest]) -> LeafMap:
-    """Publish what `change` makes of the newest version, again if another writer was faster."""
+    """Publish the manifest that `change` makes from the newest version. Repeat if another writer was faster."""
     while True:
         newest = LeafMap.open(root)
         manifest = _after(newest.manifest.version, change(newest))
-        _check_there(root, manifest, {file.name for file in newest.manifest.files}, "run again")
+        _check_there(root, manifest, {file.name for file in newest.manifest.files}, "Run again")
         if publish(root, manifest):
             return LeafMap(root, manifest)
 
@@ -328,13 +328,13 @@ def commit(root: Location, change: Callable[[LeafMap], Manifest]) -> LeafMap:
 def republish(root: Location, version: int, log: int = 0, key: str | None = None) -> LeafMap:
     """Publish the content of an older version as the newest version (rollback), and open it.
 
-    Changes of the log up to number `log` are left behind. If a rollback already had the request's `key`, the newest
-    version is opened instead. InputError if the older version or a file of it is gone.
+    Changes of the log up to number `log` are dropped. If a rollback already had the request's `key`, the newest version
+    is opened instead. InputError if the older version or a file of it is gone.
     """
     while True:
         older, numbers = LeafMap.open(root, version).manifest, versions(root)
         (newest,) = newest_first(root, None, 1) or [older]
-        if key is not None and key in {each.key for each in newest.rollbacks}:  # another Writer has done it
+        if key is not None and key in {each.key for each in newest.rollbacks}:  # another Writer has done the rollback
             return LeafMap(root, newest)
         manifest = _after(numbers[-1], older.changed("rollback", log=max(log, older.log, newest.log)))
         told = {"model": older.model, "version": manifest.version, "log": manifest.log, "documents": older.documents}
@@ -342,7 +342,7 @@ def republish(root: Location, version: int, log: int = 0, key: str | None = None
         update = {"restored": version, "key": key, "undone": manifest.log, "undone_in": manifest.version}
         kept = {"taken": newest.taken, "rollbacks": [*newest.rollbacks, *made][-ROLLBACKS:]}
         manifest = manifest.model_copy(update={**update, **kept})
-        _check_there(root, manifest, set(), "take another version")
+        _check_there(root, manifest, set(), "Take another version")
         if publish(root, manifest):
             return LeafMap(root, manifest)
 
@@ -358,9 +358,9 @@ def _check_there(root: Location, manifest: Manifest, known: set[str], mend: str)
             try:
                 size = path.stat().st_size
             except FileNotFoundError:
-                raise InputError(f"{path}: is missing; nothing was published; {mend}") from None
+                raise InputError(f"{path}: is missing. Nothing was published. {mend}") from None
             if size != file.bytes:
-                raise InputError(f"{path}: {size} bytes, but {file.bytes} were written; nothing was published; {mend}")
+                raise InputError(f"{path}: {size} bytes, but {file.bytes} were written. Nothing was published. {mend}")
 
 
 def now() -> float:
@@ -373,7 +373,7 @@ def versions(root: Location) -> list[int]:
 
 
 def newest_first(root: Location, before: int | None, count: int) -> list[Manifest]:
-    """Read the manifests of at most `count` versions before a number, the newest first, without damaged ones."""
+    """Read the manifests of at most `count` versions before a number, the newest first, without damaged manifests."""
     manifests = list[Manifest]()
     for number in reversed(versions(root)):
         if len(manifests) == count:
@@ -405,15 +405,15 @@ def _parsed(path: Location) -> Manifest:
     try:
         saved: dict[str, Any] = unseal(path)
     except FileNotFoundError:
-        raise InputError(f"{path}: was removed; open the newest version") from None
+        raise InputError(f"{path}: was removed. Open the newest version") from None
     except InputError as error:
-        raise InputError(f"{error}; {MEND}") from None
+        raise InputError(f"{error}. {MEND}") from None
     if saved.get("format") != FORMAT:
         raise InputError(f"{path}: format {saved.get('format')}, not {FORMAT}: {OLDER}")
     if saved.pop("carried", 0):
         raise InputError(f"{path}: {CARRIED}")
     for shard in saved.get("shards", []):
-        shard.pop("carried", None)  # False: 0.2.0 wrote it
+        shard.pop("carried", None)  # False in files of 0.2.0
     try:
         return Manifest.model_validate(saved)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Resume a stage after its last finished output: a ledger keeps an entry for each output, written after the output."""
+"""Lets a stage resume after its last finished output. A ledger keeps an entry for each finished output."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Ledger:
         return entry
 
     def agree(self, key: str, settle: Callable[[], str]) -> str:
-        """Return one text for all processes and resumed runs: what `settle` gives the first process that asks."""
+        """Return the same text to all processes and resumed runs. The first of them computes it by `settle`."""
         path = self.folder / f"{key}.agreed"
         if not path.is_file():
             files.create(path, settle().encode())

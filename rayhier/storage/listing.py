@@ -1,4 +1,4 @@
-"""List the files of a corpus, with the names that rejected rows and fingerprints use for these files."""
+"""Lists the files of a corpus, with the names that rejected rows and fingerprints use for these files."""
 
 import os
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from rayhier.storage import csv_rows, paths
 SUFFIXES = (".txt", ".md", ".rst")
 SPLITS = ("train", "dev", "test")
 BEIR = "a BEIR folder (corpus.jsonl, queries.jsonl, qrels/{train,dev,test}.tsv)"
-ALONE = "documents alone are a corpus of type jsonl (see specs/my-folder.yaml)"
+ALONE = "Documents alone are a corpus of type jsonl (see specs/my-folder.yaml)"
 MSMARCO = "a folder with collection.tsv, queries.{train,dev}.tsv and qrels.{train,dev}.tsv, or dev.small for dev"
 
 
 @dataclass(frozen=True)
 class NamedFile:
-    """A file of a corpus, and its name, which does not depend on where the file lies on this machine."""
+    """A file of a corpus, with a name that is the same on every machine."""
 
     name: str
     path: Path
@@ -50,7 +50,7 @@ def find(spec: FileCorpus) -> CorpusFiles:
 
 
 def texts(spec: TextFiles) -> tuple[NamedFile, ...]:
-    """Find the text files below a folder, and links with such names, which are not followed, sorted."""
+    """List the text files below a folder, sorted, with symbolic links, which are not followed."""
     folder = paths.resolve("corpus.path", spec.path)
     _check_folder(folder, "a folder of text files")
     files = list[NamedFile]()
@@ -67,18 +67,18 @@ def texts(spec: TextFiles) -> tuple[NamedFile, ...]:
 
 
 def _unreadable(error: OSError) -> NoReturn:
-    raise InputError(f"corpus.path: {error.filename} cannot be read: {error.strerror}; allowed: folders that can")
+    raise InputError(f"corpus.path: {error.filename} cannot be read: {error.strerror}; allowed: readable folders")
 
 
 def _beir(folder: Path) -> CorpusFiles:
     _check_folder(folder, BEIR)
     corpus = _there(folder, "corpus.jsonl", BEIR)
-    queries = _there(folder, "queries.jsonl", f"{BEIR}; {ALONE}")
+    queries = _there(folder, "queries.jsonl", f"{BEIR}. {ALONE}")
     judged = {split: NamedFile(f"qrels/{split}.tsv", folder / "qrels" / f"{split}.tsv") for split in SPLITS}
     judged = {split: file for split, file in judged.items() if file.path.is_file()}
     if not judged:
         raise InputError(
-            f"corpus.path: {folder / 'qrels'} holds none of train.tsv, dev.tsv, test.tsv; allowed: one of them; {ALONE}"
+            f"corpus.path: {folder / 'qrels'} holds none of train.tsv, dev.tsv, test.tsv; allowed: one of them. {ALONE}"
         )
     return CorpusFiles((corpus,), (queries,), judged)
 

@@ -1,4 +1,4 @@
-"""Signs of life: work that a thread repeats while a block runs, and whether a process still lives."""
+"""Repeats work in a thread during a block, and tells whether a process still lives."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ PROC = Path("/proc")
 
 @contextlib.contextmanager
 def repeating(work: Callable[[], object], seconds: float) -> Iterator[None]:
-    """Repeat `work` every so many seconds during the block. If a call raises OSError, the next call is made anyway."""
+    """Repeat `work` every `seconds` during the block. After an OSError the next call is made as usual."""
     stop = threading.Event()
 
     def repeat() -> None:
@@ -33,7 +33,7 @@ def repeating(work: Callable[[], object], seconds: float) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Process:
-    """Identifies a process for others on its machine. The process id alone may be used again."""
+    """Identifies a process for other processes of its machine. A process id alone could be used again."""
 
     pid: int
     host: str
@@ -49,7 +49,7 @@ class Process:
 
     @property
     def has_ended(self) -> bool:
-        """True if the process is known to have ended. False if it lives, or if nothing here can tell."""
+        """True if the process is known to have ended. False if it lives, or if the system does not tell."""
         return self.machine is not None and self.machine == _machine() and self.started != started(self.pid)
 
 

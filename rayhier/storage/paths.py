@@ -1,4 +1,4 @@
-"""Turn texts from specs and command lines into paths and places in buckets."""
+"""Converts texts from specs and command lines into paths and places in buckets."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from rayhier.storage.remote import Remote
 Location = Path | Remote
 
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""Name of the environment variable that Ray sets in processes of a submitted job (`ray job submit`)."""
+"""Environment variable that Ray sets in processes of a submitted job (`ray job submit`)."""
 
 ELSEWHERE = {
     "workdir": ", s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
@@ -19,7 +19,7 @@ ELSEWHERE = {
 
 
 def locate(text: str) -> Location:
-    """Turn a path, or s3://… or gs://…, into a location. InputError for a URL of another kind."""
+    """Convert a path, or s3://… or gs://…, into a location. InputError for a URL of another kind."""
     if "://" not in text:
         return Path(text)
     try:
@@ -29,7 +29,7 @@ def locate(text: str) -> Location:
 
 
 def resolve(key: str, text: str) -> Path:
-    """Return the absolute path of a spec's key, `~` expanded. InputError if it is relative in a Ray job."""
+    """Return the absolute path of a spec's key, with `~` expanded. InputError if the path is relative in a Ray job."""
     try:
         expanded = Path(text).expanduser()
         path = expanded.resolve()
@@ -39,8 +39,8 @@ def resolve(key: str, text: str) -> Path:
         raise InputError(f"{key}: got {shown!r}, not a path on this machine ({error.__class__.__name__})") from None
     if JOB in os.environ and not expanded.is_absolute():
         raise InputError(
-            f"{key}: got {text!r}: inside a Ray job the working directory is a temporary copy of what was submitted, "
-            f"on one node; allowed: an absolute path that every node has{ELSEWHERE.get(key, '')}"
+            f"{key}: got {text!r}: inside a Ray job the working directory is a temporary copy; allowed: an absolute "
+            f"path that every node has{ELSEWHERE.get(key, '')}"
         )
     return path
 

@@ -1,4 +1,4 @@
-"""Pins: small files that keep a version of a leaf map, and the files it lists, from being removed by a vacuum.
+"""Pins: small files that protect a version of a leaf map, and the files it lists, from vacuum.
 
 A reader renews its pin while it reads. The pin of a dead reader expires.
 """
@@ -29,7 +29,7 @@ def reading(root: Location, version: int | None = None) -> Iterator[LeafMap]:
         with contextlib.ExitStack() as pin:
             with contextlib.suppress(OSError):
                 pin.enter_context(pinned(root, number))
-            # A vacuum may have listed pins before this one was written: then it removed the version, or restored it.
+            # A vacuum that listed pins before this pin was written has removed the version, or restored it.
             if number in versions(root):
                 yield leaf_map
                 return
@@ -55,7 +55,7 @@ def held(root: Location) -> set[int]:
 
 
 def written(root: Location) -> list[int]:
-    """Return the numbers of the versions from which writers now make other versions."""
+    """Return the versions on which writers base new versions at this moment."""
     return [version for path, version in _pins(root) if path.name.startswith(WRITES)]
 
 

@@ -1,7 +1,7 @@
 """Locations in a bucket (`s3://`, `gs://`), with the part of pathlib's interface that artifacts need.
 
-A bucket has no folders, only objects whose keys share a prefix. Endpoint, region and credentials come from the
-environment (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …; GOOGLE_APPLICATION_CREDENTIALS) or from the machine's own role.
+A bucket has no folders, only objects whose keys share a prefix. Endpoint, region and credentials come from environment
+variables (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …, GOOGLE_APPLICATION_CREDENTIALS) or from the machine's own role.
 Every failure of a store is an OSError.
 """
 
@@ -26,7 +26,7 @@ PART = 16 << 20
 """Bytes of one part of an upload. A store accepts at most ten thousand parts of one object."""
 UPLOADS = 4
 CLIENT: dict[str, Any] = {
-    "allow_http": True,  # default endpoints use https; http only if the user's endpoint says so
+    "allow_http": True,  # default endpoints use https, so this applies only if the user's endpoint says http
     "timeout": timedelta(minutes=15),
     "read_timeout": timedelta(seconds=60),
 }
@@ -111,10 +111,7 @@ class Remote:
         return (entry for entry in self.iterdir() if fnmatch.fnmatchcase(entry.name, pattern))
 
     def below(self, after: str = "") -> Iterator[str]:
-        """List the names of all objects below that sort after a name.
-
-        Some tools write an empty object for a folder. It is not listed.
-        """
+        """List the names of all objects below that sort after a name. Some tools mark folders by objects: skip them."""
         with self.errors():
             for metas in obstore.list(_store(self.bucket), self.key, offset=f"{self.key}/{after}" if after else None):
                 yield from (name for meta in metas if (name := meta["path"][len(self.key) :].lstrip("/")))
@@ -137,13 +134,13 @@ class Remote:
     def open(self, mode: str = "rb") -> BinaryIO:
         """Open the object for reading with seeks. A read fetches only its range of bytes."""
         if mode != "rb":
-            raise ValueError(f"{self}: opened with {mode!r}; allowed: 'rb', an object is written whole")
+            raise ValueError(f"{self}: opened with {mode!r}; allowed: 'rb', because objects are written as a whole")
         return cast("BinaryIO", io.BufferedReader(_RangeReader(self, self.stat().st_size), CHUNK_BYTES))
 
     # Writing
 
     def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
-        """Do nothing: a bucket has no folders."""
+        """Do nothing, because a bucket has no folders."""
 
     def write_bytes(self, data: bytes) -> None:
         with self.errors():
@@ -186,7 +183,7 @@ class Remote:
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
-        """Turn a store's errors inside the block into OSError and its kinds."""
+        """Convert a store's errors inside the block to OSError and its subclasses."""
         try:
             yield
         except FileNotFoundError as error:

@@ -14,9 +14,9 @@ PARENT = pa.field("parent", pa.string())
 FIELDS = {"int": pa.int64(), "float": pa.float64(), "string": pa.string(), "bool": pa.bool_()}
 QUERIES = pa.schema([("query_id", pa.string()), ("text", pa.string())])
 JUDGEMENTS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("grade", pa.int32())])
-"""Columns of judgements; in a corpus of passages, `doc_id` is the id of the document that passages were cut from."""
+"""Columns of judgements. In a corpus of passages, `doc_id` is the id of a whole document."""
 PAIRS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string())])
-"""Columns of generated pairs: a query and its document; `doc_id` is the id of a document, never of a passage."""
+"""Columns of generated pairs: a query and its document. `doc_id` is never the id of a passage."""
 REJECTED = pa.schema([("source", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("value", pa.string())])
 """Columns of the source's rejected rows: file, row number, reason, and the beginning of the row as `value`."""
 
@@ -27,7 +27,7 @@ def documents(fields: Mapping[str, FieldType], passages: bool) -> pa.Schema:
 
 
 def carried(documents: pa.Schema) -> pa.Schema:
-    """Return the columns of documents that later stages keep besides id, title, text: `parent`, declared fields."""
+    """Return the columns of documents that later stages keep in addition to id, title and text."""
     return pa.schema([field for field in documents if field.name not in DOCUMENTS.names])
 
 
@@ -41,7 +41,7 @@ def spans(dimension: int) -> pa.Schema:
 
 
 def leaf_map(dimension: int, precision: str, documents: pa.Schema = DOCUMENTS) -> pa.Schema:
-    """Make the schema of rows. A row lies in `leaf`, which is the leaf number `rank`, from 0, of its `leaves`."""
+    """Make the schema of rows. A row's `leaf` is element `rank` of the document's `leaves`."""
     value = {"float16": pa.float16(), "float32": pa.float32()}[precision]
     return pa.schema(
         [
@@ -59,19 +59,16 @@ def leaf_map(dimension: int, precision: str, documents: pa.Schema = DOCUMENTS) -
 
 
 NODES = "nodes"
-"""Name of the sidecar with the probabilities of a document's leaves in ReTreever's tree, float16 [leaves]."""
+"""Sidecar with the probabilities of a document's leaves in ReTreever's tree, float16 [leaves]."""
 POSTINGS = pa.schema([("word", pa.string()), ("rows", pa.list_(pa.int32())), ("counts", pa.list_(pa.int32()))])
 """Columns of a shard's postings: a word, the first rows of documents that have it, and how often each has it."""
 WORDS_RULE, SNOWBALL = "3", Stemmer.version().rpartition(".")[0]
-"""Number of the rule that splits texts into words, and version of Snowball's stemmers. Other stemmers may make other
-stems."""
-
-
+"""Number of the rule that splits texts into words, and version of Snowball's stemmers, which decides on the stems."""
 RULE = b"rayhier.words"
 
 
 def rule(language: Language) -> str:
-    """Name the rule by which texts are split into words, and the version of the stemmer if words are stemmed."""
+    """Name the rule that splits texts into words. The name has the stemmer's version if words are stemmed."""
     return WORDS_RULE if language == "none" else f"{WORDS_RULE} Snowball {SNOWBALL}"
 
 

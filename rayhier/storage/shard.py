@@ -1,4 +1,4 @@
-"""Shards, files of rows with their sidecars and postings, and files of removed ids, as manifests list them."""
+"""Shards (files of rows with their sidecars and postings) and files of removed ids, as manifests list them."""
 
 import base64
 import zlib
@@ -15,7 +15,7 @@ FEWEST_PACKED = 1_000
 
 
 class Sidecar(BaseModel, frozen=True, extra="forbid"):
-    """A parquet file with one more column of a shard's rows, in their order. null in a document's second row."""
+    """A parquet file with another column of a shard's rows, in the same order. null in a document's second row."""
 
     file: File
     maker: str
@@ -23,7 +23,7 @@ class Sidecar(BaseModel, frozen=True, extra="forbid"):
 
 
 def _packed(numbers: list[int]) -> list[int] | str:
-    """Return ascending numbers, or their compressed differences as a text if there are many numbers."""
+    """Return ascending numbers. If there are many, return their differences, compressed, as a text."""
     if len(numbers) < FEWEST_PACKED:
         return numbers
     differences = np.diff(np.array(numbers, np.int64), prepend=0).astype("<i4")
@@ -42,7 +42,7 @@ def _unpacked(entry: Any, validate: Callable[[Any], list[int]]) -> list[int]:
 
 
 Ascending = Annotated[list[int], WrapValidator(_unpacked), PlainSerializer(_packed, when_used="json")]
-"""Ascending numbers. A file has many numbers as a text, as each change writes a manifest of all shards."""
+"""Ascending numbers. Many numbers are stored as a compressed text, because every manifest lists all shards."""
 
 
 class Shard(BaseModel, frozen=True, extra="forbid"):
@@ -61,7 +61,7 @@ class Shard(BaseModel, frozen=True, extra="forbid"):
     """Version that added this file. Only removals of later versions act on its rows."""
     sidecars: dict[str, Sidecar] = {}
     postings: File | None = None
-    """Parquet file of the shard's words, in columns `schemas.POSTINGS`. None: not counted."""
+    """Parquet file of the shard's words, with the columns `schemas.POSTINGS`. None if words were not counted."""
 
     @property
     def files(self) -> list[File]:
@@ -80,6 +80,6 @@ class Removal(BaseModel, frozen=True, extra="forbid"):
     file: File
     ids: int
     rows: int
-    """Number of rows that this took from the leaf map."""
+    """Number of rows that the removal took from the leaf map."""
     since: int
-    """Version that removed these ids, from older shards only: an id can be added again."""
+    """Version that removed these ids. Only older shards are affected, so an id can be added again."""

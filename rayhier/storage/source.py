@@ -1,4 +1,4 @@
-"""Describe the source of a corpus before the corpus is read: its files, their hashes, and its size."""
+"""Describes the source of a corpus before the corpus is read: its files, their hashes, and its size."""
 
 import hashlib
 import json
@@ -33,9 +33,9 @@ BATCH_ROWS = 10_000
 SAMPLE, SAMPLE_BYTES = 1_000, 4 << 20
 SAMPLE_ROWS = 50
 PEEKED, SHOWN = 10, 60
-"""Number of a file's first rows that are checked before a run begins, and bytes of a wrong one that are shown."""
+"""Number of a file's first rows that are checked before a run, and most bytes of a wrong row in a message."""
 PROSE = 8
-"""Least words of a text. Documents without the key of the text have their text under another key, or titles alone."""
+"""Least words of a value that looks like a text. If no row has the text's key, such a value shows a wrong key."""
 IR_DATASETS = "pip install 'rayhier[ir-datasets]'"
 
 
@@ -50,10 +50,10 @@ class Source:
     """The source of a corpus, as far as it is known before the corpus stage reads it."""
 
     identity: dict[str, str]
-    """Content that training may read: name of a file -> SHA-256. One SHA-256 stands for the judged queries. For sources
-    without files, names and versions stand for all."""
+    """Content that training may read: name of a file -> SHA-256. All judged queries together have one SHA-256. A source
+    without files has names and versions here."""
     test_identity: dict[str, str]
-    """Content that only evaluation reads, as above."""
+    """Content that only evaluation reads, in the same form as `identity`."""
     documents: int | None
     """Upper bound of the number of documents. None if it is unknown until the source is read."""
     bytes: int
@@ -66,7 +66,6 @@ class Source:
     queries: int = 0
     query_bytes: int = 0
     judgements: dict[str, int] = field(default_factory=dict)
-    """Split -> number of judgements."""
 
 
 def describe(spec: CorpusSpec) -> Source:
@@ -168,8 +167,7 @@ def _check_keys(key: str, path: Path, rows: Sequence[dict[str, Any]], names: Seq
         if not any(name in row for row in rows):
             raise InputError(
                 f"{key}: {path}: key {name!r} is missing in the first {len(rows)} rows, which have "
-                f"{', '.join(map(str, list(rows[0])[:10]))}; allowed: rows with it, or corpus.{section} that name "
-                "other keys"
+                f"{', '.join(map(str, list(rows[0])[:10]))}; allowed: a key of the rows in corpus.{section}"
             )
 
 

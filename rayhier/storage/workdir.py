@@ -1,4 +1,4 @@
-"""Find the workdir, the place of a run's artifacts, and check that a run can write there."""
+"""Finds the workdir, the place of a run's artifacts, and checks that a run can write there."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from rayhier.storage.remote import Remote
 
 
 def find(text: str) -> Location:
-    """Return the location of a workdir. InputError if it seems not to be writable. Nothing is written to test."""
+    """Return the location of a workdir. InputError if it seems not to be writable. Nothing is written as a test."""
     if "://" not in text:
         local = paths.resolve("workdir", text)
         _check_writable(local)
@@ -22,10 +22,7 @@ def find(text: str) -> Location:
 
 
 def point_at(place: Location, target: Location) -> None:
-    """Make a local `place` a symbolic link to a published folder, in one step.
-
-    A folder or file that already has the name stays.
-    """
+    """Make a local `place` a symbolic link to a published folder, in one step, unless a user's own file is there."""
     if not isinstance(place, Path) or not isinstance(target, Path):
         return
     if place.exists() and not place.is_symlink():
@@ -41,8 +38,8 @@ def _check_answers(place: Remote) -> None:
         place.reach()
     except OSError as error:
         raise InputError(
-            f"workdir: {place} cannot be opened: {error.strerror}; allowed: a bucket that exists and that the "
-            "environment's credentials, region and endpoint (AWS_…, GOOGLE_…) let this user list and write"
+            f"workdir: {place} cannot be opened: {error.strerror}; allowed: a bucket, and credentials, region and "
+            "endpoint (AWS_…, GOOGLE_…) to list and write it"
         ) from None
 
 

@@ -1,9 +1,9 @@
-"""The lease of an index's Writer: one server at a time appends to the change log.
+"""The lease of an index's Writer, so that only one server at a time appends to the change log.
 
-A lease is a file `log/writer-NNNNNN.json`. Its number is the Writer's epoch. The lease with the highest number counts,
+A lease is a file `log/writer-NNNNNN.json`. Its number is the Writer's epoch. The lease with the highest number holds
 until its time is over or its process has ended. A new Writer takes the next number by put-if-absent, and a Writer that
 finds a higher number stops. A lease only tells who may write. The log itself refuses a Writer whose epoch is over,
-since each append looks for later leases (`ChangeLog.append`).
+because each append looks for later leases (`ChangeLog.append`).
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from rayhier.storage.paths import Location
 SECONDS = 15.0
 RENEWALS = 5
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Clock that goes on while the machine is suspended, if it has one."""
+"""Clock that goes on while the machine is suspended, if the system has such a clock."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class LeaseRecord:
 
     @property
     def holds(self) -> bool:
-        """True while the lease counts: its time is not over, and its process has not ended.
+        """True until the lease's time is over or its process has ended.
 
-        A lease that is longer than any lease may be was written by a wrong clock, and does not count.
+        A lease that ends too late was written by a wrong clock, and does not hold.
         """
         return now() < self.until <= now() + 2 * SECONDS and not self.process.has_ended
 
@@ -62,14 +62,14 @@ def refuse_while_written(root: Location) -> LeaseRecord | None:
     lease = newest(root)
     if lease is not None and lease.holds:
         raise WrittenError(
-            f"{root}: a server writes to this index (process {lease.process.pid} of {lease.process.host}); allowed: "
-            "one writer at a time: send changes to that server, or stop it; nothing was changed"
+            f"{root}: a server writes to this index (process {lease.process.pid} of {lease.process.host}). Nothing was "
+            "changed; allowed: one writer at a time. Send changes to that server, or stop it"
         )
     return lease
 
 
 def fence(root: Location) -> None:
-    """End the epochs of all earlier Writers: none answers a change any more. WrittenError if a lease holds."""
+    """End the epochs of all earlier Writers, so that none answers a change any more. WrittenError if a lease holds."""
     with leased(root):
         pass
 
@@ -79,7 +79,7 @@ def newest_epoch(root: Location) -> int:
 
 
 def newest(root: Location) -> LeaseRecord | None:
-    """Read the lease that counts, or None if nobody ever wrote. An unreadable lease counts from its last change."""
+    """Read the newest lease. None if nobody ever wrote. The time of an unreadable lease counts from its last change."""
     for number, path in sorted(_leases(root), reverse=True):
         try:
             saved: dict[str, Any] = files.read_json(path)
@@ -97,13 +97,13 @@ def _leases(root: Location) -> list[tuple[int, Location]]:
 
 @contextlib.contextmanager
 def leased(root: Location, seconds: float = SECONDS) -> Iterator[Held]:
-    """Take the lease during the block, for `seconds` at a time. InputError if another Writer's lease holds."""
+    """Take the lease during the block, and renew it for `seconds` at a time. InputError if another lease holds."""
     before = refuse_while_written(root)
     held = Held(1 if before is None else before.number + 1, seconds)
     path = root / LOG / f"{EPOCH}{held.epoch:06d}.json"
     # The name may be free again. In this case a later lease exists already.
     if not files.create(path, _bytes(seconds)) or newest_epoch(root) > held.epoch:
-        raise WrittenError(f"{path}: another writer took it at this moment; nothing was changed; start again")
+        raise WrittenError(f"{path}: another writer took it at this moment. Nothing was changed. Start again")
     if before is not None:
         (root / LOG / f"{EPOCH}{before.number:06d}.json").unlink(missing_ok=True)
 
@@ -112,7 +112,7 @@ def leased(root: Location, seconds: float = SECONDS) -> Iterator[Held]:
         if newest_epoch(root) > held.epoch:
             held.lost.set()
         if not held.lost.is_set():
-            files.rewrite(path, _bytes(seconds))  # a later Writer removes it, so it must not come back
+            files.rewrite(path, _bytes(seconds))  # not `replace`, which would bring back a removed lease
             held.renewed = began
 
     try:
@@ -120,7 +120,7 @@ def leased(root: Location, seconds: float = SECONDS) -> Iterator[Held]:
             yield held
     finally:
         if not held.lost.is_set():
-            with contextlib.suppress(OSError):  # it ends by itself; the number stays the highest
+            with contextlib.suppress(OSError):  # the lease ends by itself, and its number stays the highest
                 files.rewrite(path, _bytes(0.0))
 
 

@@ -158,7 +158,7 @@ BAD = {
     "no ids": (["delete", "{work}"], "ids: got none"),
     "no id file": (["delete", "{work}", "--file", "{tmp}/none"], "none cannot be read"),
     "no version": (["rollback", "{work}", "7"], "holds no version 7; allowed: 1"),
-    "no workdir": (["stats", "{tmp}/nowhere"], "build an index with rayhier run"),
+    "no workdir": (["stats", "{tmp}/nowhere"], "Build an index with rayhier run"),
 }
 
 

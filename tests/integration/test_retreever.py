@@ -209,7 +209,7 @@ def test_a_spoilt_sidecar_is_named(tree, tmp_path, capsys, here, monkeypatch):
     with pytest.raises(InputError) as caught:
         near_groups(work, 2)
     for line in (*said, str(caught.value)):
-        assert re.search(r"nodes\.parquet: SHA-256 is .* was published; return to a version without this file", line)
+        assert re.search(r"nodes\.parquet: SHA-256 is .* was published\. Return to a version without this file", line)
     assert re.search(r"nodes\.parquet: cannot be read: ", refused(inspect.main, work, "--document", "d0"))
 
 

@@ -73,7 +73,7 @@ def test_what_is_not_there(published, tmp_path):
     index.close()
     with pytest.raises(ValueError, match="this index is closed"):
         index.search("oak")
-    with pytest.raises(rayhier.InputError, match="no such file; build an index with rayhier run"):
+    with pytest.raises(rayhier.InputError, match=r"no such file. Build an index with rayhier run"):
         rayhier.open(tmp_path)
     with pytest.raises(rayhier.InputError, match="no such file"):
         rayhier.run(tmp_path / "none.yaml")

@@ -291,7 +291,7 @@ def test_what_cannot_be_made_is_refused_before_it_begins(tiny_spec, tiny_corpus,
     """`--check` looks at no data."""
     (tmp_path / "older").mkdir()
     (tmp_path / "older" / "current.json").write_text('{"format": 1}')
-    with pytest.raises(InputError, match=r"current\.json: format 1, not 5: .* use another workdir"):
+    with pytest.raises(InputError, match=r"current\.json: format 1, not 5: .* Use another workdir"):
         make_plan(load(tiny_spec(), [f"workdir={tmp_path}/older"]))
     many = tiny_spec(router="{type: learned_ivf, branching: 300}")
     with pytest.raises(InputError, match="at most as many leaves as documents"):

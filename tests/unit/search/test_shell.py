@@ -51,7 +51,7 @@ def test_declared_fields_stand_below_their_hit(monkeypatch, capsys):
 
 
 def test_the_shell_says_where_no_index_is_and_refuses_odd_questions(tmp_path, capsys):
-    for query, said in (("oak", "current.json: no such file; build an index with rayhier run"), ("  ", "query: got ")):
+    for query, said in (("oak", "current.json: no such file. Build an index with rayhier run"), ("  ", "query: got ")):
         assert main([str(tmp_path), query]) == 2
         assert said in capsys.readouterr().err
     for option in ("-k=0", "-k=10001", "-k=x", "--beam=0"):

@@ -19,7 +19,7 @@ def artifact(folder):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"format": 1, "new": "field"}, "format 1, not 2: .*use another workdir"),
+        ({"format": 1, "new": "field"}, "format 1, not 2: .*Use another workdir"),
         ({"new": "field"}, "not a record of format 2: new"),
         ({"files": None}, "not a record of format 2: files"),
         (None, "not a file that rayhier wrote.*--fresh --stage index"),

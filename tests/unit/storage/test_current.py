@@ -18,9 +18,9 @@ def test_reading_back(folder):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (None, "no such file; build an index"),
+        (None, "no such file. Build an index"),
         (b"{", "cannot be read as JSON"),
-        (b'{"format": 1, "new": "field"}', "format 1, not 5: .*use another workdir"),
+        (b'{"format": 1, "new": "field"}', "format 1, not 5: .*Use another workdir"),
         (b'{"format": 5}', "cannot be read: Field required"),
     ],
 )
