@@ -1,6 +1,6 @@
-"""Adapters: an index behind the interfaces of other libraries, a file and an extra of the package each."""
+"""Adapters: an index behind the interfaces of other libraries. Each library has a file and an extra of the package."""
 
 
 def needs(extra: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
-    """Make the error that says which extra brings a library that is not installed."""
+    """Make the error for a library that is not installed. It names the extra that brings the library."""
     return ModuleNotFoundError(f"{error.name} is not installed: pip install 'rayhier[{extra}]'", name=error.name)

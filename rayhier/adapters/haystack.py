@@ -1,4 +1,4 @@
-"""An index as Haystack's document store, with its filters, and retrievers by vectors and by words: `rayhier[haystack]`.
+"""An index as Haystack's document store, with filters and retrievers by vectors and by words: `rayhier[haystack]`.
 
 RayhierTextRetriever(RayhierDocumentStore("runs/quickstart")).run("how do I open a zip file")["documents"]
 """
@@ -33,7 +33,7 @@ BOUNDS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 
 
 def _in_thread(method: Callable[Given, T]) -> Callable[Given, Coroutine[Any, Any, T]]:
-    """Make the asynchronous form of a method, which runs in a thread."""
+    """Make the asynchronous form of a method. It runs the method in a thread."""
 
     @wraps(method)
     async def asynchronous(*args: Given.args, **kwargs: Given.kwargs) -> T:
@@ -43,9 +43,9 @@ def _in_thread(method: Callable[Given, T]) -> Callable[Given, Coroutine[Any, Any
 
 
 class RayhierDocumentStore:
-    """Documents of an index: a workdir, a server's address with the token to write, an `Index` or a `Client`.
+    """Documents of an index: a workdir, a server's address with the write token, an `Index` or a `Client`.
 
-    Contents are encoded by the index's own encoder. Embeddings of documents are passed over.
+    Contents are encoded by the index's own encoder. Embeddings of documents are ignored.
     """
 
     def __init__(self, index: Any, token: Secret | None = None) -> None:
@@ -54,7 +54,7 @@ class RayhierDocumentStore:
         self._store = store_of(Client(index, token and token.resolve_value()) if is_served else index)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the index's place and where its token is read, but no token. InputError for an open index."""
+        """Return the index's address and the name of the token's secret, no token. InputError for an open index."""
         if not isinstance(self.index, str):
             raise InputError("to_dict: got an open index; allowed: a store made from a workdir or an address")
         return default_to_dict(self, index=self.index, token=self.token and self.token.to_dict())
@@ -68,11 +68,14 @@ class RayhierDocumentStore:
         return len(self._store)
 
     def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
-        """Read all documents that meet a filter, in the order of ids. FilterError if it cannot be applied."""
+        """Read all documents that match a filter, in the order of ids. FilterError if the filter is not allowed."""
         return list(map(_document, self._matching(filters)))
 
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
-        """Write documents. Those with ids that are there fail, are skipped or replace, as NONE does: see `policy`."""
+        """Write documents, and return their number. ValueError for anything but documents with text.
+
+        If an id exists, policy FAIL raises DuplicateDocumentError, and SKIP keeps the old document. Others replace it.
+        """
         if not isinstance(documents, list) or not all(isinstance(each, Document) for each in documents):
             raise ValueError("documents: got something else; allowed: a list of haystack.Document")
         if blobs := [document.id for document in documents if document.blob is not None]:
@@ -82,28 +85,28 @@ class RayhierDocumentStore:
         if policy in (DuplicatePolicy.FAIL, DuplicatePolicy.SKIP):
             there = {document.id for document in self._store.get(list(unique))}
             if policy == DuplicatePolicy.FAIL and (there or len(unique) < len(documents)):
-                raise DuplicateDocumentError(f"documents: got ids that are there: {sorted(there)[:3]}")
+                raise DuplicateDocumentError(f"documents: got existing ids: {sorted(there)[:3]}; allowed: new ids")
             unique = {id_: document for id_, document in unique.items() if id_ not in there}
         fields = self._store.fields()
         self._store.put([written(id_, each.content or "", each.meta, fields) for id_, each in unique.items()])
         return len(unique)
 
     def delete_documents(self, document_ids: list[str]) -> None:
-        """Delete documents by their ids. Those that are not there are passed over."""
+        """Delete documents by their ids. Unknown ids are ignored."""
         self._store.delete(document_ids)
 
     def delete_all_documents(self) -> None:
         self._store.delete([document.id for document in self._store.all()])
 
     def delete_by_filter(self, filters: dict[str, Any]) -> int:
-        """Delete the documents that meet a filter. Returns their number."""
+        """Delete the documents that match a filter. Returns their number."""
         return len(self._store.delete([document.id for document in self._matching(filters)]))
 
     def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
-        """Write metadata over those of the documents that meet a filter. Returns their number."""
+        """Update the metadata of the documents that match a filter. Returns their number."""
         there = list(self._matching(filters))
         if not all(document.is_whole for document in there):
-            raise ValueError("update_by_filter: the corpus is cut into passages; allowed: to write whole documents")
+            raise ValueError("update_by_filter: the corpus is cut into passages; allowed: a corpus of whole documents")
         changed = [replace(each, meta={**each.meta, **meta}) for each in map(_document, there)]
         return self.write_documents(changed, DuplicatePolicy.OVERWRITE)
 
@@ -143,7 +146,7 @@ class RayhierDocumentStore:
 
 
 def translated(filters: Mapping[str, Any], fields: Mapping[str, FieldType]) -> dict[str, Any]:
-    """Return rayhier's filter for Haystack's. FilterError if a key is missing or rayhier has no such operator."""
+    """Convert Haystack's filter to rayhier's. FilterError if a key is missing or rayhier has no such operator."""
     operator = filters.get("operator")
     if "field" not in filters:
         conditions = filters.get("conditions")
@@ -176,7 +179,7 @@ def _document(stored: store.Document) -> Document:
 
 
 class _Component:
-    """Settings of a component that reads a document store, to and from a dictionary."""
+    """Base of components that read a document store. Converts their settings to and from a dictionary."""
 
     _names: tuple[str, ...] = ()
     document_store: RayhierDocumentStore
@@ -207,7 +210,7 @@ class RayhierTextEmbedder(_Component):
 
 @component
 class RayhierEmbeddingRetriever(_Component):
-    """Finds documents of a vector that the index's encoder made."""
+    """Finds documents for a vector that the index's encoder made."""
 
     _names = ("filters", "top_k")
 
@@ -226,7 +229,7 @@ class RayhierEmbeddingRetriever(_Component):
 
 @component
 class RayhierTextRetriever(_Component):
-    """Finds documents of a text, by vectors, by words or both, re-ranked where the index has a cross-encoder."""
+    """Finds documents for a text, by vectors, by words or both. Re-ranks them if the index has a cross-encoder."""
 
     _names = ("filters", "top_k", "mode", "rerank")
 

@@ -42,8 +42,8 @@ class RayhierEmbeddings(Embeddings):
 class RayhierVectorStore(VectorStore):
     """Documents of an index: a workdir, a server's address, an `Index` or a `Client`.
 
-    Texts are encoded by the index's own encoder. `filter` of searches is rayhier's (docs/filters.md) over declared
-    fields, `mode` and further options those of `Index.search`. Metadata: `store.written`.
+    Texts are encoded by the index's own encoder. Searches take rayhier's `filter` over declared fields
+    (docs/filters.md), `mode` and the other options of `Index.search`. For metadata see `store.written`.
     """
 
     def __init__(self, index: Any) -> None:
@@ -65,7 +65,7 @@ class RayhierVectorStore(VectorStore):
         index: Any = None,
         **_: Any,
     ) -> Self:
-        """Add texts to an index. InputError without one, as an index is trained, or with another's embeddings."""
+        """Add texts to an existing `index`. InputError without one, or with embeddings of another encoder."""
         if index is None:
             raise InputError("index: got none; allowed: a workdir with an index, or a server's address")
         if embedding is not None and not isinstance(embedding, RayhierEmbeddings):
@@ -82,7 +82,7 @@ class RayhierVectorStore(VectorStore):
         ids: Sequence[str | None] | None = None,
         **_: Any,
     ) -> list[str]:
-        """Write texts, which replace those with the same ids. Returns the ids, made where none are given."""
+        """Write texts, which replace texts with the same ids. Returns the ids. A missing id is made at random."""
         contents = list(texts)
         named = [str(uuid.uuid4()) if id_ is None else str(id_) for id_ in (ids or [None] * len(contents))]
         about, fields = metadatas or [{} for _ in contents], self._store.fields()
@@ -91,7 +91,7 @@ class RayhierVectorStore(VectorStore):
         return named
 
     def delete(self, ids: list[str] | None = None, **_: Any) -> bool | None:
-        """Delete documents by their ids. Those that are not there are passed over. None deletes all."""
+        """Delete documents by their ids. Unknown ids are ignored. None deletes all documents."""
         named = [document.id for document in self._store.all()] if ids is None else ids
         self._store.delete(named)
         return True
@@ -103,7 +103,7 @@ class RayhierVectorStore(VectorStore):
         return [document for document, _ in self.similarity_search_with_score(query, k, **options)]
 
     def similarity_search_with_score(self, query: str, k: int = 4, **options: Any) -> list[tuple[Document, float]]:
-        """Find the best k documents of a text with their scores; a higher one is better."""
+        """Find the best k documents for a text. Returns them with their scores (higher is better)."""
         return self._searched([query], k, options)
 
     def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **options: Any) -> list[Document]:
@@ -112,7 +112,7 @@ class RayhierVectorStore(VectorStore):
     def max_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
     ) -> list[Document]:
-        """Choose k documents of the best `fetch_k` that are relevant and unlike each other."""
+        """Choose k of the best `fetch_k` documents, so that they are relevant but differ from each other."""
         return self.max_marginal_relevance_search_by_vector(
             self._embeddings.embed_query(query), k, fetch_k, lambda_mult, **options
         )
@@ -130,11 +130,11 @@ class RayhierVectorStore(VectorStore):
         return [(_document(each), each.score) for each in documents]
 
     def _select_relevance_score_fn(self) -> Any:
-        return lambda score: (1 + score) / 2  # a cosine, from 0 to 1
+        return lambda score: (1 + score) / 2  # maps a cosine to 0 to 1
 
 
 class RayhierRetriever(BaseRetriever):
-    """Finds documents by vectors, by words or both, and re-ranks them where the index has a cross-encoder."""
+    """Finds documents by vectors, by words or both, and re-ranks them if the index has a cross-encoder."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
     index: Any

@@ -43,7 +43,7 @@ UNSAID = (
     *("doc_ids", "node_ids", "output_fields", "embedding_field", "alpha", "mmr_threshold"),
     *("sparse_top_k", "hybrid_top_k"),
 )
-"""Fields of LlamaIndex's `VectorStoreQuery` that rayhier has no search for; a query that sets one is refused."""
+"""Fields of LlamaIndex's `VectorStoreQuery` that rayhier does not support. A query with such a field is refused."""
 BOUNDS = {FilterOperator.GT: "gt", FilterOperator.GTE: "gte", FilterOperator.LT: "lt", FilterOperator.LTE: "lte"}
 
 
@@ -72,8 +72,8 @@ class RayhierEmbedding(BaseEmbedding):
 class RayhierLlamaVectorStore(BasePydanticVectorStore):
     """Nodes of an index: a workdir, a server's address, an `Index` or a `Client`.
 
-    Texts are encoded by the index's own encoder. Embeddings of nodes are passed over. Nodes come back whole where the
-    corpus declares the string field `metadata`; else their text and declared fields do.
+    Texts are encoded by the index's own encoder. Embeddings of nodes are ignored. Nodes come back whole if the corpus
+    declares the string field `metadata`. Otherwise they come back with their text and declared fields.
     """
 
     stores_text: bool = True
@@ -89,7 +89,7 @@ class RayhierLlamaVectorStore(BasePydanticVectorStore):
         return self._store
 
     def add(self, nodes: Sequence[BaseNode], **_: Any) -> list[str]:
-        """Write nodes, which replace those with the same ids. Returns their ids."""
+        """Write nodes, which replace nodes with the same ids. Returns their ids."""
         fields = self._store.fields()
         rows = []
         for node in nodes:
@@ -101,23 +101,23 @@ class RayhierLlamaVectorStore(BasePydanticVectorStore):
         return [node.node_id for node in nodes]
 
     def delete(self, ref_doc_id: str, **_: Any) -> None:
-        """Delete the nodes of a document. InputError if the corpus keeps no node whole, so that none is known."""
+        """Delete the nodes of a document. InputError if the corpus has no field `metadata`, which names it."""
         if self._store.fields().get(METADATA) != "string":
-            said = f"allowed: delete_nodes, or a corpus that declares the field {METADATA!r} of type string"
             raise InputError(
-                f"ref_doc_id: got {ref_doc_id!r:.80}, but the index does not know nodes' documents; {said}"
+                f"ref_doc_id: got {ref_doc_id!r:.80}, but nodes of this index name no document; allowed: delete_nodes, "
+                f"or a corpus with the string field {METADATA!r}"
             )
         self._store.delete([node.node_id for node in self.get_nodes() if node.ref_doc_id == ref_doc_id])
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
-        """Read the nodes with some ids that meet a filter. None: any."""
+        """Read the nodes with the given ids that match a filter. None: any ids, any node."""
         if filters is None and node_ids is not None:
             return list(map(_node, self._store.get(node_ids)))
         there = map(_node, store.matching(self._store, where(filters)))
         return [node for node in there if node_ids is None or node.node_id in node_ids]
 
     def delete_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **_: Any) -> None:
-        """Delete the nodes with some ids that meet a filter. InputError without either."""
+        """Delete the nodes with the given ids that match a filter. InputError without both."""
         if node_ids is None and filters is None:
             raise InputError("delete_nodes: got neither node_ids nor filters; allowed: one of them, or clear()")
         self._store.delete([node.node_id for node in self.get_nodes(node_ids, filters)])
@@ -126,7 +126,7 @@ class RayhierLlamaVectorStore(BasePydanticVectorStore):
         self._store.delete([document.id for document in self._store.all()])
 
     def query(self, query: VectorStoreQuery, **options: Any) -> VectorStoreQueryResult:
-        """Find the best nodes of a text, or of a vector of `RayhierEmbedding`. InputError if it asks for more."""
+        """Find the best nodes for a text, or for a vector of `RayhierEmbedding`. InputError for unsupported fields."""
         unknown = [name for name in UNSAID if getattr(query, name) not in (None, [])]
         if unknown:
             raise InputError(f"query: got {unknown[0]}; allowed: query_str or query_embedding, mode, filters, top k")
@@ -143,7 +143,7 @@ class RayhierLlamaVectorStore(BasePydanticVectorStore):
 
 
 class RayhierLlamaRetriever(BaseRetriever):
-    """Finds nodes by vectors, by words or both, and re-ranks them where the index has a cross-encoder."""
+    """Finds nodes by vectors, by words or both, and re-ranks them if the index has a cross-encoder."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class RayhierLlamaRetriever(BaseRetriever):
 
 
 def where(filters: MetadataFilters | None) -> dict[str, Any] | None:
-    """Return rayhier's filter for LlamaIndex's. InputError if rayhier has no such operator."""
+    """Convert LlamaIndex's filter to rayhier's. InputError if rayhier has no such operator."""
     if filters is None or not filters.filters:
         return None
     parts = [_one(part) if isinstance(part, MetadataFilter) else where(part) or {} for part in filters.filters]

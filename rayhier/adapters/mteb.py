@@ -1,4 +1,4 @@
-"""An index as a searcher of MTEB, its encoder as a model, and a spec's corpus as a retrieval task: `rayhier[mteb]`.
+"""An index as MTEB's searcher, its encoder as a model, and a spec's corpus as a retrieval task: `rayhier[mteb]`.
 
 mteb.evaluate(RayhierSearch("runs/quickstart"), corpus_task("runs/quickstart"))
 """
@@ -33,7 +33,7 @@ COLUMNS = ["doc_id", "title", "text"]
 
 
 class _Named:
-    """Something that MTEB evaluates, with the description that its results are filed under."""
+    """Base of what MTEB evaluates, with the description under which MTEB files its results."""
 
     def __init__(self, name: str, index: Any, *settings: object) -> None:
         self._store = store_of(index)
@@ -41,7 +41,7 @@ class _Named:
 
     @property
     def mteb_model_meta(self) -> ModelMeta:
-        """Name, and as revision the model, the version and the settings: MTEB keeps results under these."""
+        """Description under which MTEB files results. Its revision has the model, the version and the settings."""
         known = {
             "name": self._name,
             "revision": f"{self._store.state()}{self._settings}",
@@ -63,13 +63,13 @@ class RayhierSearch(_Named):
         self._options: dict[str, Any] = {"mode": mode, "rerank": rerank}
 
     def index(self, corpus: Any, **_: Any) -> None:
-        """Write the task's documents that the index lacks. InputError if it holds other documents or texts."""
+        """Write the task's documents that the index lacks. InputError if the index holds other documents or texts."""
         wanted = {row["id"]: (row.get("title") or "", row["text"]) for row in corpus}
         there = {document.id: (document.title, document.text) for document in self._store.all()}
         if others := [id_ for id_, texts in there.items() if wanted.get(id_) != texts]:
             raise InputError(
-                f"index: holds {len(others)} documents that the task's corpus does not have, or other texts of them, "
-                f"{others[:3]}; allowed: an index of this corpus, or an empty one"
+                f"index: got {len(others)} documents that differ from the task's corpus, {others[:3]}; "
+                "allowed: an index of this corpus, or an empty one"
             )
         lacking = {id_: texts for id_, texts in wanted.items() if id_ not in there and "".join(texts).strip()}
         self._store.put([written(id_, text, {"title": title}, {}) for id_, (title, text) in lacking.items()])
@@ -77,7 +77,7 @@ class RayhierSearch(_Named):
     def search(
         self, queries: Any, *, top_k: int, top_ranked: Mapping[str, list[str]] | None = None, **_: Any
     ) -> dict[str, dict[str, float]]:
-        """Find the best `top_k` documents of each query. InputError for a task that gives the documents to rank."""
+        """Find the best `top_k` documents per query. InputError for a task that gives the documents to rank."""
         if top_ranked is not None:
             raise InputError("top_ranked: got documents to rank; allowed: a retrieval task")
         answers = self._store.search(queries["text"], top_k, **self._options)
@@ -94,21 +94,21 @@ class RayhierEncoder(_Named):
         super().__init__(name, index)
 
     def encode(self, inputs: Iterable[Mapping[str, Sequence[str]]], **_: Any) -> Floats:
-        """Encode texts, batch by batch, blank ones as a full stop. Returns float32 [n, m]."""
+        """Encode texts, batch by batch. Blank texts are encoded as a full stop. Returns float32 [n, m]."""
         texts = [text for batch in inputs for text in batch["text"]]
         return self._store.encode([text if text.strip() else "." for text in texts])
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
-        """Compute the products of all vectors [a, m] with all vectors [b, m]: [a, b]."""
+        """Compute the inner products of all vectors [a, m] with all vectors [b, m]: [a, b]."""
         return torch.as_tensor(np.atleast_2d(embeddings1)) @ torch.as_tensor(np.atleast_2d(embeddings2)).T
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
-        """Compute the product of each vector [n, m] with the one at its place: [n]."""
+        """Compute the inner product of each vector with the other vector in the same place: [n, m], [n, m] to [n]."""
         return (torch.as_tensor(embeddings1) * torch.as_tensor(embeddings2)).sum(-1)
 
 
 def corpus_task(workdir: str, split: Literal["dev", "test"] = "test") -> AbsTaskRetrieval:
-    """Make a retrieval task of the corpus and the judged queries of a run. InputError if a file is not there."""
+    """Make a retrieval task from a run's corpus and judged queries. InputError if files or judgements are missing."""
     place = locate(workdir)
     now = current.read(place)
     corpus, vectors = (current.artifact(place, now, kind) for kind in ("corpus", "vectors"))
@@ -117,7 +117,7 @@ def corpus_task(workdir: str, split: Literal["dev", "test"] = "test") -> AbsTask
     test = current.artifact(place, now, "test") if split == "test" and "test" in now.artifacts else None
     queries = load_split(split, corpus, vectors, test)
     if not len(queries.ids):
-        raise InputError(f"split: {workdir} has no judged {split} queries; allowed: one that corpus.judgements names")
+        raise InputError(f"split: {workdir} has no judged {split} queries; allowed: a split in corpus.judgements")
     documents = pa.concat_tables([parquet.read(corpus.path(name), COLUMNS) for name in corpus.names("documents/")])
     data = RetrievalSplitData(
         corpus=Dataset(documents.rename_columns(["id", "title", "text"])),
@@ -127,7 +127,7 @@ def corpus_task(workdir: str, split: Literal["dev", "test"] = "test") -> AbsTask
     )
 
     class CorpusTask(AbsTaskRetrieval):
-        # As deep as the run searches: a deeper hybrid search would fuse other documents.
+        # No deeper than the run's search, because a deeper hybrid search would fuse other documents.
         k_values = tuple(k for k in AbsTaskRetrieval.k_values if k <= max(now.spec.search.k, 10))
         metadata = TaskMetadata(
             name=f"Rayhier{now.spec.name.title().replace('-', '').replace('_', '')}",

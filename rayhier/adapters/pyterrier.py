@@ -24,7 +24,7 @@ FOUND = ["docno", "score", "rank", "title", "text"]
 
 
 class RayhierTerrierRetriever(pt.Transformer):
-    """Finds documents of queries in an index: a workdir, a server's address, an `Index` or a `Client`."""
+    """Finds documents for queries in an index: a workdir, a server's address, an `Index` or a `Client`."""
 
     def __init__(
         self,
@@ -42,7 +42,10 @@ class RayhierTerrierRetriever(pt.Transformer):
         return "rayhier"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Find documents of the queries in columns `qid` and `query`: `docno`, `score`, `rank`, `title`, `text`."""
+        """Find documents for the queries in columns `qid` and `query`.
+
+        Adds the columns `docno`, `score`, `rank` (from 0), `title` and `text`.
+        """
         pt.validate.query_frame(inp, extra_columns=["query"])
         texts = inp["query"].tolist()
         answers = self._store.search(texts, self._k, **self._options) if texts else []
@@ -78,7 +81,7 @@ class RayhierReranker(pt.Transformer):
 
 
 class RayhierIndexer(pt.Indexer):
-    """Writes documents to an index, which is trained already: those with the same ids are replaced."""
+    """Writes documents to an index that is already trained. They replace documents with the same ids."""
 
     def __init__(self, index: Any) -> None:
         self._index, self._store = index, store_of(index)

@@ -1,4 +1,4 @@
-"""An index as adapters see it: searched, read and written by one interface, opened in this process or served."""
+"""One interface for adapters to search, read and change an index, whether it is open in this process or served."""
 
 import contextlib
 import json
@@ -26,15 +26,15 @@ from rayhier.spec.filter import parse
 from rayhier.storage.paths import locate
 
 PAGE = 1_000
-"""Documents that are read, written or deleted at once."""
+"""Number of documents that are read, written or deleted at once."""
 ARROW = {"int": pa.int64(), "float": pa.float64(), "string": pa.string(), "bool": pa.bool_()}
 METADATA = "metadata"
-"""Declared field of type string that holds a document's metadata as JSON, where the corpus has it."""
+"""Declared field of type string in which a corpus may keep a document's metadata as JSON."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """A document of the index, with its score where a search found it."""
+    """A document of the index. `score` is set if a search found the document."""
 
     id: str
     title: str
@@ -43,11 +43,11 @@ class Document:
     """Values of the declared fields. None for a missing value."""
     score: float = 0.0
     is_whole: bool = True
-    """False if the text is that of passages, which may overlap."""
+    """False if the text is made of passages, which may overlap."""
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Title and declared fields that have a value, and over them what the field METADATA holds as JSON."""
+        """Title and declared fields with a value. The JSON in the field METADATA has precedence."""
         there = {name: value for name, value in self.fields.items() if value is not None}
         read = _object(there.get(METADATA))
         if read is not None:
@@ -66,7 +66,7 @@ def _object(text: Any) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Opened:
-    """An index that is opened in this process. Its methods raise InputError."""
+    """An index that is open in this process. Its methods raise InputError."""
 
     index: Index
 
@@ -91,14 +91,14 @@ class Opened:
             self.index.add(rows, upsert=True)
 
     def delete(self, ids: Sequence[str]) -> list[str]:
-        """Delete documents as one version of the index. Returns the ids that were there."""
+        """Delete documents as one version of the index. Returns the ids that were in the index."""
         there = [document.id for document in self.get(ids)]
         if there:
             self.index.delete(there)
         return there
 
     def get(self, ids: Sequence[str]) -> list[Document]:
-        """Read the documents with some ids, in this order, without those that are not there."""
+        """Read the documents with the given ids, in this order. Unknown ids are ignored."""
         documents = list[Document]()
         for id_ in dict.fromkeys(ids):
             with contextlib.suppress(InputError):
@@ -118,7 +118,7 @@ class Opened:
         return self.index.rerank(query, texts)
 
     def state(self) -> str:
-        """Name the model and what it searches."""
+        """Return a text that changes with the model and the version."""
         return f"{self.index.model}-{self.index.version}"
 
     def __len__(self) -> int:
@@ -137,7 +137,7 @@ class Served:
     def search(
         self, queries: Sequence[str] | Floats, k: int, where: Mapping[str, Any] | None = None, **options: Any
     ) -> list[list[Document]]:
-        """Find the best k documents of each query, by several requests if the server does not take all at once."""
+        """Find the best k documents per query, with several requests if the server limits queries per request."""
         if len(queries) == 1:
             answers = [self.client.search(queries[0], k, filter=where, **options).results]
         else:
@@ -148,7 +148,7 @@ class Served:
         ]
 
     def _answers(self, queries: Any, k: int, where: Mapping[str, Any] | None, options: dict[str, Any]) -> list[Any]:
-        """Return results of each query. Ask for half of the queries at a time if all answers are too large."""
+        """Return the results of each query. If all answers are too large, request half of the queries at a time."""
         try:
             return [answer.results for answer in self.client.search_batch(queries, k, filter=where, **options).answers]
         except ApiError as error:
@@ -158,7 +158,7 @@ class Served:
         return [each for part in (queries[:half], queries[half:]) for each in self._answers(part, k, where, options)]
 
     def put(self, documents: Sequence[Mapping[str, Any]]) -> None:
-        """Write documents, each thousand (fewer if they are large) as a change of the log.
+        """Write documents, a thousand (fewer if they are large) per change of the log.
 
         If a later change is refused, the ApiError says how many documents are written.
         """
@@ -172,12 +172,12 @@ class Served:
                     continue
                 if not begin:
                     raise
-                said = f"the first {begin} documents are written; of those from there on: {error.message}"
+                said = f"the first {begin} documents are written, the next are not: {error.message}"
                 raise ApiError(error.status, error.code, said) from None
             begin += size
 
     def delete(self, ids: Sequence[str]) -> list[str]:
-        """Delete documents, each thousand as a change of the log. Returns the ids that were there."""
+        """Delete documents, a thousand per change of the log. Returns the ids that were in the index."""
         there = [document.id for document in self.get(ids)]
         for begin in range(0, len(there), PAGE):
             self.client.delete(there[begin : begin + PAGE])
@@ -222,11 +222,11 @@ class Served:
 Store = Opened | Served
 """An index that adapters search, read and change."""
 _SHARED: "WeakValueDictionary[str, Index]" = WeakValueDictionary()
-"""Workdir -> the index that was opened for it: every adapter of a workdir sees what another one writes."""
+"""Workdir -> its open index, so that adapters of the same workdir see each other's changes."""
 
 
 def store_of(index: "str | os.PathLike[str] | Index | Client") -> Store:
-    """Make the store of an index: an opened one, a client, a server's address (http://…), or a workdir to open."""
+    """Make the store of an index: an `Index`, a `Client`, a server's address (http://…), or a workdir to open."""
     if isinstance(index, Index):
         return Opened(index)
     if isinstance(index, Client):
@@ -241,7 +241,7 @@ def store_of(index: "str | os.PathLike[str] | Index | Client") -> Store:
 
 
 def matching(store: Store, where: Mapping[str, Any] | None) -> Iterator[Document]:
-    """Read all documents that meet a filter, in the order of ids. InputError if it is not allowed."""
+    """Read all documents that match a filter, in the order of ids. InputError if the filter is not allowed."""
     if where is None:
         yield from store.all()
         return
@@ -260,10 +260,10 @@ def _read(document: Stored | DocumentBody) -> Document:
 
 
 def written(id_: str, text: str, metadata: Mapping[str, Any], fields: Mapping[str, FieldType]) -> dict[str, Any]:
-    """Make a document that `Store.put` writes, of metadata as other libraries have them.
+    """Make a document for `Store.put` from the text and metadata of another library.
 
-    Where the corpus declares the string field METADATA, it takes all metadata as JSON. Other declared fields take what
-    has their names and types. Without that field, InputError if metadata name what is not declared.
+    If the corpus declares the string field METADATA, the field holds all metadata as JSON. Otherwise InputError if
+    metadata has an undeclared name. Declared fields hold the metadata of the same name.
     """
     declared = {name: value for name, value in metadata.items() if name in fields and name != METADATA}
     title, keeps_all = metadata.get("title"), fields.get(METADATA) == "string"
@@ -274,14 +274,14 @@ def written(id_: str, text: str, metadata: Mapping[str, Any], fields: Mapping[st
         try:
             json.dumps(value)
         except (TypeError, ValueError):
-            said = f"got {type(value).__name__}; allowed: what JSON has: texts, numbers, lists, mappings"
+            said = f"got {type(value).__name__}; allowed: values of JSON, such as texts, numbers, lists, mappings"
             raise InputError(f"{id_!r:.80}: metadata.{name}: {said}") from None
     if keeps_all:
         return {**kept, "fields": {**declared, METADATA: json.dumps(metadata)}}
     unknown = [name for name in metadata if name not in fields and name != "title"]
     if unknown:
         raise InputError(
-            f"metadata: got {unknown[0]!r:.80}; allowed: {', '.join(['title', *fields])}, or any where the corpus "
-            f"declares a field {METADATA!r} of type string"
+            f"metadata: got {unknown[0]!r:.80}; allowed: {', '.join(['title', *fields])}. Or declare a field "
+            f"{METADATA!r} of type string in the corpus, which takes any metadata"
         )
     return {**kept, "fields": declared}
