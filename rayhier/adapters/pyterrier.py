@@ -42,10 +42,7 @@ class RayhierTerrierRetriever(pt.Transformer):
         return "rayhier"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Find documents for the queries in columns `qid` and `query`.
-
-        Adds the columns `docno`, `score`, `rank` (from 0), `title` and `text`.
-        """
+        """Find documents for columns `qid` and `query`. Returns also `docno`, `score`, `rank`, `title` and `text`."""
         pt.validate.query_frame(inp, extra_columns=["query"])
         texts = inp["query"].tolist()
         answers = self._store.search(texts, self._k, **self._options) if texts else []

@@ -118,7 +118,6 @@ class Opened:
         return self.index.rerank(query, texts)
 
     def state(self) -> str:
-        """Return a text that changes with the model and the version."""
         return f"{self.index.model}-{self.index.version}"
 
     def __len__(self) -> int:
@@ -158,10 +157,7 @@ class Served:
         return [each for part in (queries[:half], queries[half:]) for each in self._answers(part, k, where, options)]
 
     def put(self, documents: Sequence[Mapping[str, Any]]) -> None:
-        """Write documents, a thousand (fewer if they are large) per change of the log.
-
-        If a later change is refused, the ApiError says how many documents are written.
-        """
+        """Write documents, at most a thousand per change of the log. A later ApiError says how many are written."""
         size, begin = PAGE, 0
         while begin < len(documents):
             try:

@@ -57,15 +57,13 @@ UNLIMITED = -1
 CPUS_OF_TWO = 4
 """Least number of CPUs of a cluster on which two ingresses run by default."""
 DRAINS = 5.0
-"""Seconds that a stopped replica has to finish its work, in addition to the time limit of a request."""
+"""Seconds, in addition to the time limit of a request, in which a stopped replica must finish its work."""
 WRITER_LATE, WRITER_ALIVE = 2.0, 4.0
-"""Seconds after which a call to the Writer is late, and seconds that the Writer has to answer a health check.
-They are longer than for other deployments, because the Writer delays some answers."""
+"""Seconds after which a call to the Writer is late, and seconds for its health check. The Writer holds some calls."""
 AGAIN_SECONDS = 0.5
 """Seconds between two attempts to take the Writer's lease, which an earlier Writer may still hold."""
 POLL_SECONDS = 0.2
 SAID_SECONDS = 10.0
-"""Seconds between printed lines that say that a deployment is still starting."""
 T = TypeVar("T", Written, Newest)
 log = logging.getLogger("ray.serve")
 

@@ -29,10 +29,7 @@ from rayhier.threads import set_threads
 
 
 def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, Manifest, list[ShardRange]]:
-    """Check the settings for the index of `now` (None: of current.json). InputError if one is wrong.
-
-    Returns the index's version, manifest and shard groups.
-    """
+    """Check the settings for the index of `now` (None: of current.json), and open it. InputError if one is wrong."""
     version, manifest = Version.newest(args.workdir, now)
     groups = split(manifest.counts, args.shard_groups)
     rules = rules_of(version.now.spec, manifest, calibration_of(locate(args.workdir), version.now))
@@ -70,7 +67,6 @@ class Application:
         self.metrics.serves(version.number)
 
     def close(self) -> None:
-        """Release the pinned version of the index, so that vacuum may remove the version."""
         self.follower.close()
 
     def open(

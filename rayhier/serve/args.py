@@ -27,8 +27,7 @@ class RequestLimits(_Args):
     max_calls: Count = 6_400
     """Most documents that the cross-encoder reads for all queries of one request."""
     max_pool: Count = 640_000
-    """Most documents of which the cross-encoder reads some, over all queries of one request. Their texts and vectors
-    are in memory."""
+    """Most documents from which re-ranking chooses, for all queries of a request. Texts and vectors are in memory."""
     max_query: Count = 10_000
     """Most characters in a query, or in a text to encode or to re-rank."""
     max_answer_bytes: Count = 10_000_000
@@ -77,7 +76,7 @@ class WriteLimits(_Args):
 
 
 class Auditing(_Args):
-    """How many queries are also searched exactly, to measure recall as served."""
+    """Settings for recall as served: how many queries are also searched exactly."""
 
     share: Annotated[float, Field(ge=0, le=1)] = 0.01
     """Share of queries that are drawn to be searched exactly. With 0, recall is not measured."""

@@ -63,8 +63,7 @@ from rayhier.spec.search import Mode
 ANSWER_SHOWN = 200
 """Most characters that an error shows of an answer that cannot be read."""
 PAUSE_SECONDS, DOUBLED_SECONDS = 0.25, 4.0
-"""Seconds before the first retry, and the most to which the pause doubles with every further retry. If the server asks
-for a longer pause, its pause counts."""
+"""Seconds before the first retry, and the most to which the pause doubles. A longer pause of the server counts."""
 WRITE_SECONDS = 150.0
 """Least timeout, in seconds, of a request to write, because the server encodes its documents."""
 LONGEST_PAUSE_SECONDS = 30.0
@@ -189,10 +188,7 @@ class _Server:
         return _Call(_vectors, "/v1/embeddings", body)
 
     def rerank(self, query: str, texts: Sequence[str]) -> _Call[list[tuple[int, float]]]:
-        """Score texts for a query by the cross-encoder. Returns pairs of place and score (0 to 1), best first.
-
-        ApiError 404 if the index has no cross-encoder.
-        """
+        """Score texts for a query: places and scores (0 to 1), best first. ApiError 404 without a cross-encoder."""
         body = {"query": _text("query", query), "documents": _texts("texts", texts)}
         return _Call(_ranked, "/v1/rerank", body)
 
@@ -206,10 +202,10 @@ class _Server:
     ) -> _Call[WrittenResponse]:
         """Write documents (`id`, `title`, `text`, `fields`, `vector`). They replace documents with the same ids.
 
-        Returns once the change is durable. Searches that begin later see it. The idempotency key, by default a random
-        one, ensures that a repeated request changes nothing twice. `model` is the fingerprint of the model that made
-        the vectors. ApiError if a document is refused, and then nothing is changed. Its status is 409 if another model
-        is served, or if `upsert` is false and an id is in the index.
+        Returns once the change is durable. Searches that begin later see it. The idempotency key, by default random,
+        ensures that a repeated request changes nothing twice. `model` is the fingerprint of the model that made the
+        vectors. ApiError 409 if another model is served, or if `upsert` is false and an id is in the index. ApiError
+        also if a document is refused. An error changes nothing.
         """
         packed = [_packed(document, f"documents[{place}]") for place, document in enumerate(documents)]
         body = {"documents": _json(packed, "documents"), **({} if model is None else {"model": model})}
@@ -244,8 +240,7 @@ class _Server:
     ) -> _Call[NodesResponse]:
         """Describe leaves by their numbers, at most 1,000: sizes, keywords, most probable documents.
 
-        Without `leaves`, list at most `limit` children of the node `below` (LEVEL:NUMBER), the largest first.
-        The root is 0:0.
+        Without `leaves`, list the `limit` largest children of the node `below` (LEVEL:NUMBER). The root is 0:0.
         """
         if leaves is None:
             page = _page(below=_text("below", below), limit=_count("limit", limit))
@@ -527,7 +522,6 @@ def _json(value: Any, place: str) -> Any:
 
 
 def _shown(value: object) -> str:
-    """Format a value in at most 200 characters."""
     try:
         return repr(value)[:ANSWER_SHOWN]
     except (ValueError, RecursionError):
@@ -547,10 +541,7 @@ def _count(name: str, number: SupportsIndex | None) -> int | None:
 
 
 def _pause(error: ApiError, answer: Answer | None, retry: int) -> float | None:
-    """Return the seconds to wait before a request is sent again. None if it should not be sent again.
-
-    A request that took too long is not sent again, because the server may still be working on it.
-    """
+    """Return the seconds to wait before a retry. None for no retry, as after a timeout: the server may still work."""
     is_cut = isinstance(answer, httpx2.HTTPError) and not isinstance(answer, httpx2.TimeoutException)
     if error.status != 503 and not is_cut:
         return None

@@ -42,10 +42,7 @@ class ServeConfig:
 
 
 def look(template: Path, workdir: str, token_file: str | None, port: int | None) -> ServeConfig:
-    """Read a Ray Serve config and make its paths absolute. InputError if the config, a path or the port is wrong.
-
-    Imports neither Ray nor torch. The checks that need these follow in `app.checked`.
-    """
+    """Read and check a Ray Serve config, with absolute paths, without importing Ray or torch. InputError if wrong."""
     config = _read(template)
     application = config["applications"][0]
     paths = {"workdir": absolute(workdir), **({} if token_file is None else {"token_file": absolute(token_file)})}
@@ -118,7 +115,6 @@ def wrong(template: Path, error: ValidationError) -> InputError:
 
 
 def _problem(error: ValidationError, place: tuple[str | int, ...]) -> str:
-    """Describe the first mistake: its name, the value, and what is allowed. `place` is the path of the arguments."""
     problem = error.errors(include_url=False)[0]
     path = problem["loc"]
     name = ".".join(map(str, path))

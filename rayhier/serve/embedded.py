@@ -119,8 +119,7 @@ async def _call_once_started(server: uvicorn.Server, ready: Callable[[], None]) 
 class Embedded:
     """A server of the model and index that a workdir names, with all shard groups in this process.
 
-    If training publishes another model or index, the server opens it and changes over without a stop. Requests end
-    with the model and index with which they began.
+    A newly published model or index takes over without a stop. Requests end with the index with which they began.
     """
 
     def __init__(self, args: ServeArgs) -> None:

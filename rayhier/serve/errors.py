@@ -43,10 +43,10 @@ def key_reused() -> ApiError:
 
 
 def unanswered(message: str) -> ApiError:
-    """Make error 503 for deployments that did not answer."""
+    """Make the ApiError 503 for deployments that did not answer."""
     return ApiError(503, "shards_lost", message, RETRY)
 
 
 def overloaded(message: str) -> ApiError:
-    """Make error 503 for too many requests at a time. The same request may succeed a second later."""
+    """Make the ApiError 503 for too many requests at a time. The same request may succeed a second later."""
     return ApiError(503, "overloaded", message, RETRY)

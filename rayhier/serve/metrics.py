@@ -11,11 +11,8 @@ from typing import Any, Protocol
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 SECONDS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30]
-"""Upper bounds of the buckets of durations, in seconds."""
 DOCUMENTS = [10, 30, 100, 300, 1_000, 3_000, 10_000, 100_000, 1_000_000]
-"""Upper bounds of the buckets of documents visited."""
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256]
-"""Upper bounds of the buckets of batch sizes."""
 HISTOGRAMS: dict[str, tuple[str, Sequence[float], tuple[str, ...]]] = {
     "rayhier_request_seconds": ("Seconds of a request.", SECONDS, ("path", "status")),
     "rayhier_stage_seconds": ("Seconds of a search by stage.", SECONDS, ("stage",)),
@@ -37,7 +34,6 @@ GAUGES = {
     f"{RECALL}_low": "Lower end of the 95% interval of rayhier_recall.",
     f"{RECALL}_high": "Upper end of the 95% interval of rayhier_recall.",
 }
-"""Gauges by name: description."""
 NAMES = (*HISTOGRAMS, *COUNTERS, *GAUGES)
 """Names of all metrics, without Ray's prefix."""
 
@@ -114,7 +110,7 @@ class Metrics:
         self._instruments.set(VERSION, version)
 
     def audited(self, mean: float, low: float, high: float) -> None:
-        """Record an audited query, and the recall so far with its interval."""
+        """Record an audited query, the recall as served and its 95% interval."""
         self._instruments.count("rayhier_audited", 1, {})
         for name, value in ((RECALL, mean), (f"{RECALL}_low", low), (f"{RECALL}_high", high)):
             self._instruments.set(name, value)

@@ -22,7 +22,7 @@ TOGETHER, BYTES = 500, 1_000_000
 PAGE = 1_000
 """Most documents that a request lists, or ids that it deletes."""
 RETRIES = 20
-"""Retries of a request if the server has no room for further changes, or its connection is cut."""
+"""Most retries of a request if the server has no room for further changes, or its connection is cut."""
 LONGEST = 1 << 40
 """Length that no title, text or id exceeds, so that only the server checks lengths."""
 

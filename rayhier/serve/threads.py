@@ -48,10 +48,7 @@ def yield_to_others() -> None:
 
 
 def begin(work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-    """Run work in a task that outlives the request that begins it.
-
-    The task has a new context. Ray Serve cancels calls in the context of a request whose caller has left.
-    """
+    """Run work in a task that outlives its request. In a new context, Ray Serve does not cancel the task's calls."""
     task = asyncio.create_task(work, context=contextvars.Context())
     _TASKS.add(task)
     task.add_done_callback(_TASKS.discard)

@@ -37,7 +37,7 @@ class Record(BaseModel, frozen=True, extra="forbid"):
     format: int = FORMAT
     fingerprint: str
     attempt: str
-    """Name of the folder with the files, next to record.json."""
+    """Name of the folder, next to record.json, that holds the files."""
     inputs: dict[str, str]
     files: list[File]
     counts: dict[str, Any]

@@ -27,7 +27,7 @@ from rayhier.storage.remote import Remote
 FILES, LOCK, SIZE = "files.json", "lock", "size"
 DAY = 86_400
 TOLD = 3
-"""Number of entries of a file's stamp that are written to a folder. The inode counts only within one process."""
+"""Entries of a file's stamp that are stored: size and times. The inode is compared within one process only."""
 
 
 def fetch(root: Remote, wanted: Sequence[File]) -> Path:
@@ -68,8 +68,7 @@ class Lease:
 def get_or_build(kind: str, made_of: str, fill: Callable[[Path], None], limit: float = math.inf) -> Lease:
     """Lease the cache folder of a `kind` that was computed from `made_of`. `fill` writes a missing or changed folder.
 
-    Afterwards the least recently used folders of the kind are removed, until at most `limit` bytes are left. InputError
-    if the cache cannot be written.
+    The least recently used folders beyond `limit` bytes are removed. InputError if the cache cannot be written.
     """
     try:
         return _lease(kind, made_of, fill, limit)

@@ -122,7 +122,7 @@ class ChangeLog:
         return is_new
 
     def _counts(self, number: int, data: bytes) -> bool:
-        """Return True if the log has the change just put. If its number was free again, remove the change."""
+        """Return True if the change just put counts. If its number was used before, remove the object instead."""
         _, gathered = self._listed()
         if number > _end(gathered):
             return True
@@ -137,11 +137,7 @@ class ChangeLog:
         return max([least, *singles, _end(gathered)])
 
     def after(self, number: int, last: int | None = None, *, again: bool = True) -> Iterator[Change]:
-        """Yield the changes after a number, in order, up to number `last` (None: all).
-
-        Raises:
-            InputError: an object is missing between others, or damaged. The changes before it were yielded.
-        """
+        """Yield the changes after a number, in order, up to `last` (None: all). InputError at a lost or damaged one."""
         if last is not None:  # read by name, because a list of all objects takes longer
             found, error = self._read(range(number + 1, last + 1))
             if error is None and _end(self._listed()[1]) <= number:
@@ -158,13 +154,10 @@ class ChangeLog:
             number += 1
 
     def there(self, number: int = 0, last: int | None = None, *, with_table: bool = True) -> Iterator[Change]:
-        """Yield the changes after a number that the log has, over gaps, up to number `last`.
+        """Yield the changes after a number that the log has, over gaps, up to `last`. InputError at a damaged object.
 
         A log has a gap if another index was served for a while. The log of that index has the missing changes. Without
         `with_table`, tables are empty.
-
-        Raises:
-            InputError: an object is damaged. The changes before it were yielded.
         """
         most = math.inf if last is None else last
         singles, gathered = self._listed()

@@ -19,10 +19,7 @@ class VectorScalar(pa.ExtensionScalar):  # type: ignore[misc]
 
 
 class VectorType(pa.ExtensionType):  # type: ignore[misc]
-    """Type of a column of vectors: fixed-size binary, which parquet reads several times as fast as lists.
-
-    The column's metadata in the file holds the type's name and the number type, such as float16.
-    """
+    """Type of a column of vectors: fixed-size binary, which parquet reads several times as fast as lists."""
 
     def __init__(self, value: pa.DataType, dimension: int) -> None:
         self.value_type, self.dimension = value, dimension
@@ -85,7 +82,6 @@ def as_lists(table: pa.Table) -> pa.Table:
 
 
 def read(paths: Sequence[Location], columns: Sequence[str]) -> pa.Table:
-    """Read columns of parquet files with one schema as one table."""
     return pa.concat_tables([as_bytes(parquet.read(path, columns)) for path in paths])
 
 

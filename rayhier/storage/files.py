@@ -34,12 +34,10 @@ class File(BaseModel, frozen=True, extra="forbid"):
 
 
 def create(path: Location, data: bytes) -> bool:
-    """Write a file if its name is free (put-if-absent), to publish it. Returns False if the name exists.
+    """Write a file if its name is free (put-if-absent). Returns False if the name exists.
 
-    Writers that may compete for a name must write different data.
-
-    Raises:
-        OSError: storage refused the file, or cannot ensure that it survives a power cut. Others may see the file.
+    Competing writers must write different data. OSError if storage refused the file, or cannot ensure that the file
+    survives a power cut. Others may see the file even then.
     """
     if isinstance(path, Remote):
         return path.create(data)

@@ -25,19 +25,13 @@ def folder(key: str, path: str) -> Path | None:
 
 
 def commit(key: str, path: str) -> str:
-    """Return the commit of a hub data set (ID@REVISION), without a request to the hub if REVISION is a commit.
-
-    InputError if the hub does not answer or has no such data set.
-    """
+    """Return the commit of a hub data set (ID@REVISION). If REVISION is no commit, ask the hub. InputError as `ask`."""
     revision = path.partition("@")[2]
     return revision if COMMIT.fullmatch(revision) else ask(key, path)
 
 
 def ask(key: str, path: str) -> str:
-    """Ask the hub for the commit of a data set (ID, or ID@REVISION).
-
-    InputError if the hub does not answer within 10 seconds, or has no such data set or revision.
-    """
+    """Ask the hub for the commit of a data set (ID or ID@REVISION). InputError if it gives none within 10 seconds."""
     try:
         from huggingface_hub import HfApi, constants
     except ImportError:

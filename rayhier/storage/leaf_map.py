@@ -218,7 +218,7 @@ class LeafMap:
         return self._read(shard, shard.postings, None)
 
     def router(self) -> Path | None:
-        """Download and check the router in place of the model's router, and return its local folder. None: no such."""
+        """Return the local folder of this version's router, checked. None if the version uses the model's router."""
         if self.manifest.revision is None:
             return None
         revised = self.manifest.revision.files

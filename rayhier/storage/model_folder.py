@@ -46,8 +46,7 @@ class ModelFolder:
 def open_model(spec: EncoderSpec) -> ModelFolder:
     """Find the folder of the encoder that encodes documents and is trained, and check its files.
 
-    InputError if there is no such folder, or its SHA-256 differs from the spec's. InputError also for pickled weights,
-    custom code, and modules or pooling that rayhier lacks.
+    InputError for a missing folder, another SHA-256 than the spec's, pickles, custom code, or an unknown module.
     """
     return _open(spec.model, spec.sha256) if spec.documents is None else _open(spec.documents)
 

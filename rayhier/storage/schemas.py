@@ -41,7 +41,7 @@ def spans(dimension: int) -> pa.Schema:
 
 
 def leaf_map(dimension: int, precision: str, documents: pa.Schema = DOCUMENTS) -> pa.Schema:
-    """Make the schema of rows. A row's `leaf` is element `rank` of the document's `leaves`."""
+    """Make the schema of leaf files' rows. A row's `leaf` is element `rank` of its document's `leaves`."""
     value = {"float16": pa.float16(), "float32": pa.float32()}[precision]
     return pa.schema(
         [

@@ -224,11 +224,7 @@ def scan_lines(path: Path) -> FileStats:
 
 
 def _judged_queries(spec: FileCorpus, listing: CorpusFiles) -> str:
-    """Return the SHA-256 of the rows of all queries that train or dev judgements name.
-
-    Fingerprints cover this hash, so other queries may be added without a new training. A damaged parquet file ends
-    early: reading it reports that.
-    """
+    """Return the SHA-256 of the queries that train or dev judgements name. New other queries need no new training."""
     named = {name for split in ("train", "dev") for name in _judged_by(spec, listing, split)}
     hashed = hashlib.sha256()
     for file in listing.queries if named else ():

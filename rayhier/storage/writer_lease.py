@@ -34,10 +34,7 @@ class LeaseRecord:
 
     @property
     def holds(self) -> bool:
-        """True until the lease's time is over or its process has ended.
-
-        A lease that ends too late was written by a wrong clock, and does not hold.
-        """
+        """True until the lease's time is over or its process has ended. False if a wrong clock made the time long."""
         return now() < self.until <= now() + 2 * SECONDS and not self.process.has_ended
 
 
@@ -49,7 +46,7 @@ class Held:
     lost: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self) -> bool:
-        """Return True if nobody took over, and this process renewed the lease in time by its own clock."""
+        """Return True if no other Writer took over, and this process renewed the lease in time by its own clock."""
         return not self.lost.is_set() and clock() < self.renewed + self.seconds
 
 

@@ -52,7 +52,6 @@ class Audit:
         self._model: str | None = None
         self._task: asyncio.Task[None] | None = None
         self.skipped = 0
-        """Number of queries that were drawn and not audited."""
         if settings.share:
             engine.answered = self.draw
 

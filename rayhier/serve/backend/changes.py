@@ -106,13 +106,9 @@ class WriteLease:
     """The lease of a Writer on its index, from the Writer's beginning until it is closed."""
 
     def __init__(self, root: Location, is_named: Callable[[], bool]) -> None:
-        """Take the lease on the index below `root`.
+        """Take the lease on the index below `root`. InputError if another lease holds, or `is_named()` is False.
 
-        `is_named` tells if current.json names this index. If it names another index, that index's Writer has all
-        changes of this index.
-
-        Raises:
-            InputError: another Writer's lease holds, or current.json names another index.
+        In the second case current.json names another index, whose Writer has all changes of this index.
         """
         self._root, self._is_named = root, is_named
         self._take()
@@ -135,18 +131,14 @@ class WriteLease:
 
     @property
     def lost(self) -> bool:
-        """True if another server may write, while no other Writer of this server does."""
+        """True if another server may write to the index. False after another Writer of this server has taken over."""
         return not self.moved and not self._held()
 
     def lose(self) -> None:
-        """Note that another Writer has taken over."""
         self._held.lost.set()
 
     def take_again(self) -> bool:
-        """Take the lost lease again. Changes are refused until the Writer has caught up.
-
-        Returns False while another Writer's lease holds, if current.json names another index, or if storage refuses.
-        """
+        """Take the lost lease again. False if another lease holds, another index is current, or storage refuses."""
         self.has_caught_up = False
         self.close()
         self.lose()

@@ -25,8 +25,7 @@ from rayhier.storage.paths import locate
 from rayhier.threads import set_threads
 
 WAITING = 0.5
-"""Share of its time limit for which a request may wait for other requests' calls. A request with a longer wait is
-refused."""
+"""Share of its time limit for which a request may wait for other requests' calls before it is refused."""
 PING_SECONDS = 5.0
 """Seconds that the cross-encoder has to finish the pairs that it is reading, before `answers` returns False."""
 PAIRS = 128
@@ -49,20 +48,19 @@ class Reranking:
     """Scores pairs of a query and a document for requests, in a limited time for each request."""
 
     def __init__(self, scores: PairScores, seconds: float = 60.0) -> None:
-        """Limit the calls of a request, in all its rounds together, to `seconds`."""
+        """Limit the time of a request's calls, in all rounds together, to `seconds`."""
         self._scores, self._seconds = scores, seconds
         self.admission = Admission(WAITING * seconds)
-        """Counter of the calls that wait. It raises ApiError 503 if further calls would wait too long."""
+        """Counts the calls that wait. It raises ApiError 503 if further calls would wait too long."""
 
     async def answers(self) -> bool:
         return await self._scores.answers()
 
     @contextmanager
     def calls(self, count: int) -> Iterator[Callable[[Work], Awaitable[Reply]]]:
-        """Count a request's calls while the block runs. Yields a function that scores the pairs of a round.
+        """Count a request's calls in the block. Yields a function that scores a round. ApiError 503 if too many wait.
 
-        The function's reply is empty if the cross-encoder fails or the request's time is over. ApiError 503 if too
-        many calls wait.
+        The function's reply is empty if the cross-encoder fails or the request's time is over.
         """
         loop, is_lost = asyncio.get_running_loop(), False
         until = loop.time() + self._seconds

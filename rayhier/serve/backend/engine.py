@@ -62,7 +62,7 @@ class Shards(Protocol):
     async def read(self, work: Reading, seen: Seen) -> Any: ...
 
     async def open(self, number: int) -> None:
-        """Open a further version, in all replicas of the group."""
+        """Open version `number` too, in all replicas of the group."""
 
     async def answers(self) -> bool: ...
 
@@ -78,7 +78,7 @@ class Group:
         at_once: int = AT_ONCE,
         metrics: Metrics | None = None,
     ) -> None:
-        """Scan for at most `together` queries at once, with at most `at_once` such scans at a time."""
+        """Set limits: `together` queries in one scan, and `at_once` scans at a time."""
         self.name, self.leaves, self._shards = part.name, part.leaves, shards
         self._batches: Batches[tuple[Scan, Seen], Ranking] = Batches(self._scanned, together, "scan", metrics, at_once)
 
@@ -110,8 +110,7 @@ class Group:
 class Answers:
     """Answers of a request, one per query, with missing parts and milliseconds by step.
 
-    `lost` lists per query the shard groups that it needed but that did not answer. It includes `reranker` if the
-    cross-encoder did not answer.
+    `lost` lists per query the shard groups that did not answer, and `reranker` if the cross-encoder did not.
     """
 
     answers: list[Answer]
@@ -137,9 +136,8 @@ class View:
     rules: Rules
     documents: int
     count_L: Ints
-    """Rows of each leaf, in leaf files."""
+    """Number of rows of each leaf in the leaf files, without the tail."""
     seen: Seen
-    """Version and change of the log that requests read."""
     version: Version
     leaf_map: LeafMap
     reranker: Reranker | None = None
@@ -194,10 +192,7 @@ class Engine:
         queue_seconds: float = float("inf"),
         together: int = TOGETHER,
     ) -> None:
-        """Make an engine that encodes at most `together` queries of several requests together.
-
-        It refuses queries that would wait for longer than `queue_seconds`, if a queue has been long for a while.
-        """
+        """Set limits: `together` queries in one encoding, and `queue_seconds` of waiting in a long queue."""
         self._changed = asyncio.Event()
         self.view = view
         self._batches: Batches[tuple[Model, Queries, int], Routes] = Batches(self._routed, together, "encode", metrics)
@@ -206,7 +201,7 @@ class Engine:
         )
         self.admission = Admission(queue_seconds)
         self.answered: Callable[[Request, Routes, Found, View], None] | None = None
-        """Function that is called with each search after its answer. It must return at once."""
+        """Callback for each answered search. It must return at once."""
         # torch runs off the event loop, one call at a time, so that its threads do not compete.
         self._thread = ThreadPoolExecutor(1, "encode")
 

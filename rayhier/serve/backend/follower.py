@@ -86,14 +86,13 @@ class Follower:
         self.refused: str | None = None
         """Why the newest version is not served. None if it is served, as far as is known."""
         self.applied: Callable[[Change], None] = lambda _: None
-        """Function that is called with each change that requests newly see."""
+        """Callback for each change, as soon as requests see it."""
         self._groups, self._metrics = list(groups), metrics
         self._pins, self._has_left = pins, False
         self._tail = deque[tuple[int, int, int, float]]()
         self._thread = ThreadPoolExecutor(1, "follow")
 
     def close(self) -> None:
-        """Release the pinned version, so that vacuum may remove it."""
         self._pins.close()
 
     @property
@@ -198,7 +197,7 @@ class Follower:
                 self.applied(made)
 
     async def reopen(self, view: View, groups: Sequence[Shards]) -> None:
-        """Let requests see the same index, opened again with another spec: its model, groups and rules."""
+        """Serve the same index with another spec. `view` and `groups` were opened by that spec."""
         async with self.lock:
             number = self.seen.version
             await asyncio.gather(*(group.open(number) for group in groups))
@@ -207,12 +206,11 @@ class Follower:
             self._serve(opened, pins, self.newest)
 
     def leave(self) -> None:
-        """Stop to update the engine, because it serves another index now, and release the version."""
+        """Stop updating the engine, which now serves another index, and release the version."""
         self._engine, self._metrics, self._has_left = None, None, True
         self.close()
 
     def show_to(self, engine: Engine) -> None:
-        """Let requests of an engine see the index from now on."""
         engine.view, self._engine = self.view, engine
 
     async def show(self, newest: Newest) -> None:
@@ -283,7 +281,7 @@ def _ids(changes: Sequence[Change]) -> pa.Array:
 
 
 def _written(changes: Sequence[Change]) -> int:
-    """Count the documents (or passages) that are in the index after some changes and that the changes wrote."""
+    """Count the documents (or passages) that some changes wrote and that none of them removed again."""
     rows = last_rows(changes)
     return 0 if rows is None else int(pc.sum(pc.equal(rows["rank"], 0)).as_py() or 0)
 
@@ -356,6 +354,6 @@ class Readers:
                     await self._called.wait()
 
     def _late(self, state: Seen) -> float:
-        """Return the time until which some reader may answer without this state."""
+        """Return the time until which a reader may still answer from an older state than `state`."""
         late = [until for seen, until in self._readers.values() if seen.log < state.log or seen.version < state.version]
         return max([self._earlier, *late])

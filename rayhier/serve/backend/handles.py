@@ -46,7 +46,6 @@ class DeploymentClient:
     name: str
     handle: DeploymentHandle
     seconds: float = 5.0
-    """Most seconds for a request."""
     ping_seconds: float = 2.0
     """Most seconds for a ping, which does a small piece of a replica's work."""
     late_seconds: float = 0.5
@@ -123,7 +122,6 @@ class DeploymentClient:
             self._look()
 
     def _look(self) -> None:
-        """Ping the deployment until it answers."""
         if self._back is None or self._back.done():
             self._back = begin(self._until_it_answers())
 

@@ -41,7 +41,6 @@ class Placement:
 
     @property
     def assigner(self) -> Assigner:
-        """Places documents by the router of the version that requests read."""
         if self._assigner.router is not self._follower.model.router:
             self._assigner = Assigner(self._follower.model.router, self._follower.spec, self._follower.manifest.model)
         return self._assigner
@@ -51,11 +50,7 @@ class Placement:
         await run_in(self._encode_thread, lambda: self._follower.model.text_encoder)
 
     async def place(self, documents: Sequence[Mapping[str, Any]]) -> tuple[pa.Table, list[str], Assigner]:
-        """Make rows from the documents of a request. InputError if a document is not allowed.
-
-        Returns the rows, the documents' ids, and the assigner that chose the leaves. Documents that arrive during an
-        encoding are encoded together afterwards.
-        """
+        """Make rows, and return them with the ids and the assigner of leaves. InputError if a document is wrong."""
         corpus, dimension = self._follower.spec.corpus, self._follower.manifest.dimension
         unit = self._follower.spec.encoder.similarity == "cosine"
         checked = await run_in(self._check_thread, given_documents, documents, corpus, dimension, unit=unit)
@@ -73,8 +68,7 @@ class Placement:
     async def encode_again(self, changes: Sequence[Change]) -> list[pa.Table]:
         """Make rows of this index from the documents that changes of another index wrote. One table per such change.
 
-        Fields that this index does not declare are left out. Fields that only this index declares are null. InputError
-        if the documents do not fit this index.
+        Undeclared fields are left out, and new fields are null. InputError if the documents do not fit this index.
         """
         return await run_in(self._encode_thread, self._encoded_again, changes)
 

@@ -33,13 +33,11 @@ VOID = 0.5
 AGAIN_SECONDS = 1.0
 """Seconds between two checks whether the tail must be folded."""
 LONGEST_SECONDS = 60.0
-"""Longest time, in seconds, between two checks. The time doubles with each failed fold, because the files of a failed
-fold stay until a vacuum."""
+"""Longest time, in seconds, between two checks. Failed folds double it, because their files stay until a vacuum."""
 SETTLED = 0.05
 """Share of rows that must come or go before rayhier again tries to split leaves whose split did not pay."""
 MAINTAINED, BUSY = 5_000, 0.25
-"""Documents that a maintenance step reads, and the share of time that steps may take. Both are small, so that the log's
-tail waits for seconds only."""
+"""Documents that a maintenance step reads, and the share of time for steps, so that folds wait for seconds only."""
 log = logging.getLogger("ray.serve")
 
 
@@ -112,8 +110,7 @@ class Publisher:
     async def fold_forever(self) -> None:
         """Fold the tail whenever it is large or old, and check whether a damaged log was repaired.
 
-        If another server wrote and has ended, this server takes the lease again. Returns once the Writer of another
-        index has taken over.
+        If another server wrote and has ended, take the lease again. Ends once another index's Writer has taken over.
         """
         seconds = AGAIN_SECONDS
         while not self._lease.moved:

@@ -22,7 +22,7 @@ from rayhier.serve.metrics import Metrics
 from rayhier.serve.threads import begin
 
 STANDING = 0.05
-"""Seconds for which a queue may be too long before queries are refused."""
+"""Seconds for which a queue may exceed its limit before queries are refused."""
 CALM = 1.0
 """Seconds without a refusal after which a burst is accepted again."""
 QUEUED = 8
@@ -68,7 +68,7 @@ class Admission:
     """Counts queries that wait, and refuses queries that would wait too long behind them."""
 
     def __init__(self, most: float, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Refuse a query that would wait for more than `most` seconds and for 8 others, once the queue is long."""
+        """Refuse a query that would wait for `most` seconds or longer, if the queue has been long for a while."""
         self._most, self._clock = most, clock
         self._there: list[int] = []
         self._each = 0.0
@@ -138,8 +138,7 @@ class Batches(Generic[Q, A]):
     ) -> None:
         """Answer by `ask`, which takes a batch of questions with equal keys and returns their answers in order.
 
-        The sizes of a batch's questions add up to at most `most`. At most `at_once` batches are at work at a time.
-        `metrics` records the sizes of batches under `stage`.
+        The sizes in a batch add up to at most `most`. `at_once` batches may run. `metrics` has sizes under `stage`.
         """
         self._ask, self._most, self._at_once, self._stage, self._metrics = ask, most, at_once, stage, metrics
         self._waiting: deque[_Waiting[Q, A]] = deque()
@@ -173,7 +172,7 @@ class Batches(Generic[Q, A]):
         self._start()
 
     def _taken(self) -> list[_Waiting[Q, A]]:
-        """Take the oldest question, and further questions with the same key that fit into its batch, oldest first."""
+        """Take the next batch: the oldest question, then others with the same key as far as they fit, oldest first."""
         first = self._waiting.popleft()
         taken, size, left = [first], first.size, deque[_Waiting[Q, A]]()
         while self._waiting:

@@ -24,7 +24,7 @@ from rayhier.storage.leaf_map import versions
 from rayhier.threads import set_threads
 
 FAILURES = 2
-"""Failures in a row after which a group opens its files again."""
+"""Failures in a row after which a shard group opens its files again."""
 OLDER, SOON = 2, 5.0
 """Number of older versions that stay open for as long as a request may take, and the seconds for which others stay."""
 T = TypeVar("T")
@@ -36,10 +36,8 @@ class ShardGroup:
 
     Each version that requests name is open with its tail, and with `follows` the newest version on storage too. An
     older version is closed if no request has named it for `seconds`. If more than two older versions are open, the
-    oldest are closed after five seconds. A slower request opens its version again.
-
-    If work fails twice in a row, the group opens its newest version's files again. This replaces damaged files in the
-    cache of this machine.
+    oldest are closed after five seconds. A slower request opens its version again. If work fails twice in a row, the
+    group opens its newest version's files again. This replaces damaged files in the cache of this machine.
     """
 
     def __init__(self, version: Version, leaves: range, seconds: float = 30.0, *, follows: bool = False) -> None:

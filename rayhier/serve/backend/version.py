@@ -26,7 +26,7 @@ class Version:
 
     @classmethod
     def newest(cls, workdir: str, now: Current | None = None) -> tuple[Self, Manifest]:
-        """Return the newest version of the index of `now` (None: current.json) with its manifest. Or InputError."""
+        """Return the newest version of `now` (None: of current.json), and its manifest. InputError if it is damaged."""
         if "://" not in workdir and not Path(workdir).is_absolute():
             raise InputError(f"workdir: got {workdir!r}; allowed: an absolute path, s3://… or gs://…")
         place = locate(workdir)
@@ -66,10 +66,10 @@ class ShardRange:
 def split(counts: Sequence[int], groups: int | None) -> list[ShardRange]:
     """Divide the leaves into contiguous shard groups (None: two) with about equal numbers of rows (`counts`).
 
-    The last range has no end, because later splits append leaves to it. InputError if there are more groups than
-    leaves.
+    The last range has no end, because later splits append leaves. InputError if there are more groups than leaves.
 
-    (part.name, part.leaves.start) for part in split([5, 1, 1, 1, 4], 2)] [('shards-0', 0), ('shards-1', 2)]
+    >>> [(part.name, part.leaves.start) for part in split([5, 1, 1, 1, 4], 2)]
+    [('shards-0', 0), ('shards-1', 2)]
     """
     if groups is not None and groups > len(counts):
         raise InputError(f"shard_groups: got {groups}; allowed: 1 to {len(counts)}, the number of the index's leaves")

@@ -44,7 +44,7 @@ T = TypeVar("T")
 TOGETHER = 64
 """Most documents, of several changes, that are looked up together."""
 APPENDED_SECONDS = 0.02
-"""Seconds of appending after which rayhier answers the appended changes before it appends more."""
+"""Seconds after which the Writer stops appending changes, to answer the appended ones first."""
 CARRY = "allowed: `rayhier run SPEC` again, which carries the documents as that index has them"
 ENDS = "the server ends. The change may have been made: send it again"
 log = logging.getLogger("ray.serve")
@@ -68,7 +68,6 @@ class Writer:
         self._waiting, self._is_changing = deque[WaitingChange](), False
         self._append_thread = ThreadPoolExecutor(1, "append")
         self.publisher = Publisher(self, follower)
-        """Folds changes in the background, and publishes older versions again."""
 
     @property
     def root(self) -> Location:
@@ -84,9 +83,8 @@ class Writer:
     async def put(self, documents: Rows, key: str | None = None, body: str = "", *, upsert: bool = True) -> Written:
         """Write documents, which replace documents with the same ids. Returns once the change is durable and seen.
 
-        InputError if a document is not allowed. ApiError 409 if `upsert` is false and an id is in the index. 422 if a
-        key was used with another body. 503 if storage refuses, or too many changes wait for a fold. An error changes
-        nothing.
+        InputError if a document is not allowed. ApiError 409 if an id exists and `upsert` is false. 422 if the key was
+        used with another body. 503 if storage refuses, or too many changes wait. An error changes nothing.
         """
         if (again := self._again(key, body)) is not None:
             return again
@@ -199,11 +197,9 @@ class Writer:
             self.keys.remember(key, body, written)
 
     async def _make(self, waiting: WaitingChange) -> Written:
-        """Make a change after those that wait. A change that has begun continues if its request ends early.
+        """Make a change after those that wait, even if its request ends early. Returns once it is durable and seen.
 
-        Returns once the change is durable and seen. ApiError 404 if a document to delete is missing. 422 if a key was
-        used with another body. 503 if storage refuses, or too many changes wait for a fold. MovedError if another index
-        took the place of this index. An error changes nothing.
+        Raises the errors of `put` and `delete`, or MovedError if another index took the place of this index.
         """
         self._waiting.append(waiting)
         if not self._is_changing:
@@ -328,7 +324,7 @@ class Writer:
         return again is not None
 
     async def _made_of(self, waiting: WaitingChange, there: Counter[str], number: int) -> Change:
-        """Make change `number`. `there` counts its documents in the index. ApiError if it does not fit them."""
+        """Make change `number`. `there` counts documents by id. ApiError for missing ids, or ids that may not exist."""
         ids, table, router, replaced = waiting.ids, waiting.table, self._follower.manifest.router, 0
         if waiting.kind == "delete" and (missing := [name for name in ids if not there[name]]):
             message = f"ids: {len(missing)} not in the index: {missing[0]!r:.80}. Nothing was changed"
@@ -436,6 +432,5 @@ class Writers:
                 continue
 
     async def fold_forever(self) -> None:
-        """Fold the tail of the served index, until cancelled."""
         while True:
             await self.now.publisher.fold_forever()

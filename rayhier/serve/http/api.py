@@ -88,7 +88,6 @@ NUMBERS = 100
 LEAF_BYTES, ROUTED_BYTES = 8, 100
 """Approximate bytes of a leaf's number in an answer, and of a leaf in an explanation."""
 KEY_LENGTH = 200
-"""Most characters of an idempotency key."""
 WAITED, LOOK_SECONDS = 2.0, 0.1
 """Most seconds that a request waits for a change of the log, and seconds between two reads of storage meanwhile. A
 change that a server has answered arrives sooner. So a request that waits longer names a change that does not exist."""
@@ -161,7 +160,7 @@ def api(
 
 
 class _Sight:
-    """Tells which state of the index answers are from, and lets requests wait until they see a change."""
+    """Tells which state of the index requests see, and lets them wait for a change."""
 
     def __init__(self, engine: Engine, seconds: float, following: Following | None, *, follows: bool) -> None:
         self._engine, self._seconds, self._following, self._follows = engine, seconds, following, follows

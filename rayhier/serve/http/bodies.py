@@ -241,7 +241,7 @@ class PutDocument(RequestBody):
     fields: dict[str, Any] = {}
     """Values of the fields that the corpus declares. A field that is missing has no value."""
     vector: PackedVector | None = None
-    """The document's vector by the index's encoder. A request has vectors for all documents or for none. null: the
+    """The document's vector by the index's encoder. A request has vectors for all documents or for none. Null: the
     server encodes the document. As base64 of float32, a vector takes a quarter of the bytes and parses fastest."""
 
 
@@ -297,7 +297,7 @@ class DocumentBody(Body):
     title: str
     text: str
     passages: list[str] | None
-    """Texts of the document's passages, in order. null if the corpus is not cut into passages."""
+    """Texts of the document's passages, in order. Null if the corpus is not cut into passages."""
     fields: dict[str, Any]
     """Values of the fields that the corpus declares."""
     first_leaves: list[int]
@@ -325,7 +325,7 @@ class ListResponse(SeenBody):
 
     documents: list[DocumentBody]
     next: str | None
-    """Value of `after` for the next page. null if no document follows."""
+    """Value of `after` for the next page. Null if no document follows."""
 
 
 class Result(Body):
@@ -340,11 +340,11 @@ class Result(Body):
     leaf: int
     """Number of the leaf in which the document was scored."""
     title: str | None
-    """Title of the document. null if the request does not include titles."""
+    """Title of the document. Null if the request does not include titles."""
     text: str | None
-    """Text of the document, or of its best passage if the corpus is cut into passages. null if not included."""
+    """Text of the document, or of its best passage if the corpus is cut into passages. Null if not included."""
     fields: dict[str, Any] | None
-    """Values of the fields that the corpus declares. null if not included."""
+    """Values of the fields that the corpus declares. Null if not included."""
     estimated: bool
     """True if the score was estimated from the scores of documents that the cross-encoder read."""
 
@@ -399,9 +399,9 @@ class AnswerBody(Body):
     lost: list[str]
     """Names of the shard groups that did not answer, and `reranker` if the cross-encoder did not."""
     calls: int | None
-    """Number of documents that the cross-encoder read. null if the answer is not re-ranked."""
+    """Number of documents that the cross-encoder read. Null if the answer is not re-ranked."""
     explain: Explanation | None
-    """Leaves and rows behind the answer. null unless the request has `explain`."""
+    """Leaves and rows behind the answer. Null unless the request has `explain`."""
 
 
 RESULT: JsonDict = {
@@ -483,7 +483,7 @@ class NodeBody(Body):
     parent: str
     """Name of the node above. The root is 0:0."""
     leaf: int | None
-    """Number of the leaf. null for an inner node."""
+    """Number of the leaf. Null for an inner node."""
     size: int
     """Number of rows below the node. A document in two leaves has two rows."""
     children: int
@@ -520,7 +520,7 @@ class VersionBody(Body):
 
     version: int
     parent: int | None
-    """Number of the previous version. null for the build."""
+    """Number of the previous version. Null for the build."""
     change: str
     """Operation that made the version: build, add, upsert, delete, fold, maintain, pack, compact, rollback, carry or
     embed."""
@@ -531,7 +531,7 @@ class VersionBody(Body):
     log: int
     """Number of the last change of the change log that the version's files hold."""
     restored: int | None
-    """Number of the version whose content a rollback published again. null if no rollback made this version."""
+    """Number of the version whose content a rollback published again. Null if no rollback made this version."""
     served: bool
     """True for the version that requests read now."""
 
@@ -541,7 +541,7 @@ class VersionsResponse(Body):
 
     versions: list[VersionBody]
     next: int | None
-    """Value of `before` for the next page. null if no version follows."""
+    """Value of `before` for the next page. Null if no version follows."""
 
 
 class RollbackRequest(RequestBody):
@@ -570,7 +570,7 @@ class Drift(Body):
     log_prob: float
     """Mean log-probability of a document's best leaf, at the build or the last compaction."""
     added_log_prob: float | None
-    """Mean log-probability of the best leaf, over documents that were added later. null if none was added."""
+    """Mean log-probability of the best leaf, over documents that were added later. Null if none was added."""
     advice: list[str]
     """Advice to compact or to train again, with reasons. Empty if the index needs neither."""
 
@@ -635,7 +635,7 @@ class IndexResponse(Body):
     """Number of documents that the cross-encoder reads for a query. 0 if results are not re-ranked."""
     pool: int | Literal["leaves", "all"] | None
     """Documents of which the cross-encoder reads some. `leaves`: those in the leaves that a query visits. A number: the
-    best of these. `all`: all documents, so that queries visit all leaves. null if results are not re-ranked."""
+    best of these. `all`: all documents, so that queries visit all leaves. Null if results are not re-ranked."""
     how: Literal["leaves", "level"]
     """`leaves` if a query visits leaves. `level` if all documents are compared, by a level of ReTreever's tree."""
     mode: Mode
@@ -643,7 +643,7 @@ class IndexResponse(Body):
     modes: list[Mode]
     """Modes that a query may ask for."""
     weight: float | None
-    """Weight of BM25 in mode `hybrid`. null if there is no such mode, or ranks are fused."""
+    """Weight of BM25 in mode `hybrid`. Null if there is no such mode, or ranks are fused."""
     beam: int
     """Most leaves visited for a query that gives neither `k` nor `beam`."""
     recall: float | None
@@ -651,7 +651,7 @@ class IndexResponse(Body):
     choose `beam`."""
     drift: Drift
     recall_served: RecallServed | None
-    """Recall as this server, or one of its ingresses, measured it. null until a query was audited."""
+    """Recall as this server, or one of its ingresses, measured it. Null until a query was audited."""
     limits: dict[str, int | float]
     """Limits of requests by name, such as `max_k`, the most results for a query."""
 

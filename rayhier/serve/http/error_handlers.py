@@ -42,7 +42,7 @@ async def _answer(request: Request, error: Exception) -> JSONResponse:
 
 
 PLACES = ("body", "query", "path")
-"""Parts of a request with which FastAPI begins the location of an error."""
+"""First words of an error's location in FastAPI: the part of the request."""
 _KINDS: dict[type, str] = {list: "a list", dict: "an object"}
 ALLOWED = {
     "string_type": "text",
@@ -95,7 +95,6 @@ def _line(problem: Mapping[str, Any]) -> str:
 
 
 def shown(value: object) -> str:
-    """Format a value in at most 80 characters."""
     if isinstance(value, int) and abs(value) >= 10**NAME_SHOWN:
         return "a whole number of more than 80 digits"
     text = repr(value) if isinstance(value, str | int | float | bool | None) else _KINDS.get(type(value), "a value")

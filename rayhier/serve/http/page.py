@@ -12,9 +12,7 @@ TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-"""Content types of the page's files, by file ending."""
 FILES = {"/" if file.name == "index.html" else f"/page/{file.name}": file.name for file in sorted(FOLDER.glob("*.*"))}
-"""Names of the page's files, by path."""
 PAGE = frozenset(FILES)
 """Paths of the page, which need no token."""
 POLICY = "; ".join(

@@ -24,11 +24,8 @@ from uvicorn.server import ServerState
 from rayhier.serve.http.guard import KNOWN
 
 HEAD_BYTES = 64_000
-"""Most bytes of a request's first line and headers."""
 HEAD_SECONDS = 10.0
-"""Seconds that a request's first line and headers may take to arrive."""
 LINGER_SECONDS = 2.0
-"""Seconds for which a refused client's further bytes are read and dropped."""
 
 
 @lru_cache(1_000)
@@ -220,10 +217,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, status: int, code: str, message: str) -> None:
-        """Answer with the JSON body of all errors, and close the connection.
-
-        If a complete request still waits for its answer, only that answer is sent before the connection is closed.
-        """
+        """Close the connection after a JSON error, or after the answer to a complete request that still waits."""
         self._is_refused = True
         self._end_deadline()
         if self.transport.is_closing():

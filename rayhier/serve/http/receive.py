@@ -64,7 +64,6 @@ class Receiver:
         return bytes(body)
 
     async def _receive(self, receive: Receive, body: bytearray, peer: str) -> None:
-        """Append the request's bytes to `body`, and count them as arriving."""
         for number in itertools.count(1):
             message = await receive()
             if message["type"] != "http.request":

@@ -18,7 +18,6 @@ from rayhier.spec import InputError
 SHORT = 16
 """Number of characters below which a token is too short to be safe."""
 AGAIN_SECONDS = 1.0
-"""Least seconds between two reads of the files."""
 SAME = "write_token_file: holds the same token as token_file; allowed: two different tokens"
 log = logging.getLogger("ray.serve")
 

@@ -14,7 +14,7 @@ export class ApiError extends Error {
 let token = storedToken();
 let dialog = null;
 
-/** Send a request, with `body` by POST; returns the answer. ApiError where there is none, AbortError where `signal` ends it. */
+/** Send a request, with `body` by POST. Returns the answer. ApiError if there is none, AbortError if `signal` ends the request. */
 export async function request(path, { body, signal } = {}) {
   for (;;) {
     const used = token;
@@ -55,7 +55,7 @@ function failure(error) {
   return new ApiError(0, "The server did not answer. Is it running, and is this device connected to it?");
 }
 
-/** Ask for another token than `used`, once for all requests that wait for it. ApiError where the person gives none. */
+/** Ask for another token than `used`, once for all requests that wait for it. ApiError if the person gives none. */
 async function renew(used) {
   if (used !== token) return;
   dialog ??= askToken(Boolean(used)).finally(() => { dialog = null; });

@@ -22,7 +22,7 @@ export function link(text, click, attributes = {}) {
   return make("button", { type: "button", class: "link", text, click, ...attributes });
 }
 
-/** Make the message for an error, with a button where it may help to send the request again. */
+/** Make the message for an error, with a button if another try may help. */
 export function problem(error, again) {
   const box = make("div", { class: "problem", role: "alert" }, make("p", { text: error.message }));
   if (again && error.mayPass) box.append(make("button", { type: "button", text: "Try again", click: again }));

@@ -13,14 +13,14 @@ export function showFields(fields) {
   readers = pairs.map(([name, type]) => ({ name, read: entry(name, type) }));
 }
 
-/** Return the filter of the entries that are filled in; null where none is. */
+/** Return the filter of the entries that are filled in. Null if there are none. */
 export function filter() {
   const conditions = readers.map(({ name, read }) => [name, read()]).filter(([, condition]) => condition !== null);
   heading.textContent = conditions.length ? `Filters (${conditions.length})` : "Filters";
   return conditions.length ? Object.fromEntries(conditions) : null;
 }
 
-/** Add the entry of a field; returns a function that reads its condition, or null. */
+/** Add the entry of a field. Returns a function that reads its condition, or null. */
 function entry(name, type) {
   const group = make("fieldset", {}, make("legend", { text: name }));
   box.querySelector(".fields").append(group);

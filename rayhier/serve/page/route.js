@@ -13,7 +13,7 @@ export function clearRoute() {
   box.replaceChildren();
 }
 
-/** Show an answer's cost; the leaves follow once `showLeaves` has them. */
+/** Show an answer's cost. The leaves follow when `showLeaves` has them. */
 export function showCost(answer, index, seconds) {
   const { documents, fraction, leaves } = answer.visited;
   const pairs = [
@@ -50,7 +50,7 @@ export function leavesOf(answer) {
   return [...new Set([...answer.results.map(({ leaf }) => leaf), ...answer.visited.leaves.slice(0, SHOWN)])];
 }
 
-/** Read leaves of the tree; returns a map from leaf to node. */
+/** Read leaves of the tree. Returns a map from leaf to node. */
 export async function readLeaves(leaves, signal) {
   const nodes = new Map();
   for (let begin = 0; begin < leaves.length; begin += 500) {

@@ -71,7 +71,7 @@ function body(query) {
   };
 }
 
-/** Read the route of a query and the keywords of leaves; results stay where this fails. */
+/** Read the route of a query and the keywords of leaves. If this fails, results stay. */
 async function showRoute(query, answer, signal) {
   try {
     const route = await request("v1/route", { body: { query }, signal });
@@ -119,7 +119,7 @@ function entry(result, words) {
   return make("li", {}, make("h3", {}, title), make("p", { class: "snippet" }, snippet(result.text ?? "", words)), facts);
 }
 
-/** Show that the search is at work, and for how long; returns the function that ends it. */
+/** Show that the search is at work, and for how long. Returns the function that hides this. */
 function work(signal) {
   let seconds = 0;
   status.textContent = "Searching…";
@@ -140,7 +140,7 @@ function clear() {
   clearRoute();
 }
 
-/** End the search that is at work; returns true where there was one. */
+/** End the search that is at work. Returns true if there was one. */
 function stop() {
   const controller = running;
   running = null;

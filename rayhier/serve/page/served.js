@@ -69,7 +69,7 @@ function share(value) {
 }
 
 function recall({ mean, low, high, queries }) {
-  return `${share(mean)} (${share(low)} to ${share(high)}, ${count(queries)} queries searched exactly too)`;
+  return `${share(mean)} (${share(low)} to ${share(high)}, ${count(queries)} queries also searched exactly)`;
 }
 
 async function state() {

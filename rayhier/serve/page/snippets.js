@@ -58,7 +58,7 @@ function best(text, words) {
   return begin;
 }
 
-/** Move back from a place to the beginning of a word, with some words before it where the text ends soon. */
+/** Move back from a place to the beginning of a word, with more words before it if the text ends soon. */
 function beginning(text, place) {
   const latest = Math.max(0, Math.min(place - 40, text.length - LENGTH));
   return latest === 0 ? 0 : text.indexOf(" ", latest - 1) + 1;

@@ -23,7 +23,7 @@ export function storeToken(token) {
   }
 }
 
-/** Ask for the token; `refused` says that the server refused the last one. Returns an empty text where it is cancelled. */
+/** Ask for the token. `refused` says that the server refused the last one. Returns an empty text if the person cancels. */
 export function askToken(refused) {
   say(refused ? "The server refused this token." : "");
   input.value = "";
