@@ -39,11 +39,9 @@ class RequestLimits(_Args):
     """Most requests that an ingress works on or answers at a time, once their bodies have arrived. Further requests are
     answered 503. In addition, as many requests may wait for `min_log`."""
     peer_share: Annotated[float, Field(gt=0, le=1)] = 0.75
-    """Share of `max_requests`, `max_arriving_bytes` and `max_unsent_bytes` that one address may hold. Set 1 if all
-    requests come through one proxy."""
+    """Share of `max_requests`, `max_arriving_bytes` and `max_unsent_bytes` for one address. Set 1 behind one proxy."""
     max_unsent_bytes: Count = 100_000_000
-    """Most bytes of large answers that clients have not read yet. A large answer that would exceed them is
-    answered 503."""
+    """Most bytes of large answers that clients have not read yet. A large answer beyond this is answered 503."""
     max_arriving_bytes: Count = 256_000_000
     """Most bytes of arriving bodies in an ingress's memory. A body that would exceed them is answered 503."""
     body_seconds: Seconds = 10.0
@@ -58,8 +56,7 @@ class WriteLimits(_Args):
     max_documents: Count = 1_000
     """Most documents in one request, or ids to delete."""
     max_tail_documents: Count = 20_000
-    """Most changed documents that are not in leaf files yet. Every search compares all of them. Further changes are
-    answered 503 until some are folded."""
+    """Most changed documents outside leaf files. Every search compares them. Further changes are answered 503."""
     max_tail_bytes: Count = 200_000_000
     """Most bytes of rows of changed documents that are not in leaf files yet."""
     fold_documents: Count = 2_000
@@ -102,11 +99,9 @@ class ServeArgs(_Args):
     log_queries: bool = False
     """True: the log contains the texts of queries."""
     behind_front: bool = False
-    """True if a proxy in front of Ray Serve's own proxy limits the heads of requests. Ray Serve's own proxy does
-    not."""
+    """True if a proxy before Ray Serve's own proxy limits the heads of requests. Ray Serve's own proxy does not."""
     ingresses: Count | None = None
-    """Replicas of the ingress on Ray Serve. With two, requests are still answered when one dies. Default: two if Ray
-    has four CPUs or more, else one."""
+    """Ingress replicas on Ray Serve. With two, one may fail. Default: two if Ray has four CPUs or more, else one."""
     shard_groups: Count | None = None
     """Number of deployments that divide the index's leaves, at most one for each leaf. Default: two."""
     together: Count = 64

@@ -116,7 +116,7 @@ def weight_files(folder: Path, key: str = KEY) -> list[Path]:
         return _shards(index, key)
     pickled = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
     problem = f"holds {pickled[0]}, a pickle" if pickled else f"holds no {WEIGHTS}"
-    raise InputError(f"{key}: {folder} {problem}; allowed: weights in {WEIGHTS}, no other format")
+    raise InputError(f"{key}: {folder} {problem}; allowed: weights in {WEIGHTS}, no other format is read")
 
 
 def matrices(folder: Path) -> int:

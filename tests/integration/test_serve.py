@@ -44,7 +44,7 @@ def test_served(local, work, built, cache):
 
 
 def _a_second_server_is_refused(local: ServeConfig, work: Path) -> None:
-    with pytest.raises(InputError, match="another process listens there"):
+    with pytest.raises(InputError, match="another process listens"):
         checked(look(SHIPPED, str(work), None, local.port))
     with pytest.raises(InputError, match="Serve already runs in this cluster"):
         deploy(local)

@@ -43,7 +43,7 @@ def test_an_encoder_answers_the_mock_task(index):
 
 
 def test_an_index_of_other_documents_is_refused(trained):
-    with rayhier.open(trained) as opened, pytest.raises(InputError, match="40 documents that the task's corpus"):
+    with rayhier.open(trained) as opened, pytest.raises(InputError, match="40 documents that differ from the task"):
         RayhierSearch(opened).index(base_retrieval_datasplit()["corpus"])
 
 
@@ -71,5 +71,5 @@ def test_a_corpus_as_a_task_gives_what_the_run_reports(evaluated, tmp_path):
 
 def test_other_splits_and_corpora_are_refused(evaluated, trained):
     assert corpus_task(str(evaluated), "dev").metadata.eval_splits == ["dev"]
-    with pytest.raises(InputError, match="no judged test queries; allowed: one that corpus"):
+    with pytest.raises(InputError, match="no judged test queries; allowed: a split in corpus"):
         corpus_task(str(trained))

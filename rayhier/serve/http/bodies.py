@@ -301,8 +301,7 @@ class DocumentBody(Body):
     fields: dict[str, Any]
     """Values of the fields that the corpus declares."""
     first_leaves: list[int]
-    """Numbers of the best leaf of the document, or of each of its passages. A search may find a document in its second
-    leaf."""
+    """Best leaf of the document, or of each of its passages. A search may also find a document in its second leaf."""
 
 
 class DocumentResponse(SeenBody, DocumentBody):
@@ -355,8 +354,7 @@ class Visits(Body):
     leaves: list[int]
     """Numbers of the leaves, in the order of visit."""
     documents: int
-    """Number of distinct documents scored. A partial answer may miss documents in two leaves, one of which did not
-    answer."""
+    """Number of distinct documents scored. In a partial answer the number may be too low."""
     fraction: float
     """Number of distinct documents scored, as a fraction of the corpus, 0 to 1."""
     enough: bool
@@ -394,8 +392,7 @@ class AnswerBody(Body):
     results: list[Result]
     visited: Visits
     partial: bool
-    """True if results may be missing, because a shard group with leaves of this query, or the cross-encoder, did not
-    answer."""
+    """True if results may be missing, because a shard group or the cross-encoder did not answer."""
     lost: list[str]
     """Names of the shard groups that did not answer, and `reranker` if the cross-encoder did not."""
     calls: int | None
@@ -522,8 +519,7 @@ class VersionBody(Body):
     parent: int | None
     """Number of the previous version. Null for the build."""
     change: str
-    """Operation that made the version: build, add, upsert, delete, fold, maintain, pack, compact, rollback, carry or
-    embed."""
+    """Operation: build, add, upsert, delete, fold, maintain, pack, compact, rollback, carry or embed."""
     at: float
     """Time at which the version was made, in seconds since 1970."""
     documents: int
@@ -602,8 +598,7 @@ class IndexResponse(Body):
     model: str
     """Fingerprint of the model: a hash of everything that the model depends on."""
     refused: str | None
-    """Why a newer model or index, which `current.json` of the workdir names, is not served. Null if the newest is
-    served or is being opened."""
+    """Why a newer model or index, which `current.json` of the workdir names, is not served. Null if there is none."""
     router: str
     """Type of the router: ehi, hce, learned_ivf or retreever."""
     documents: int
@@ -629,8 +624,7 @@ class IndexResponse(Body):
     k: int
     """Number of results for a query that gives no `k`."""
     rerank: str
-    """Method of re-ranking by a cross-encoder: none, rnr (the best documents), axn or adacur (documents chosen in
-    rounds)."""
+    """Method of re-ranking: none, rnr (the best documents), axn or adacur (documents chosen in rounds)."""
     budget: int
     """Number of documents that the cross-encoder reads for a query. 0 if results are not re-ranked."""
     pool: int | Literal["leaves", "all"] | None
@@ -647,8 +641,7 @@ class IndexResponse(Body):
     beam: int
     """Most leaves visited for a query that gives neither `k` nor `beam`."""
     recall: float | None
-    """Mean share of the exact best `k` documents that the dev queries found with `beam`. Null if dev queries did not
-    choose `beam`."""
+    """Mean share of the exact best `k` documents that dev queries find. Null if dev queries did not choose `beam`."""
     drift: Drift
     recall_served: RecallServed | None
     """Recall as this server, or one of its ingresses, measured it. Null until a query was audited."""
