@@ -213,7 +213,7 @@ class Index:
         """
         reranker = self._searcher.reranker
         if reranker is None:
-            raise InputError(f"rerank: this index has no cross-encoder; {NO_CROSS_ENCODER}")
+            raise InputError(f"rerank: this index has no cross-encoder; allowed: {NO_CROSS_ENCODER}")
         checked = [_text(text) for text in texts]
         return by_relevance(np.asarray(reranker.score([_text(query)] * len(checked), checked)))
 

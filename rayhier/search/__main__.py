@@ -30,37 +30,32 @@ NAME = "query"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Search an index and print results with score, leaf, title and declared fields, and the documents visited.
-
-    `arguments` are those of the command line, by default the process's. Returns the exit status.
-    """
+    """Search an index, and print results and how many documents were visited. Returns the exit status."""
     parsed = _parser().parse_args(arguments)
     return run_command(lambda: _search(parsed))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="rayhier search", description="Search a built index.")
-    parser.add_argument("workdir", help="folder, or s3:// or gs:// prefix, where a run built an index")
-    parser.add_argument(
-        "query", nargs="?", help="the query, as text; without it, queries are read from standard input, one a line"
-    )
+    parser.add_argument("workdir", help="folder, s3:// or gs:// prefix of a run that built an index")
+    parser.add_argument("query", nargs="?", help="text of the query (default: reads queries, one per line)")
     parser.add_argument("-k", type=_count, default=10, help="number of results (default 10)")
     parser.add_argument("--beam", type=_count, default=None, help="most leaves to visit (default: the spec's)")
     parser.add_argument(
         "--budget",
         type=_calls,
         default=None,
-        help="most documents that a cross-encoder reads; 0: none are re-ranked (default: the spec's)",
+        help="most documents that a cross-encoder reads. With 0, none are re-ranked (default: the spec's)",
     )
-    parser.add_argument("--mode", help="dense, bm25 or hybrid: what orders results (default: the spec's)")
+    parser.add_argument("--mode", help="order of results: dense, bm25 or hybrid (default: the spec's)")
     parser.add_argument(
-        "--queries", type=Path, metavar="FILE", help="a file of queries: .jsonl, .tsv or .parquet, with --out"
+        "--queries", type=Path, metavar="FILE", help="with --out: a file of queries, .jsonl, .tsv or .parquet"
     )
     parser.add_argument(
-        "--documents", action="store_true", help="the nearest neighbours of every document of the index, with --out"
+        "--documents", action="store_true", help="with --out: find the neighbours of all documents of the index"
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="where all results go: .parquet, .jsonl or .trec")
-    parser.add_argument("--plan", action="store_true", help="with --out: print what would be done, and stop")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="file for all results: .parquet, .jsonl or .trec")
+    parser.add_argument("--plan", action="store_true", help="with --out: print the plan, and stop")
     parser.add_argument("--filter", metavar="JSON", help="""only documents like these: '{"year": {"gte": 2019}}'""")
     return parser
 
@@ -121,19 +116,16 @@ def _batch(parsed: argparse.Namespace, request: "Request") -> None:
 
 
 def _checked(parsed: argparse.Namespace) -> "Request":
-    """Return a request without queries for what is asked. InputError if the index does not allow it.
-
-    Raises InputError too if the query has no words, or options do not go together.
-    """
+    """Check the command line. Returns a request without queries. InputError if the index does not allow the request."""
     sources = {"a query": parsed.query, "--queries": parsed.queries, "--documents": parsed.documents or None}
     given = [name for name, value in sources.items() if value is not None]
     if len(given) > 1:
         raise InputError(f"{given[-1]}: got {given[0]} too; allowed: one of them")
     is_batch = parsed.queries is not None or parsed.documents
     if is_batch and parsed.out is None:
-        raise InputError(f"{given[0]}: got no --out; allowed: with --out FILE, where the results go")
+        raise InputError(f"{given[0]}: got no --out; allowed: with --out FILE for the results")
     if not is_batch and (parsed.out is not None or parsed.plan):
-        raise InputError("--out, --plan: allowed: with --queries or --documents")
+        raise InputError("--out, --plan: got a single query; allowed: with --queries or --documents")
     queries: Any = [] if parsed.query is None else [_text(parsed.query)]
     rules = published_rules(parsed.workdir)
     if parsed.documents:
@@ -144,10 +136,7 @@ def _checked(parsed: argparse.Namespace) -> "Request":
 
 
 def published_rules(place: str) -> "Rules":
-    """Read the rules for requests to a workdir's published index, from its spec and manifest alone.
-
-    InputError if no index is published.
-    """
+    """Read the rules for requests to a workdir's index, from spec and manifest. InputError if there is no index."""
     from rayhier.search.request.request import rules_of
     from rayhier.search.routing.chosen_beam import calibration_of
     from rayhier.storage import current
@@ -166,7 +155,6 @@ def _parse(text: str, fields: Mapping[str, Any]) -> Any:
 
 
 def _text(text: str) -> str:
-    """Return a query unchanged. InputError if it has no words or is not UTF-8."""
     from rayhier.spec.query import check_text
 
     try:
@@ -220,7 +208,7 @@ def lines(searcher: "Snapshot", request: "Request", answer: "Answer") -> Iterato
         if line := fields_line(hit.fields):
             yield f"{'':5}{line[:LINE_WIDTH]}"
     if answer.calls is not None:
-        yield f"read {answer.calls:,} documents by the cross-encoder; ~ scores are estimates"
+        yield f"the cross-encoder read {answer.calls:,} documents (~ marks estimated scores)"
     unit = "passages" if passages_of(searcher.spec.corpus) else "documents"
     matching = unit if request.where is None else f"{unit} that match"
     if request.mode != "dense":
@@ -235,7 +223,7 @@ def lines(searcher: "Snapshot", request: "Request", answer: "Answer") -> Iterato
         return
     if searcher.levels is not None:
         similarity = searcher.levels.similarity
-        again = f"{answer.scored:,} of them again by their vectors"
+        again = f"and {answer.scored:,} of them by their vectors"
         yield f"compared all {answer.documents:,} {matching} by {similarity.numbers}, {again}"
         return
     named = [*map(str, answer.leaves[:LEAVES]), *(["…"] if len(answer.leaves) > LEAVES else [])]
@@ -244,7 +232,7 @@ def lines(searcher: "Snapshot", request: "Request", answer: "Answer") -> Iterato
 
 
 def fields_line(fields: Mapping[str, Any]) -> str:
-    """Format a document's declared fields on one line; "" where it has none.
+    """Format a document's declared fields on one line. "" if the document has no field.
 
     >>> fields_line({"year": 2021, "lang": "en", "by": "Ann Lee", "open": True, "price": None})
     'year=2021 lang=en by="Ann Lee" open=true'

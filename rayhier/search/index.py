@@ -18,7 +18,7 @@ def index_root(workdir: Location, now: Current) -> Location:
 
 
 def open_leaf_map(workdir: Location, now: Current, version: int | None = None) -> LeafMap:
-    """Open a version of the leaf map, by default the newest, and verify its files except the shards.
+    """Open a version of the leaf map (None: the newest), and verify its files except the shards.
 
     InputError if a file is not as published, or another model built the leaf map.
     """
@@ -27,17 +27,12 @@ def open_leaf_map(workdir: Location, now: Current, version: int | None = None) -
 
 @contextlib.contextmanager
 def reading_leaf_map(workdir: Location, now: Current, version: int | None = None) -> Iterator[LeafMap]:
-    """Open a version of the leaf map, by default the newest, which vacuum does not delete while the block runs.
-
-    InputError as in `open_leaf_map`.
-    """
+    """Open a version of the leaf map as `open_leaf_map` does. A vacuum keeps the version while the block runs."""
     with pins.reading(index_root(workdir, now), version) as leaf_map:
         yield _of_model(leaf_map, now)
 
 
 def _of_model(leaf_map: LeafMap, now: Current) -> LeafMap:
     if leaf_map.manifest.model != now.artifacts.get("model"):
-        raise InputError(
-            f"{leaf_map.root}: was built by model {leaf_map.manifest.model}, not {now.artifacts.get('model')}"
-        )
+        raise InputError(f"{leaf_map.root}: got model {leaf_map.manifest.model}; allowed: {now.artifacts.get('model')}")
     return leaf_map

@@ -1,9 +1,8 @@
 """Re-ranks the results of a search with a cross-encoder, within a budget of calls for each query.
 
-The cross-encoder reads documents of the pool, which the search has ordered. A document's base score is the search's,
-by vectors and BM25 where it is hybrid; where BM25 alone or ranks ordered the pool, the inner product of its vector and
-the query's. `rnr` reads the best documents of the pool, `axn` and `adacur` spend the calls in
-rounds (see scores.estimators and scores.call_budget).
+The cross-encoder reads documents of the pool, which the search has ordered. A document's base score is its score in the
+search. If BM25 alone or ranks ordered the pool, the base score is the inner product of vectors. `rnr` reads the best
+documents. `axn` and `adacur` spend the calls in rounds (see scores.estimators and scores.call_budget).
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -51,21 +50,21 @@ class RerankWeight(Decision):
     beside: float
     """Weight of the search's score, which is added to the cross-encoder's."""
     slope: float
-    """Mean slope of the cross-encoder's score on the search's, over the documents read for a query; at least 0."""
+    """Mean slope of the cross-encoder's score on the search's, over the documents read for a query. At least 0."""
     queries: int
     """Number of dev queries."""
     depth: int
-    """Number of the search's best documents that the cross-encoder read for each."""
+    """Number of the search's best documents that the cross-encoder read for each query."""
     measure: str
-    """Measure by which weights were told apart, such as nDCG@10."""
+    """Measure that compares weights, such as nDCG@10."""
     searched: float
     """Mean of the measure for the search alone."""
     measured: dict[str, float]
-    """Weight -> mean of the measure over these queries."""
+    """Weight -> mean of the measure over the dev queries."""
 
 
 def by_relevance(score_N: Floats) -> list[tuple[int, float]]:
-    """Return places and scores of texts that a cross-encoder scored [n], best first; scores 0 to 1, by the logistic.
+    """Return places and scores of texts by a cross-encoder's scores [n], best first. The logistic makes scores 0 to 1.
 
     >>> by_relevance(np.array([0.0, 2.0]))
     [(1, 0.8807970779778823), (0, 0.5)]
@@ -109,7 +108,7 @@ class Reranker:
     factors: "Factors | None" = None
     anchors: Anchors | None = None
     slope: float | None = None
-    """Slope of the cross-encoder's score on the base score. None: that of the factors."""
+    """Slope of the cross-encoder's score on the base score. None means the slope of the factors."""
 
     def __call__(
         self,
@@ -123,16 +122,16 @@ class Reranker:
     ) -> Ranking:
         """Re-rank a ranking of q queries, whose documents have columns `doc_id` and `vector`. Returns the best k.
 
-        `texts` and `query_QM` [q, m] are the queries and their vectors. Documents that were read come first, by score;
-        then the pool's others by estimates below these, then documents outside the pool in their order. `budget`
-        overrides the spec's. With `by_score` the ranking's own scores are the base scores, else inner products of
-        vectors. ScorerError if the cross-encoder fails.
+        `texts` and `query_QM` [q, m] are the queries and their vectors. Documents that were read come first, by score.
+        Other documents of the pool follow, by estimates below these scores. Documents outside the pool come last, in
+        their order. `budget` overrides the spec's. With `by_score` the ranking's own scores are the base scores, else
+        inner products of vectors. ScorerError if the cross-encoder fails.
         """
         asking = self.asking(texts, query_QM, ranking, k, budget, by_score=by_score)
         return run_sync(asking, lambda pairs: self.score(*pairs))
 
     def score(self, queries: Sequence[str], documents: Sequence[str]) -> object:
-        """Score pairs of a query and a document: [n]; ScorerError if the cross-encoder fails."""
+        """Compute the cross-encoder's scores [n] of pairs of a query and a document. ScorerError if it fails."""
         if self.read is None:
             raise ScorerError("this re-ranker was opened without its cross-encoder")
         try:
@@ -195,7 +194,7 @@ class Reranker:
         return Ranking(score_QK, row_QK, shown, ranking.visited_Q, ranking.scanned_Q, ranking.leaves_Q, calls_Q)
 
     def _asked(self, query_M: Floats, ids: pa.Array, vector_PM: Floats, base_P: Values, ranked_P: Floats) -> Asked:
-        """Return a query's pool: the scores [p] that order its first round, and the estimator of scores not read."""
+        """Return a query's pool: the scores [p] that order its first round, and the estimator of further scores."""
         first_P = ranked_P.astype(np.float64)
         return Asked(first_P, self._fit(query_M, ids, vector_PM, base_P, first_P))
 
@@ -220,7 +219,7 @@ class Reranker:
 
 
 def below(score_P: Values, calls: int) -> Values:
-    """Lower all scores [p] after the first `calls` by one amount, so that they lie below these.
+    """Lower all scores [p] after the first `calls` by one amount, so that they lie below the first.
 
     >>> below(np.array([3.0, 1.0, 2.5, 0.5]), 2).tolist()
     [3.0, 1.0, 0.99, -1.01]
@@ -234,10 +233,10 @@ def below(score_P: Values, calls: int) -> Values:
 def open_reranker(
     spec: JobSpec, published: Mapping[str, Artifact], leaf_map: LeafMap, *, reads: bool = True
 ) -> Reranker | None:
-    """Open the re-ranker of a spec from the artifacts published, by kind. None if the spec does not re-rank.
+    """Open the re-ranker of a spec from published artifacts by kind. None if the spec does not re-rank.
 
-    With `reads` False the cross-encoder itself is not opened, as another process scores pairs. InputError if factors
-    were made for another model than the leaf map's, or torch is missing.
+    With `reads` False the cross-encoder is not opened, as another process scores pairs. InputError if factors were made
+    for another model than the leaf map's, or torch is missing.
     """
     rerank = spec.search.reranking
     if rerank is None or spec.cross_encoder is None:

@@ -1,14 +1,13 @@
-"""The steps of a search: leaves, words or all documents to read, how results are fused, which pairs are re-ranked.
+"""The steps of a search: which leaves, words or documents are read, how results are fused, which pairs are re-ranked.
 
-`Retriever` decides and computes. It reads nothing itself. It yields rounds of work, whose pieces may be done at the
-same time, and is sent a reply to each piece:
+`Retriever` decides and computes, but reads nothing. It yields rounds of work, and is sent a reply to each piece:
 
-    [Scan]            the leaves that queries visit; more leaves in further rounds if few documents match a filter
-    [Scan, Words]     and BM25 over all documents, where a search is hybrid
-    [Flat]            all documents, by a level of ReTreever's tree
-    [Score]           pairs of a query and a document, by the cross-encoder: a round of its budget
+| [Scan]          the leaves that queries visit, in further rounds more leaves if few documents match a filter
+| [Scan, Words]   and BM25 over all documents in a hybrid search
+| [Flat]          all documents, by a level of ReTreever's tree
+| [Score]         pairs of a query and a document, by the cross-encoder: a round of its budget
 
-Its drivers decide where the work is done: `Snapshot` in this process, `serve.backend.engine` over shard groups.
+The callers do the work: `Snapshot` in this process, and `serve.backend.engine` by shard groups.
 
 Shapes: Q queries, A queries that are searched again, M embedding size, B leaves visited, K results.
 """
@@ -32,10 +31,10 @@ from rayhier.search.words.hybrid import compared, fused
 from rayhier.spec.filter import Filter
 
 FEW = 4
-"""If all leaves seem to hold at most this many times the matches that a query needs, the query visits all leaves. To
-choose most of the leaves would take longer (docs/results/LOG.md)."""
+"""If all leaves seem to hold at most this many times the matches that a query needs, the query visits all leaves.
+Choosing most of the leaves would take longer (docs/results/LOG.md)."""
 RERANKER = "reranker"
-"""Name that stands for the cross-encoder among the parts that did not answer."""
+"""Name of the cross-encoder among the parts that did not answer."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +43,18 @@ class Scan:
 
     query_QM: Floats
     leaves_QB: Ints
-    """Leaves [q, β] that each query visits. -1 stands for none."""
+    """Leaves [q, β] that each query visits. -1 means none."""
     k: int
     where: Filter | None = None
     needs: Needs = "texts"
     """Columns that the ranking's documents need."""
 
     def visits(self, leaves: range) -> Bools:
-        """Mark the queries [q] that visit a leaf of a range."""
         in_range_QB = (self.leaves_QB >= leaves.start) & (self.leaves_QB < leaves.stop)
         return np.asarray(in_range_QB.any(axis=1))
 
     def part(self, here_Q: Bools) -> "Scan":
-        """Return the work for the queries where a mask [q] is True."""
+        """Return the work for the queries that a mask [q] marks."""
         if here_Q.all():
             return self
         return replace(self, query_QM=self.query_QM[here_Q], leaves_QB=self.leaves_QB[here_Q])
@@ -68,7 +66,7 @@ class Words:
 
     texts: Sequence[str]
     query_QM: Floats | None
-    """The queries' vectors [q, m], by which BM25's results are scored too. None: they are not."""
+    """Vectors [q, m] of the queries, which score BM25's results too. None if they should not."""
     k: int
     where: Filter | None = None
     needs: Needs = "texts"
@@ -76,10 +74,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Flat:
-    """A piece of a search's work: compare all documents by a level of a tree.
-
-    The answer is a shortlist: a `Ranking` with scores by vectors, in which a result may have several rows.
-    """
+    """A piece of a search's work: shortlist documents by a tree's level, as a `Ranking` with rows of results."""
 
     query: FlatQuery
     results: int
@@ -90,16 +85,13 @@ class Flat:
 
 @dataclass(frozen=True)
 class Exact:
-    """A part of an exact search: compare some of all documents by their stored vectors. The answer is a `Ranking`.
-
-    No search that answers a request does it: it tells what others miss.
-    """
+    """A part of an exact search, to measure what searches miss: compare documents by vectors, for a `Ranking`."""
 
     query_QM: Floats
     k: int
     where: Filter | None = None
     part: int = 0
-    """Number of the part, of `parts`. The change log's tail belongs to the first."""
+    """Number of this part, less than `parts`. The change log's tail belongs to part 0."""
     parts: int = 1
     needs: Needs = "ids"
 
@@ -114,14 +106,13 @@ class Exact:
 
 @dataclass(frozen=True)
 class Score:
-    """A piece of a search's work: have the cross-encoder score (query, document) pairs. The answer is scores [n]."""
+    """A piece of a search's work: score (query, document) pairs by the cross-encoder. The answer is scores [n]."""
 
     queries: Sequence[str]
     documents: Sequence[str]
 
 
 Reading = Scan | Words | Flat | Exact | Lookup | Listing
-"""A piece of work that reads the index."""
 Work = Reading | Score
 
 
@@ -131,7 +122,7 @@ class Reply:
 
     parts: Sequence[Any]
     lost: Sequence[Sequence[str]] = ()
-    """Names, for each query, of the parts of the index that it needed but that did not answer; empty if all did."""
+    """Names, for each query, of the parts of the index that it needed but that did not answer. Empty if all did."""
 
     @property
     def size(self) -> int:
@@ -149,17 +140,16 @@ class Found:
 
     ranking: Ranking
     leaves_QB: Ints
-    """Leaves [q, β] that each query visited. -1 stands for none."""
+    """Leaves [q, β] that each query visited. -1 means none."""
     lost: list[list[str]]
     """Names, for each query, of the parts of the index that it needed but that did not answer."""
     near: Ranking | None = None
-    """Best documents by vectors alone, before words are fused or anything is re-ranked. None if words or a level of
-    a tree order documents."""
+    """Best documents by vectors alone, before fusion and re-ranking. None if words, or a level, order documents."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """The numbers of results and documents at which a search ends, and the most leaves that it visits."""
+    """Numbers of results and documents at which a search ends, and the most leaves that it visits."""
 
     k: int
     """Number of results wanted."""
@@ -168,9 +158,9 @@ class Goal:
     matching: int
     """Number of matching documents that must have been scored for a query."""
     widest: int
-    """Most leaves that a query visits, where these are more than `beam`."""
+    """Most leaves that a query visits if its first leaves have too few documents."""
     jumps: bool = False
-    """True if a query that goes on visits the most leaves at once."""
+    """True if a query that continues visits the most leaves at once."""
 
     @classmethod
     def of(cls, k: int, beam: int, leaves: int, rows: int) -> Self:
@@ -186,12 +176,10 @@ class Widening:
     """A search of q queries in progress: results so far, leaves visited, and queries to scan again.
 
     A query that finds too few documents visits more leaves, until it has enough, or has visited all. Enough documents
-    are k. With a filter, they are also as many as the query's first leaves hold on average. With k as the only goal a
-    query would stop at the first k matches, but nearer ones lie in further leaves. Its matches so far tell how many
-    leaves hold enough. The query visits 25% more leaves than this estimate, or all leaves if few documents match.
-
-    A query is scanned again in all its leaves, not only in the new ones: a document may lie in an old and in a new leaf
-    and is counted once. Its earlier scans add to `scanned`.
+    are k. With a filter, they are also as many as the query's first leaves hold on average. Else a query would stop at
+    its first k matches, although further leaves may hold nearer ones. Its matches so far tell how many leaves hold
+    enough. The query visits 25% more leaves than this estimate, or all leaves if few documents match. It is scanned
+    again in all its leaves, so that a document in an old and a new leaf counts once. Earlier scans add to `scanned`.
     """
 
     def __init__(self, leaves_QB: Ints, goal: Goal) -> None:
@@ -220,7 +208,7 @@ class Widening:
         return not len(self.asked_A)
 
     def add_results(self, ranking: Ranking, stopped_A: Bools | None = None) -> None:
-        """Add the ranking of the queries in `asked_A`; queries marked in `stopped_A` [a] visit no further leaves."""
+        """Add the ranking of the queries in `asked_A`. Queries marked in `stopped_A` [a] visit no further leaves."""
         self._ranking = ranking if self._ranking is None else _replaced(self._ranking, self.asked_A, ranking)
         goal, beam_A = self._goal, self.wider_A
         is_full = not goal.matching and ranking.row_QK.shape[1] >= goal.k and ranking.row_QK.min(initial=0) >= 0
@@ -239,7 +227,7 @@ class Widening:
         self.asked_A = self.asked_A[lacking_A]
 
     def visit(self, leaves_AB: Ints) -> None:
-        """Add the first `wider_A` of `leaves_AB` [a, β], for the queries in `asked_A`, to those visited before."""
+        """Add the first `wider_A` of `leaves_AB` [a, β], for the queries in `asked_A`, to the leaves visited before."""
         visits, is_known_L = [], np.zeros(2 + max(self.leaves_QB.max(initial=-1), leaves_AB.max(initial=-1)), bool)
         for query, leaf_B, wider in zip(self.asked_A.tolist(), leaves_AB, self.wider_A.tolist(), strict=True):
             before_B = self.leaves_QB[query][self.leaves_QB[query] >= 0]
@@ -276,14 +264,14 @@ class Retriever:
 
     rules: Rules
     widen: Callable[[Encoded, int], Ints]
-    """Function that routes queries to more leaves [q, β], where too few documents match a filter."""
+    """Function that routes queries to more leaves [q, β] if too few documents match a filter."""
     reranker: Reranker | None = None
 
     def __call__(self, request: Request, routes: Routes, held_Q: Ints | None = None) -> Retrieval:
         """Yield the work that answers a request whose queries were encoded and routed. Returns the outcome.
 
-        `held_Q` [q] is the number of rows in the leaves that each query visits, where the number of documents to
-        re-rank is limited. InputError if it exceeds the limit.
+        If the number of documents to re-rank is limited, `held_Q` [q] is the number of rows in each query's leaves.
+        InputError if it exceeds the limit.
         """
         if request.pool is not None and held_Q is not None:
             self.rules.check_pool(request, held_Q)
@@ -329,7 +317,7 @@ class Retriever:
         if request.where is not None:
             goal = Goal.of(request.k, request.beam, rules.leaves, rules.rows)
         else:
-            jumps = rules.rows <= request.k  # no number of leaves but all may be enough
+            jumps = rules.rows <= request.k  # only all leaves may be enough
             end = rules.leaves if request.fills else request.beam
             goal = Goal(request.k, request.beam, matching=0, widest=end, jumps=jumps)
         widening, lost = Widening(routes.leaves_QB, goal), [list[str]() for _ in range(q)]
@@ -347,7 +335,7 @@ class Retriever:
     def _further(self, encoded: Encoded, wider_A: Ints) -> Ints:
         """Return leaves [a, β] for queries that visit more, at most `wider_A` [a] each."""
         leaves_AB = np.full((len(wider_A), wider_A.max(initial=0)), -1)
-        for wider in np.unique(wider_A).tolist():  # each width apart, so that a query goes on as it would alone
+        for wider in np.unique(wider_A).tolist():  # each width by itself, so that a query continues as it would alone
             some_A = np.flatnonzero(wider_A == wider)
             is_all = wider >= self.rules.leaves  # then in any order
             found = np.arange(wider)[None] if is_all else self.widen(encoded[some_A], wider)
@@ -355,7 +343,7 @@ class Retriever:
         return leaves_AB
 
     def _reranked(self, reranker: Reranker, request: Request, routes: Routes, outcome: Found) -> Retrieval:
-        """Re-rank an outcome within the request's budget. It keeps its order if no cross-encoder answers."""
+        """Re-rank an outcome within the request's budget. The outcome keeps its order if no cross-encoder answers."""
         query_QM, k = routes.encoded.numpy, request.k
         by_score = self.rules.search.adds_scores(request.mode)
         rounds = reranker.asking(request.texts, query_QM, outcome.ranking, k, request.budget, by_score=by_score)

@@ -1,10 +1,9 @@
 """An opened index: a model, a version's files and the change log up to one change, as one request reads them.
 
-Shell, Python, batch jobs, evaluation, the embedded server and shard groups all search through a `Snapshot`.
-
-The tail has the documents of changes that came after the version. Rows with their ids no longer count in leaf files.
-All of the tail's documents are compared, whichever leaves a query visits: they are few. A tree's levels know no tail.
-Shapes: Q queries, B leaves visited, K results.
+The command line, Python, batch jobs, evaluation, the embedded server and shard groups search through a `Snapshot`. The
+tail has the documents of changes after the version. Rows with their ids no longer count in leaf files. Every query is
+compared with all of the tail's documents, as they are few. Levels of a tree cannot be searched with a tail. Shapes: Q
+queries, B leaves visited, K results.
 """
 
 import contextlib
@@ -47,9 +46,9 @@ from rayhier.storage.paths import Location, locate
 AT_ONCE = 16
 """Most queries that are re-ranked together, since the documents to re-rank are in memory."""
 WARMED = 0.5
-"""Largest share of the machine's memory that vectors which are read ahead may fill."""
+"""Largest share of the machine's memory for vectors that are read ahead."""
 SPARE = 16
-"""Results that are read at first in place of those that changes take away, at most."""
+"""Most results that are read at first in place of results that changes remove."""
 PROBED = 16
 """Most shards of which `probe` searches a leaf."""
 
@@ -68,7 +67,7 @@ class Seen:
 class Snapshot:
     """A version of an index with the log up to a change. Vacuum keeps it until it is closed or garbage-collected.
 
-    Later changes may be read into its tail by `follow`. What a search sees of them is `log`, or what it names.
+    `follow` reads later changes into its tail. Searches see the changes up to number `log`.
     """
 
     def __init__(
@@ -81,10 +80,10 @@ class Snapshot:
         leaves: range | None = None,
         tail: Tail | None = None,
     ) -> None:
-        """Open a leaf map, or a range of its leaves, as a spec searches it, with a model or what opens one when needed.
+        """Open a leaf map, or a range of its leaves, with a model or a function that opens the model when needed.
 
-        `scored` are the artifacts for re-ranking, by kind. `pins` keep the version from vacuum. They are closed with
-        the snapshot. InputError if a file is not as published.
+        `scored` are the artifacts for re-ranking, by kind. `pins` keep the version from vacuum, and are closed with the
+        snapshot. InputError if a file is not as published.
         """
         search, manifest = spec.search, leaf_map.manifest
         self.spec, self.leaf_map, self.manifest, self._model = spec, leaf_map, manifest, model
@@ -98,7 +97,7 @@ class Snapshot:
             self.levels = FlatScan(similarity, leaf_map, self.leaves, CACHE_BYTES)
         self.reranker = open_reranker(spec, scored, leaf_map) if scored else None
         self.tail, self.log = Tail(manifest.log, words=manifest.words) if tail is None else tail, manifest.log
-        # The tail's documents may lie in leaves that the version lacks, where a larger router placed them.
+        # A larger router may have placed documents of the tail in leaves that the version lacks.
         self._tail_leaves = range(sys.maxsize) if leaves is None else leaves
         self.close = weakref.finalize(self, (pins or contextlib.ExitStack()).close)
 
@@ -106,8 +105,8 @@ class Snapshot:
     def open(cls, workdir: Location | str, before: Self | None = None) -> Self:
         """Open the index that a workdir's `current.json` names, with the encoder loaded.
 
-        `before` is a snapshot of this workdir, whose model is used again where that is still the index's. InputError
-        if there is no index, or a file is not as published.
+        `before` is a snapshot of this workdir, whose model is used again if the index still has it. InputError if there
+        is no index, or a file is not as published.
         """
         place = locate(workdir) if isinstance(workdir, str) else workdir
         snapshot = cls.of_version(place, current.read(place), before=before)
@@ -126,9 +125,9 @@ class Snapshot:
     ) -> Self:
         """Open a version of the index that `now` names (None: the newest), and read a range of its leaves (None: all).
 
-        Searches see the change log up to number `log`. None: all of it where `version` is None too, else what the
-        version's files hold. The encoder's transformer is loaded at the first text. The model of the snapshot `before`
-        is used again where that is the version's. InputError as in `open`, and where an object of the log is damaged.
+        Searches see the change log up to number `log`. With None, they see all changes of the newest version, or no
+        change of a named version. The encoder's transformer is loaded at the first text. The model of the snapshot
+        `before` is used again if it made the version. InputError as in `open`, or if an object of the log is damaged.
         """
         with contextlib.ExitStack() as pins:
             leaf_map = pins.enter_context(reading_leaf_map(workdir, now, version))
@@ -144,7 +143,7 @@ class Snapshot:
             return snapshot
 
     def see(self, log: int | None = None) -> None:
-        """Let searches see the log up to a number (None: all). InputError if it has none, or one is damaged."""
+        """Let searches see the log up to a number (None: all). InputError if it is missing or damaged."""
         first, last = self.manifest.log, self.follow(log)
         if log is not None and last != log:
             end = ChangeLog(self.leaf_map.root).last(first)
@@ -152,10 +151,7 @@ class Snapshot:
         self.log = last
 
     def follow(self, number: int | None = None) -> int:
-        """Read the log's changes up to a number (None: all) into the tail. Returns the number of the last one read.
-
-        InputError if an object of the log is damaged or missing. What came before it is in the tail.
-        """
+        """Read the log up to a number (None: all) into the tail. Returns the last number. InputError if damaged."""
         if number is None or number > self.tail.last:
             for change in ChangeLog(self.leaf_map.root).after(self.tail.last, number):
                 self.tail.add(change)
@@ -166,7 +162,7 @@ class Snapshot:
         return self._model if isinstance(self._model, Model) else self._model()
 
     def model_of(self, manifest: Manifest, spec: JobSpec) -> Model | None:
-        """Return this snapshot's model where it is that of another version. None: another must be opened."""
+        """Return this snapshot's model if another version has the same model. Else None."""
         mine = self.manifest
         is_same = (mine.model, mine.revision) == (manifest.model, manifest.revision) and self.spec == spec
         return self.model if is_same else None
@@ -187,21 +183,20 @@ class Snapshot:
     ) -> list[Answer]:
         """Search the best `k` documents for each query, a text or a trained vector, in at most `beam` leaves.
 
-        `budget`: most calls of the cross-encoder where the spec re-ranks; 0: results are not re-ranked.
-        `filter`, parsed or as JSON: results are only documents that meet it; a query then visits more leaves
-        until enough documents match, or until it has visited all leaves.
-        `mode`: `dense` orders results by vectors, `bm25` by words over all documents, `hybrid` by both.
-        None stands for the spec's value. InputError if the arguments do not go together (see `search.request`).
+        `budget`: most calls of the cross-encoder if the spec re-ranks. With 0, results are not re-ranked. `filter`:
+        condition, parsed or as JSON, that results must meet. A query then visits more leaves until enough documents
+        match. `mode`: `dense` orders results by vectors, `bm25` by words over all documents, `hybrid` by both. None
+        means the spec's value. InputError if the arguments do not go together (see `search.request`).
         """
         return self.answer(self.rules.request(queries, k, beam, filter, mode, budget=budget))
 
     def answer(self, request: Request, encoded: Encoded | None = None) -> list[Answer]:
-        """Answer each query of a request; `encoded` are its queries, where they are encoded already."""
+        """Answer each query of a request. If its queries are encoded already, `encoded` has them."""
         outcome = self.retrieve(request, encoded)
         return answers(outcome.ranking, outcome.leaves_QB, len(self), request.k)
 
     def retrieve(self, request: Request, encoded: Encoded | None = None) -> Found:
-        """Search as a request says: ranking and leaves visited. `encoded` are its queries, if encoded already."""
+        """Search as a request says: ranking and leaves visited. `encoded` has its queries, if they are encoded."""
         queries: Queries | Encoded = request.queries if encoded is None else encoded
         routes = find_routes(self.model, queries, request.beam, encodes=request.encodes)
         retriever, parts = Retriever(self.rules, self.model.route, self.reranker), list[Found]()
@@ -218,7 +213,6 @@ class Snapshot:
         return Found(stacked([part.ranking for part in parts]), leaves_QB, lost)
 
     def reply(self, work: Work) -> Reply:
-        """Do a piece of a search's work in this process."""
         if not isinstance(work, Score):
             return Reply([self.read(work)])
         if self.reranker is None:
@@ -226,7 +220,7 @@ class Snapshot:
         return Reply([self.reranker.score(work.queries, work.documents)])
 
     def documents(self, work: Lookup | Listing) -> list[Stored]:
-        """Read some documents by their ids: those that are there, in the order asked, or a page of all."""
+        """Read the documents of some ids that exist, in the order of these ids, or a page of all documents."""
         return documents([self.read(work)], work)
 
     def __len__(self) -> int:
@@ -252,7 +246,7 @@ class Snapshot:
         return rows_L
 
     def read(self, work: Reading, log: int | None = None) -> Any:
-        """Do a piece of work as of a change of the log, by default of what searches see.
+        """Do a piece of work as of a change of the log, by default of the last change that searches see.
 
         ValueError if the tail does not have that change, the index counts no words, or the spec searches leaves.
         """
@@ -305,10 +299,7 @@ class Snapshot:
         return _joined([stored, tail], work.k)
 
     def open_files(self) -> None:
-        """Open every file that searches read now, as a server does. InputError if one is not as published.
-
-        Vectors that rows are scored again by are read ahead, where they fill no more than half of the memory.
-        """
+        """Open every file that searches read, and read vectors ahead. InputError if a file is not as published."""
         if self.levels is None:
             self.leaves.open()
             self.leaves.warm(WARMED * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -316,7 +307,7 @@ class Snapshot:
             self.words.open()
 
     def intact(self) -> bool:
-        """Return True if all files that are open are unchanged since they were opened."""
+        """Return True if all open files are unchanged since they were opened."""
         opened = self.levels or self.leaves
         return opened.intact() and (self.words is None or self.words.intact())
 
@@ -360,7 +351,7 @@ def stored_and_tail(
 
 
 def _page(read: Callable[[Lookup | Listing], pa.Table], work: Listing, view: TailView) -> pa.Table:
-    """Read a page of leaf files' documents that no change names: more are read where others took places."""
+    """Read a page of leaf files' documents that no change names. Further documents replace those of changes."""
     most = sum(name > work.after for name in view.hidden)
     spare = min(most, SPARE)
     while True:
@@ -374,13 +365,13 @@ def _page(read: Callable[[Lookup | Listing], pa.Table], work: Listing, view: Tai
 
 
 def together(tables: Sequence[pa.Table]) -> pa.Table:
-    """Join tables of documents; without a document, a table of the column `id` alone."""
+    """Join tables of documents. Without a document, return a table of the column `id` alone."""
     tables = [table for table in tables if len(table)]
     return pa.concat_tables(tables, promote_options="default") if tables else pa.table({ID: pa.array([], pa.string())})
 
 
 def _without(read: Callable[[int], Ranking], k: int, view: TailView) -> Ranking:
-    """Read k results of each query without documents that changes name: more are read where these took places."""
+    """Read k results of each query without documents that changes name. Further results replace these."""
     most = len(view.hidden)
     spare = min(most, SPARE)
     while True:
@@ -395,7 +386,7 @@ def _without(read: Callable[[int], Ranking], k: int, view: TailView) -> Ranking:
 
 
 def _dropped(ranking: Ranking, gone_QK: Bools, k: int) -> Ranking:
-    """Drop results [q, k], and keep the best k of the others."""
+    """Drop results [q, k], and keep the best k of the remaining results."""
     order_QK = np.argsort(gone_QK, axis=1, kind="stable")[:, :k]
     missing_QK = take(gone_QK, order_QK)
     score_QK = np.where(missing_QK, -np.inf, take(ranking.score_QK, order_QK)).astype(np.float32)

@@ -102,7 +102,7 @@ def test_a_tree_over_vectors_is_trained_searched_by_level_and_changed(embedded, 
     said = capsys.readouterr().out.splitlines()
     assert "fresh" in said[1]
     assert said[-1] == (
-        "compared all 241 documents by 8 numbers, level 3 of the tree, 100 of them again by their vectors"
+        "compared all 241 documents by 8 numbers, level 3 of the tree, and 100 of them by their vectors"
     )
     assert search.main([str(work), "quixotic zebra umbrella", "--beam", "3"]) == 2
     assert capsys.readouterr().err.startswith("error: beam: got 3, but search.how is level")

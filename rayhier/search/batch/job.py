@@ -1,8 +1,7 @@
 """Searches all queries of a file, or all documents of the index, and writes their results to a file.
 
-Queries are searched in chunks. A chunk's results are a file in the folder OUT.parts, which appears whole or not at all.
-A command that was cut off goes on with the chunks that are missing. At the end the parts are joined to the output in
-one step, so that every query is answered exactly once.
+Results of a chunk of queries are a file in the folder OUT.parts, which appears whole or not at all. An interrupted
+command continues with the missing chunks. At last, all parts become the output in one step.
 """
 
 import json
@@ -41,13 +40,13 @@ RESULTS = pa.schema(
         ("visited", pa.int64()),
     ]
 )
-"""Columns of the output as parquet: a row for each query, its results best first."""
+"""Columns of the output as parquet: a row for each query, with its results, best first."""
 LEDGER = "ledger.json"
 TAG = "rayhier"
 SAMPLED = 1_000
 """Documents whose ids are read to estimate the size of the output."""
 BESIDE = {".parquet": (4, 12), ".jsonl": (26, 60), ".trec": (32, 0)}
-"""Bytes for each result beside its id, and for each query beside its own, by the output's ending."""
+"""Bytes of a result without its id, and of a query without its id, by the output's ending."""
 
 
 @dataclass(frozen=True)
@@ -63,32 +62,29 @@ class Job:
 
     @property
     def parts(self) -> Path:
-        """Folder of the chunks that are done, beside the output."""
+        """Folder of the finished chunks, next to the output."""
         return self.out.with_name(f"{self.out.name}.parts")
 
     def check(self) -> None:
-        """Raise InputError if the output has no known ending or exists, or parts are there of another search."""
+        """Raise InputError if the output has no known ending or exists, or there are parts of another search."""
         if self.out.suffix not in KINDS:
             raise InputError(f"--out: got {self.out.name!r}; allowed: a file that ends in {', '.join(KINDS)}")
         if self.out.exists():
-            raise InputError(f"--out: {self.out} exists; allowed: a file that does not")
+            raise InputError(f"--out: {self.out} exists; allowed: a new file")
         if self.done():
             before, ledger = unseal(self.parts / LEDGER), self._ledger
             changed = ", ".join(name for name in ledger if before.get(name) != ledger[name])
             if changed:
                 raise InputError(
-                    f"{self.parts}: holds parts of another search ({changed} changed); allowed: the same queries, "
-                    "index and options, to go on; or another --out, or remove this folder"
+                    f"{self.parts}: got another search ({changed} changed); allowed: the same queries, index and "
+                    "options. Or set another --out, or remove this folder"
                 )
 
     def done(self) -> set[str]:
         return {path.name for path in self.parts.glob("[0-9]*.parquet")}
 
     def run(self, searcher: Snapshot) -> tuple[int, Refused]:
-        """Search all queries in this version of the index. Returns the number of answers, and the refused rows.
-
-        InputError as in `check`, and where all rows are refused.
-        """
+        """Search all queries. Returns numbers of answers and refused rows. InputError as in `check`, or if all fail."""
         self.check()
         done = self._begin()
         refused, answered = Refused(), dict[str, int]()
@@ -102,7 +98,7 @@ class Job:
                             parquet.write(self.parts, _name(number), [table], RESULTS)
                     bar.advance(len(chunk.ids))
             if not answered:
-                raise InputError(f"{self.queries}: hold no query; {refused if refused else 'there is no row'}")
+                raise InputError(f"{self.queries}: got no query: {refused if refused else 'there is no row'}")
         except InputError:
             if not self.done():
                 shutil.rmtree(self.parts)
@@ -112,11 +108,7 @@ class Job:
         return sum(answered.values()), refused
 
     def answered(self, searcher: Snapshot, chunk: Chunk) -> pa.Table:
-        """Search the queries of a chunk. Returns their results in the chunk's order, as `RESULTS`.
-
-        Of documents only the ids are read. InputError if the index does not allow the arguments with these queries, or
-        the cross-encoder fails.
-        """
+        """Search a chunk, for `RESULTS` in its order. InputError if it is refused, or a cross-encoder fails."""
         tables, places = [RESULTS.empty_table()], []
         for place_A, queries in chunk.parts:
             request = replace(searcher.rules.request(queries, **self.arguments), needs="ids")
@@ -143,14 +135,14 @@ class Job:
         }
 
     def _begin(self) -> set[str]:
-        """Write the ledger, if no part is done. Returns the parts that are done."""
+        """Write the ledger if no part is finished. Returns the finished parts."""
         done = self.done()
         if not done:
             shutil.rmtree(self.parts, ignore_errors=True)
             self.parts.mkdir(parents=True)
             files.replace(self.parts / LEDGER, seal(self._ledger))
             return done
-        say(f"  going on: {len(done):,} chunks of {self.queries.size:,} rows are done")
+        say(f"  continuing: {len(done):,} chunks of {self.queries.size:,} rows are finished")
         return done
 
 
@@ -195,12 +187,11 @@ def _trec(out: IO[str], row: dict[str, Any]) -> None:
 
 
 def _unspaced(name: str) -> str:
-    """Percent-encode blanks and % in an id: blanks divide the columns of a TREC run."""
+    """Percent-encode blanks and % in an id, as blanks divide the columns of a TREC run."""
     return re.sub(r"[\s%]", lambda blank: quote(blank[0]), name)
 
 
 def plan(job: Job, leaf_map: LeafMap, request: Request) -> Iterator[str]:
-    """Yield a line for each thing that a job reads, does and writes."""
     rows, done = len(job.queries), len(job.done())
     manifest = job.manifest
     yield f"queries   {rows:,} {job.queries}"
@@ -209,9 +200,9 @@ def plan(job: Job, leaf_map: LeafMap, request: Request) -> Iterator[str]:
         f"{manifest.leaves:,} leaves"
     )
     yield f"search    {request.k} results of each query, {_how(job, request)}"
-    there = f", {done:,} of them done" if done else ""
+    there = f", {done:,} of them finished" if done else ""
     size = _size(_bytes(job, leaf_map, request.k))
-    yield f"output    {job.out}, at most {size}; in parts of at most {job.queries.size:,} queries{there}"
+    yield f"output    {job.out}, at most {size}, in parts of at most {job.queries.size:,} queries{there}"
 
 
 def _how(job: Job, request: Request) -> str:
@@ -222,11 +213,11 @@ def _how(job: Job, request: Request) -> str:
         visited = request.beam * rules.rows / max(1, rules.leaves)
         near = f"at most {request.beam:,} leaves, about {visited:,.0f} rows"
         if request.where is not None or request.fills:
-            why = "with the filter" if request.where is not None else f"where these hold fewer than {request.k:,}"
+            why = "with the filter" if request.where is not None else f"if these have fewer than {request.k:,}"
             near += f", and {why} at most all"
     elif request.mode != "bm25":
         near = f"all {documents} by level {rules.search.level} of the tree"
-    read = f"; the cross-encoder reads {request.budget:,} documents of each" if request.budget else ""
+    read = f". The cross-encoder reads {request.budget:,} documents for each" if request.budget else ""
     return f"from {words[request.mode]}{near}{read}"
 
 

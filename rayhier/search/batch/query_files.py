@@ -1,7 +1,7 @@
-"""What a batch search asks for: the queries of a user's file, or all documents of the index, a chunk at a time.
+"""Queries of a batch search, in chunks: from a user's file, or all documents of the index.
 
-A file is JSON lines (`_id`, `id` or `query_id`; `text` or `vector`), tab-separated lines (id, text), or parquet with
-the same columns. BEIR's `queries.jsonl` is one.
+A file is JSON lines (`_id`, `id` or `query_id`, with `text` or `vector`), tab-separated lines (id, text), or parquet
+with these columns. BEIR's `queries.jsonl` is such a file.
 """
 
 import json
@@ -26,7 +26,7 @@ from rayhier.storage.leaf_map import LeafMap
 CHUNK, DOCUMENTS = 1_000, 4_096
 """Rows of a file of queries, and documents of an index, that are searched together."""
 IDS, TEXT, VECTOR = ("_id", "id", "query_id"), "text", "vector"
-"""Columns or keys in which a query's id is looked for, in order; those of its text and its vector."""
+"""Columns or keys of a query's id (the first that exists), of its text and of its vector."""
 KINDS = (".jsonl", ".json", ".tsv", ".parquet")
 SHOWN = 5
 """Most refused rows that are named one by one."""
@@ -45,9 +45,9 @@ class QueryRow:
 class Chunk:
     ids: Sequence[str]
     parts: Sequence[tuple[Ints, Queries]]
-    """Texts, and vectors [a, m]: each with the queries' places [a] in `ids`."""
+    """Texts and vectors [a, m], each with the places [a] of their queries in `ids`."""
     self_ids: Sequence[str] | None = None
-    """Where queries are documents: the id by which results name each, which is no result of its own."""
+    """Ids of queries that are documents. A document's results leave out the document."""
 
     @classmethod
     def of(cls, rows: Sequence[QueryRow]) -> Self:
@@ -63,7 +63,7 @@ class Chunk:
 
 @dataclass
 class Refused:
-    """Rows of a file of queries that no search can answer: how many for each reason, and where the first ones are."""
+    """Rows of a file of queries that cannot be searched: counts per reason, and the first rows."""
 
     counts: Counter[str] = field(default_factory=Counter)
     first: list[str] = field(default_factory=list)
@@ -81,16 +81,16 @@ class Refused:
         return self.total > 0
 
     def __str__(self) -> str:
-        """Say how many rows are refused, by reason, and where the first ones are."""
-        reasons = "; ".join(f"{count:,} {reason}" for reason, count in sorted(self.counts.items()))
-        return f"{self.total:,} refused ({reasons}); {', '.join(self.first)}"
+        """Describe the number of refused rows, by reason, and the first rows."""
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(self.counts.items()))
+        return f"{self.total:,} refused ({reasons}): {', '.join(self.first)}"
 
 
 class QueryFile:
-    """A file of queries, read a chunk at a time, always in the same chunks."""
+    """A file of queries, read in the same chunks each time."""
 
     def __init__(self, path: Path, rules: Rules) -> None:
-        """Take a path, and the rules of the index that is searched. InputError if it is no such file."""
+        """Take a path, and the rules of the index that is searched. InputError if there is no such file."""
         if path.suffix not in KINDS:
             raise InputError(f"--queries: got {path.name!r}; allowed: a file that ends in {', '.join(KINDS)}")
         if not path.is_file():
@@ -118,10 +118,7 @@ class QueryFile:
             return sum(1 for line in opened if line.strip())
 
     def chunks(self, refused: Refused) -> Iterator[Chunk]:
-        """Yield chunks of `size` rows without those that are refused, which are counted. Chunks may be empty.
-
-        An id that came before is refused. InputError if a parquet file lacks the columns, or cannot be read.
-        """
+        """Yield chunks without refused rows, which are counted. InputError if a parquet file cannot be used."""
         seen: set[str] = set()
         numbered = self._rows()
         while chunk := list(islice(numbered, self.size)):
@@ -130,7 +127,7 @@ class QueryFile:
                 try:
                     query = self._query(row)
                     if query.id in seen:
-                        raise ValueError("id that came before")
+                        raise ValueError("id of an earlier row")
                 except ValueError as error:
                     refused.add(place, str(error))
                     continue
@@ -168,7 +165,7 @@ class QueryFile:
             raise InputError(f"--queries: {self.path}: cannot be read: {error}") from None
 
     def _query(self, row: Any) -> QueryRow:
-        """Make a query of a row. ValueError with the reason where it is none."""
+        """Make a query of a row. ValueError with the reason if the row is refused."""
         fields = self._parsed(row) if isinstance(row, bytes) else row
         name = next((fields[key] for key in IDS if fields.get(key) is not None), None)
         if isinstance(name, int) and not isinstance(name, bool):
@@ -209,7 +206,7 @@ class QueryFile:
         try:
             vector = np.asarray(numbers, dtype=np.float32)
         except (TypeError, ValueError):
-            raise ValueError("with a vector that is no list of numbers") from None
+            raise ValueError("with a vector that is not a list of numbers") from None
         if vector.shape != (self._rules.dimension,) or not np.isfinite(vector).all():
             raise ValueError(f"with a vector that is not of {self._rules.dimension} finite numbers")
         if self._rules.is_cosine and abs(float(np.linalg.norm(vector)) - 1) > UNIT_WITHIN:
@@ -218,10 +215,9 @@ class QueryFile:
 
 
 class IndexDocuments:
-    """All documents of a version of an index, each once, to find their neighbours; of passages, every passage.
+    """All documents of a version of an index, or all passages, each once. Their stored vectors are the queries.
 
-    A document's query is its stored vector. Documents come in the order of their leaves, so that those of a chunk visit
-    few leaves, which faiss reads once for all of them.
+    They are ordered by leaf. So the documents of a chunk visit few leaves, which are read once for all of them.
     """
 
     def __init__(self, leaf_map: LeafMap) -> None:
@@ -229,12 +225,12 @@ class IndexDocuments:
 
     @property
     def size(self) -> int:
-        """Number of documents of a chunk. The last of each shard may have fewer."""
+        """Number of documents of a chunk. The last chunk of each shard may have fewer."""
         return DOCUMENTS
 
     @property
     def digest(self) -> str:
-        """Text that stands for the queries in the ledger; which documents they are, the index's version tells."""
+        """Text for the queries in the ledger. The index's version in the ledger says which documents they are."""
         return "documents of the index"
 
     def __str__(self) -> str:
@@ -244,13 +240,13 @@ class IndexDocuments:
         return self._leaf_map.manifest.documents
 
     def chunks(self, refused: Refused) -> Iterator[Chunk]:  # noqa: ARG002  no document is refused
-        """Yield the documents, a shard in memory at a time. InputError if a file is not as published."""
+        """Yield the documents, with one shard in memory at a time. InputError if a file is not as published."""
         for shard in self._leaf_map.manifest.shards:
             key = self._leaf_map.key(shard)
             names = list(dict.fromkeys(["doc_id", key]))
             rows = self._leaf_map.read(shard, [*names, "rank", "vector"])
             first_N, vector_NM = np.flatnonzero(rows["rank"].to_numpy() == 0), columns.as_stored(rows["vector"])
-            rows = rows.select(names)  # its vectors are no longer in memory twice
+            rows = rows.select(names)  # frees the second copy of the vectors
             for begin in range(0, len(first_N), DOCUMENTS):
                 row_A = first_N[begin : begin + DOCUMENTS]
                 some, query_AM = rows.take(pa.array(row_A)), vector_NM[row_A].astype(np.float32)
@@ -258,11 +254,11 @@ class IndexDocuments:
 
 
 Source = QueryFile | IndexDocuments
-"""What queries are read from, always in the same chunks."""
+"""Source of queries, always in the same chunks."""
 
 
 def _values(column: pa.Array) -> Sequence[Any]:
-    """Return a column's values, lists of numbers as arrays: float32, NaN where a number is missing."""
+    """Return a column's values. Lists of numbers become float32 arrays, with NaN for missing numbers."""
     kind = column.type
     if not (pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind)) or not pa.types.is_floating(kind.value_type):
         return list(column.to_pylist())

@@ -1,7 +1,7 @@
 """The scan of rows in lists: by a native extension, or by numpy if there is no extension.
 
-The extension is the module `rayhier_native`. It is no part of the package `rayhier`, since a job's own sources may
-shadow an installed package. `reference.py` defines what both forms compute.
+The extension is the module `rayhier_native`, outside the package `rayhier`, because a job's own sources may shadow an
+installed package. `reference.py` defines what both forms compute.
 """
 
 import importlib
@@ -17,12 +17,12 @@ from rayhier.threads import get_threads
 ABI = 2
 """Version of the extension's interface that this package calls."""
 FEWEST_A_THREAD = 8
-"""Fewest queries that each of several threads scans."""
+"""Fewest queries for which another thread scans."""
 
 
 @cache
 def extension() -> Any:
-    """Return the extension. None, after a notice, if it is missing or of another version."""
+    """Return the extension. None, after a notice, if it is missing or has another version."""
     try:
         rayhier_native = importlib.import_module("rayhier_native")
     except ImportError as error:
@@ -30,7 +30,7 @@ def extension() -> Any:
     else:
         if rayhier_native.ABI == ABI:
             return rayhier_native
-        reason = f"rayhier_native is of version {rayhier_native.ABI}, not {ABI}"
+        reason = f"rayhier_native has version {rayhier_native.ABI}, not {ABI}"
     say(f"search: numpy scans the index, which takes longer ({reason})")
     return None
 
@@ -53,6 +53,5 @@ def columns(files: Sequence[Sequence[Any]]) -> Any:
 
 
 def threads_for(queries: int) -> int:
-    """Return how many threads scan for a number of queries."""
     most = queries // FEWEST_A_THREAD
     return min(get_threads(), most) if most > 1 else 1

@@ -1,8 +1,8 @@
-"""The scan of rows in lists, in numpy: the oracle of the native kernels, and their substitute.
+"""The scan of rows in lists, in numpy. It defines what native kernels compute, and replaces missing kernels.
 
 A row has a code: two bits for each dimension of its difference from its file's center. A query is rounded to 8 bits.
-The scan estimates scores from codes, and computes the exact scores of the best `listed` rows. The codes are those of
-RaBitQ (Gao and Long, 2024) without its rotation (docs/results/LOG.md).
+Codes give estimates of scores, and the best `listed` rows get exact scores. The codes are those of RaBitQ (Gao and
+Long, 2024) without its rotation (docs/results/LOG.md).
 
 Shapes: N rows, M embedding size, L lists, Q queries, B leaves of a query, K results, X blocks of four rows, G groups of
 64 dimensions.
@@ -45,13 +45,12 @@ class CodedFile(NamedTuple):
 class Codes(NamedTuple):
     """Codes of rows: <v, q> is about <c, q> + shift + scale · <code - 1.5, q - r>.
 
-    c is the center of the rows v. r is the center of the queries q, about.
+    c is the center of the rows v. r is the approximate center of the queries q.
     """
 
     code_XG64: npt.NDArray[np.uint8]
-    """Codes of blocks of four rows: 16 bytes for each row and 64 dimensions.
-
-    Byte b has dimensions b, 16 + b, 32 + b and 48 + b, the first in the lowest bits."""
+    """Codes of blocks of four rows: 16 bytes for each row and 64 dimensions. Byte b has dimensions b, 16 + b, 32 + b
+    and 48 + b, the first in the lowest bits."""
     term_N2: Floats
     """Scale and shift of each row. The shift is <v - c, r>, since vectors of an encoder may share a direction."""
     center_2M: Floats
@@ -60,10 +59,8 @@ class Codes(NamedTuple):
 def codes_of(vector_NM: npt.NDArray[Any]) -> Codes:
     """Code rows [n, m] with two bits for each dimension of their difference from their center.
 
-    The center of the queries is taken to be that of the rows, scaled as if rows had norm 1.
-
-    The numbers of a row are rounded to the grid whose direction is closest to the row's. The scale makes the product
-    of the rounded row with the row itself exact.
+    The center of the queries is that of the rows, scaled as if rows had norm 1. The numbers of a row are rounded to the
+    grid whose direction is closest to the row's. The scale makes products of rounded rows with their rows exact.
     """
     center_M = (vector_NM.sum(axis=0, dtype=np.float32) / max(1, len(vector_NM))).astype(np.float32)
     cuts = range(0, max(1, len(vector_NM)), CODED_AT_ONCE)
@@ -154,11 +151,11 @@ class CodedRows:
         threads: int = 1,  # noqa: ARG002  the extension's
         kernel: str = "best",  # noqa: ARG002
     ) -> tuple[Ints, Floats, Ints]:
-        """Find the k best rows of each query [q, m] in its leaves [q, β] (None: in all) among rows where `keep` [n].
+        """Find the k best rows of queries [q, m] in their leaves [q, β] (None: all), among rows that `keep` marks.
 
-        Returns rows [q, k], -1 for none, scores [q, k], and the number of rows that were compared [q]. Of a document
-        in two visited leaves only the row in the first counts. If more than `listed` and k rows count, codes choose
-        those whose exact scores are computed. Ties are in the order of rows.
+        Returns rows [q, k] (-1 for none), scores [q, k], and numbers of compared rows [q]. If a document has two
+        visited leaves, only its row in the first counts. If more than `listed` and k rows count, codes choose rows for
+        exact scores. Ties are in the order of rows.
         """
         row_QK, score_QK = np.full((len(queries), k), -1), np.full((len(queries), k), -np.inf, np.float32)
         compared_Q = np.zeros(len(queries), np.int64)
@@ -219,7 +216,7 @@ def _biased(file: CodedFile, place_A: Ints, score_A: Floats) -> Floats:
 
 
 def _best(row_A: Ints, score_A: Floats, count: int) -> tuple[Ints, Floats]:
-    """Return the `count` best rows and their scores, best first, ties by row. A score that is NaN never counts."""
+    """Return the `count` best rows and their scores, best first, ties by row. NaN never counts."""
     order_A = np.lexsort((row_A, -score_A))
     order_A = order_A[~np.isnan(score_A[order_A])][:count]
     return row_A[order_A], score_A[order_A]

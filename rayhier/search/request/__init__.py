@@ -1,1 +1,1 @@
-"""What a query asks for, with its rules and messages, and the results that answer it."""
+"""Requests of queries, with rules and messages, and the results that answer them."""

@@ -14,16 +14,16 @@ class Hit(NamedTuple):
     """A document that a search found for a query, with its score."""
 
     id: str
-    """Id of the document, or, where the corpus is cut into passages, of the document that the passage is from."""
+    """Id of the document. For a corpus of passages, id of the document that the passage is from."""
     score: float
     leaf: int
     title: str
     text: str
-    """Text of the document, or of its best passage where the corpus is cut into passages."""
+    """Text of the document. For a corpus of passages, text of the document's best passage."""
     fields: dict[str, Any]
     """The corpus's declared fields, by name."""
     estimated: bool = False
-    """True if the score was estimated from those of documents that the cross-encoder read."""
+    """True if the score was estimated from scores of documents that the cross-encoder read."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Answer:
     calls: int | None = None
     """Number of documents that the cross-encoder read. None if results were not re-ranked."""
     enough: bool = True
-    """True if there are as many results as the query asked for. False if fewer documents match in its leaves."""
+    """True if there are `k` results. False if fewer documents match in the visited leaves."""
 
     @cached_property
     def leaves(self) -> list[int]:
@@ -52,11 +52,7 @@ class Answer:
 
 
 def answers(ranking: Ranking, leaves_QB: Ints, total: int, k: int) -> list[Answer]:
-    """Make an `Answer` for each query of a ranking.
-
-    `leaves_QB` [q, β] are the leaves that each query visited, -1 for none; `total` is the number of documents in the
-    corpus, `k` the number of results that a query asked for.
-    """
+    """Make answers of k results from a ranking, visited leaves [q, β] (-1: none) and the corpus's size `total`."""
     records = ranking.records
     call_Q = [None] * len(ranking.row_QK) if ranking.calls_Q is None else ranking.calls_Q.tolist()
     found = []

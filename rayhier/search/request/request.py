@@ -1,7 +1,6 @@
 """Requests for searches of an index, and the rules by which they are allowed or refused.
 
-Shell, Python, evaluation and HTTP make their requests here, so that all allow and refuse the same requests.
-Shapes: Q queries, M embedding size.
+The command line, Python, evaluation and HTTP use the same rules. Shapes: Q queries, M embedding size.
 """
 
 import math
@@ -24,7 +23,7 @@ from rayhier.storage.leaf_map import Manifest
 Queries = Sequence[str] | Floats
 """Queries as texts, or as vectors [q, m]."""
 UNIT_WITHIN = 0.01
-"""Largest distance from 1 of a vector's length where similarity is cosine: clients round vectors to few bits."""
+"""Largest distance from 1 of a vector's length if similarity is cosine, as clients round vectors to few bits."""
 KEYS = {
     "k": "search.k",
     "beam": "search.beam",
@@ -32,20 +31,15 @@ KEYS = {
     "calls": "search.rerank.budget",
     "pool": "search.rerank.pool",
 }
-"""Spec keys that give requests their defaults, by the names of the limits (`max_` and name)."""
+"""Name of a limit without `max_` -> spec key that gives requests their default."""
 
-NO_WORDS = "; bm25 and hybrid need index.words in the spec, and scores by vectors: run it again with index.words true"
-NO_CROSS_ENCODER = (
-    "allowed: none, or a spec with cross_encoder and search.rerank: run it again, model and index stay as they are"
-)
+NO_WORDS = ". bm25 and hybrid need an index with words: set index.words true in the spec, and run it again"
+NO_CROSS_ENCODER = "none, or an index whose spec has cross_encoder and search.rerank. Model and index need no change"
 
 
 @dataclass(frozen=True)
 class SearchLimits:
-    """Limits of a request's size, as `RequestLimits` of a server says them.
-
-    By default there are none, as for searches in the caller's process, but for results that would fill memory.
-    """
+    """Limits of a request's size, as in a server's `RequestLimits`. The default limits only `k`, for memory."""
 
     max_k: float = 1_000_000
     max_beam: float = math.inf
@@ -62,24 +56,24 @@ class Request:
 
     queries: Queries
     k: int
-    """Number of results for a query."""
+    """Number of results of a query."""
     beam: int
-    """Most leaves that a query visits; 0 where it visits none."""
+    """Most leaves that a query visits. 0 if it visits no leaves."""
     mode: Mode = "dense"
     where: Filter | None = None
-    """Filter that results meet. None: all documents may be results."""
+    """Filter that results meet. None if all documents may be results."""
     budget: int = 0
-    """Number of documents that the cross-encoder reads for a query; 0: results are not re-ranked."""
+    """Number of documents that the cross-encoder reads for a query. 0 if results are not re-ranked."""
     pool: int | None = None
-    """Number of documents found for a query, of which the cross-encoder reads some. None: results are not re-ranked."""
+    """Number of documents found for a query, among which the cross-encoder reads. None if results are not re-ranked."""
     fills: bool = False
-    """True if a query visits more leaves until `k` documents are found: no number of leaves was named."""
+    """True if a query visits more leaves until `k` documents are found, because no number of leaves was set."""
     needs: Needs = "texts"
-    """Columns that results need, where they are not re-ranked."""
+    """Columns that results need if they are not re-ranked."""
 
     @property
     def read(self) -> Needs:
-        """Columns that are read of the documents found: those that results or the cross-encoder need."""
+        """Columns that are read of the documents found: columns for the results or for the cross-encoder."""
         return self.needs if self.pool is None else "vectors"
 
     @property
@@ -104,13 +98,12 @@ class Rules:
 
     search: SearchSpec
     leaves: int
-    """Number of leaves of the index."""
     rows: int
-    """Number of rows of the index; a document in two leaves has two."""
+    """Number of rows of the index. A document in two leaves has two rows."""
     fields: Mapping[str, FieldType] = field(default_factory=dict)
     """Types of the declared fields, which filters may name."""
     dimension: int | None = None
-    """Size of a query's vector. None: any."""
+    """Size of a query's vector. None if any size is allowed."""
     is_cosine: bool = False
     """True if vectors must have unit length."""
     words: bool = False
@@ -119,7 +112,7 @@ class Rules:
     """Number of shard groups, each of which lists its own best documents by BM25."""
     limits: SearchLimits = SearchLimits()
     calibration: Calibration | None = None
-    """How far dev queries go. None if they choose no beam."""
+    """Calibration by dev queries. None if they choose no beam."""
 
     def request(
         self,
@@ -134,8 +127,8 @@ class Rules:
     ) -> Request:
         """Check the parts of a request, fill in the spec's defaults, and return the request.
 
-        A budget of 0 means `rerank` False; `name` stands for the queries in messages. InputError names a part that is
-        not allowed, and the values that are.
+        A budget of 0 means `rerank` False. `name` denotes the queries in messages. InputError names a part that is not
+        allowed, and the allowed values.
         """
         if filter is not None and not isinstance(filter, Mapping | Filter):
             raise InputError(f"filter: got {type(filter).__name__}; allowed: an object, for instance {{'year': 2021}}")
@@ -153,16 +146,13 @@ class Rules:
         return Request(queries, results, visits, resolved, where, calls, pool, fills)
 
     def route(self, queries: Queries, beam: int | None = None, name: str = "queries") -> Request:
-        """Check a request only to route queries, to at most `beam` leaves, by default as many as a search visits.
-
-        `name` stands for the queries in messages. InputError if the queries or the beam are not allowed.
-        """
+        """Check a request to route queries to at most `beam` leaves. InputError if queries or beam are not allowed."""
         self._check_queries(name, queries)
         visits = self.default_beam if beam is None else _within("beam", beam, self.limits.max_beam)
         return Request(queries, self.search.k, visits)
 
     def check_dimension(self, name: str, numbers: int) -> None:
-        """Raise InputError if a vector of `numbers` numbers does not fit the index. `name` names it in the message."""
+        """Raise InputError if a vector's size does not fit the index. `name` denotes the vector in messages."""
         if self.dimension is not None and numbers != self.dimension:
             raise InputError(f"{name}: got {numbers} numbers; allowed: {self.dimension}, the index's dimension")
 
@@ -176,24 +166,21 @@ class Rules:
 
     @property
     def default_beam(self) -> int:
-        """Most leaves that a query visits where its request gives neither a beam nor a number of results."""
+        """Most leaves that a query visits if its request has neither a beam nor a number of results."""
         return self.beam_for(self.search.k)
 
     def beam_for(self, k: int) -> int:
-        """Return the most leaves that a query visits for `k` results where its request gives no beam."""
+        """Return the most leaves that a query visits for `k` results if its request has no beam."""
         if self.search.recall is None or self.calibration is None:
             return self.search.leaves_visited(self.leaves, self.rows)
         return min(self.calibration.chosen(self.search.recall, k).beam, self.leaves)
 
     def check_pool(self, request: Request, held_Q: Ints) -> None:
-        """Raise InputError if more documents would be found for re-ranking than `max_pool`: they fill memory.
-
-        `held_Q` [q] is the number of rows in the leaves that each query visits.
-        """
+        """Raise InputError if re-ranking may fetch more than `max_pool` documents, from leaves of `held_Q` [q] rows."""
         documents = self._pooled(request, held_Q)
         if documents > self.limits.max_pool:
             raise InputError(
-                f"rerank: got {len(request.queries)} queries, which may read some of {documents} documents together; "
+                f"rerank: got {len(request.queries)} queries, which fetch {documents} documents together; "
                 f"allowed: {self.limits.max_pool}, limits.max_pool"
             )
 
@@ -244,7 +231,7 @@ class Rules:
         if rerank or budget is not None:
             name = "rerank" if rerank else "budget"
             if reranking is None:
-                raise InputError(f"{name}: this index has no cross-encoder; {NO_CROSS_ENCODER}")
+                raise InputError(f"{name}: this index has no cross-encoder; allowed: {NO_CROSS_ENCODER}")
             if not is_text:
                 raise InputError(f"{name}: got a vector, which no cross-encoder reads; allowed: with a text")
         if not is_text or reranking is None:
@@ -262,7 +249,7 @@ class Rules:
                 "search.how is level, which visits no leaves; allowed: none, or search.how leaves in the "
                 "spec": self.search.how == "level",
                 "mode is bm25, which visits no leaves; allowed: none, or mode dense": mode == "bm25",
-                "search.rerank.pool is all: queries visit all leaves; allowed: none, or rerank false": reads_all,
+                "search.rerank.pool is all, so queries visit all leaves; allowed: none, or rerank false": reads_all,
             }
             for reason in (reason for reason, holds in refused.items() if holds):
                 raise InputError(f"beam: got {requested}, but {reason}")
@@ -291,7 +278,7 @@ class Rules:
         if self.is_cosine:
             worst = max(math.sqrt(low), math.sqrt(high), key=lambda length: abs(length - 1))
             if abs(worst - 1) > UNIT_WITHIN:
-                raise InputError(f"{name}: got length {worst:.4g}; allowed: 1, since the index's similarity is cosine")
+                raise InputError(f"{name}: got length {worst:.4g}; allowed: 1, as the index's similarity is cosine")
 
 
 def rules_of(spec: JobSpec, manifest: Manifest, calibration: Calibration | None = None) -> Rules:

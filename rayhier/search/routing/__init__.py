@@ -1,1 +1,1 @@
-"""Which leaves a query visits: the model that routes it, and the beam."""
+"""Routing: the leaves that a query visits, by a model that routes it, and the beam."""

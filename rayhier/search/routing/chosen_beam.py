@@ -1,7 +1,7 @@
 """A beam that queries choose: the smallest with which they find a share of what an exact search finds.
 
-Documents are the queries if there are few dev queries. They lie nearer to each other than queries lie to documents. So
-half as many of their best documents may be missed. Shapes: Q queries, K exact best documents of each.
+With few dev queries, documents are the queries. They may miss half as many of their best documents, because documents
+lie nearer to each other than queries to documents. Shapes: Q queries, K exact best documents of each.
 """
 
 import math
@@ -33,17 +33,16 @@ class ChosenBeam(BaseModel):
     beam: int
     """Number of leaves that a query visits."""
     k: int
-    """Number of results."""
     recall: float
     """Share of the exact best `k` documents that the queries find with this beam, on average."""
     queries: int
     of: Queried = "dev queries"
-    """What the queries are."""
+    """Kind of the queries."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far queries go in the order of leaves until they have found their exact best documents."""
+    """Number of leaves that each query visits, in its order, until it has found its exact best documents."""
 
     position_QK: Ints
     """Position [q, k], from 1, of the first leaf that holds the document, in the query's order of leaves."""
@@ -51,10 +50,7 @@ class Calibration:
 
     @classmethod
     def open(cls, calibration: Artifact) -> Self | None:
-        """Read a published calibration. None if no queries chose a beam.
-
-        Raises InputError if its file is not as published.
-        """
+        """Read a published calibration. None if no queries chose a beam. InputError if its file is not as published."""
         if not calibration.names(NAME):
             return None
         table = parquet.read(calibration.verified(NAME), ["positions"])
@@ -69,11 +65,9 @@ class Calibration:
         parquet.write(root, NAME, [table], table.schema)
 
     def chosen(self, recall: float, k: int) -> ChosenBeam:
-        """Return the smallest beam with which dev queries find at least a share of their exact best k documents.
+        """Return the smallest beam with which queries find at least a share of their exact best k documents.
 
-        Documents find half of the rest too.
-
-        If k is larger than that of the calibration, the calibration's counts.
+        If the queries are documents, they may miss half as much. k is at most the calibration's k.
 
         >>> Calibration(np.array([[1, 4], [2, 3]])).chosen(0.75, k=2)
         ChosenBeam(beam=3, k=2, recall=0.75, queries=2, of='dev queries')

@@ -1,7 +1,7 @@
-"""A learned IVF that compares queries with codes of its leaves first (ours).
+"""A learned IVF whose queries are first compared with codes of all leaves (our addition).
 
-A query is compared with codes of every leaf's weights, by the scan that also compares rows. The best leaves are then
-scored in full. So the time of a query depends more on the leaves that it visits than on all leaves.
+The scan that compares rows also compares codes of leaves. The best leaves are then scored in full. So the time of a
+query depends more on the leaves that it visits than on all leaves.
 
 Shapes: N queries, L leaves, M embedding size, K beam.
 """
@@ -15,12 +15,12 @@ from rayhier.search.native import scanned_rows, threads_for
 from rayhier.search.native.reference import CodedFile, codes_of
 
 FEWEST = 128
-"""Fewest leaves that are coded: fewer are compared in full at once."""
+"""Fewest leaves that are coded. Fewer leaves are all compared in full."""
 CODED = 16
 """Dimensions of codes that are compared in the time of one multiply-add."""
 MORE, FEWEST_MORE = 0.25, 16
-"""Leaves that are scored in full beyond those that a query visits: a share of these, and a number. Then queries find as
-many of their true results as with the full comparison (docs/results/LOG.md)."""
+"""Leaves that are scored in full beyond the beam: a share of the beam, and a number. With them, queries find as many
+true results as with the full comparison (docs/results/LOG.md)."""
 
 
 class CodedRouter(LearnedIvf):
@@ -46,7 +46,7 @@ class CodedRouter(LearnedIvf):
         return leaf_NK, np.take_along_axis(self.log_probs(encoded.numpy), leaf_NK, axis=1)
 
     def by_codes(self, query_NM: Floats, beam: int) -> Ints:
-        """Choose leaves for vectors [n, m] by codes, whether or not they pay; `beam` is at most half of the leaves."""
+        """Choose leaves for vectors [n, m] by codes, even if slower. `beam` is at most half of the leaves."""
         bent_NM = np.ascontiguousarray(self.bend(query_NM), np.float32)
         leaf_NK: Ints = self._rows.scan(bent_NM, None, beam, _listed(beam), None, threads_for(len(bent_NM)))[0]
         if (leaf_NK[:, -1:] < 0).any():  # many leaves were merged
@@ -69,7 +69,7 @@ def _listed(beam: int) -> int:
 
 
 def first_pass_before(router: OpenedRouter) -> OpenedRouter:
-    """Put codes before a learned IVF with at least 128 leaves in use. Codes do not pay before other routers."""
+    """Put codes before a learned IVF with at least 128 leaves in use. For other routers, codes take longer."""
     if isinstance(router, LearnedIvf) and int(router.in_use.sum()) >= FEWEST:
         return CodedRouter(router)
     return router

@@ -12,7 +12,6 @@ class QueryPrecision(Decision):
 
     file = "query_precision.json"
     queries: int
-    """Number of dev queries."""
     measure: str
     """Measure of exact search, such as nDCG@10."""
     measured: dict[Computed, float]

@@ -1,4 +1,4 @@
-"""A trained model as searches use it: encodes texts or stored base vectors, and routes the result to leaves.
+"""A trained model in searches: encodes texts or stored base vectors, and routes the result to leaves.
 
 Shapes: Q queries, M embedding size, B leaves visited.
 """
@@ -52,11 +52,11 @@ def search_encoder(
             return OnnxEncoder(folder, spec, threads or get_threads(), precision)
         except InputError as error:
             if precision == "int8":
-                warn(f"warning: {error}; queries are encoded in float32")
+                warn(f"warning: {error}. Queries are encoded in float32")
                 return search_encoder(folder, spec, threads=threads)
             if find_spec("torch") is None:
                 raise
-            warn(f"warning: {error}; torch encodes texts")
+            warn(f"warning: {error}. torch encodes texts")
     needs("encoder: it has no ONNX export, so encoding texts", "torch", "transformers")
     from rayhier.embed.encode import TextEncoder
 
@@ -76,10 +76,11 @@ class Model:
         calibration: Calibration | None = None,
         query_encoder: Callable[[], SearchEncoder] | None = None,
     ) -> None:
-        """Take a router, a function that opens the encoder, and a head where it alone maps stored base vectors.
+        """Take a router, functions that open encoders, and what the model knows of queries.
 
-        The head is None if the transformer trained too, so that texts must be encoded. `calibration` is that of the
-        index, if dev queries choose the beam. `query_encoder` opens the encoder in int8, if dev queries chose int8.
+        `head` maps stored base vectors to trained ones. None if the transformer trained too, so that texts must be
+        encoded. `calibration` belongs to the index, if dev queries choose the beam. `query_encoder` opens an encoder
+        for queries that differs from the documents'.
         """
         self.router, self.spec, self._open, self._head = first_pass_before(router), spec, text_encoder, head
         self.calibration, self._open_for_queries = calibration, query_encoder
@@ -93,10 +94,7 @@ class Model:
         leaf_map: LeafMap | None = None,
         encoder: Callable[[Path, EncoderSpec], SearchEncoder] | None = None,
     ) -> Self:
-        """Open a published model with its router. The encoder's transformer is loaded when first used.
-
-        `calibration` is that of the index to search. If the version `leaf_map` has its own router, that router is used.
-        """
+        """Open a published model with its router, or the router of the version `leaf_map`. Encoders load when used."""
         folder = model.local("encoder")
         head = load_head(folder) if spec.encoder.transformer_part is None else None
         revised = None if leaf_map is None else leaf_map.router()
@@ -113,10 +111,7 @@ class Model:
 
     @classmethod
     def of_workdir(cls, workdir: Location, now: Current, leaf_map: LeafMap | None = None) -> Self:
-        """Open the model that a workdir's `current.json` names, with the router of a version of its index.
-
-        None: with the model's router. InputError if a file is not as published.
-        """
+        """Open a workdir's published model, with the router of a version. InputError if a file is not as published."""
         artifact = current.artifact(workdir, now, "model")
         artifact.verify()
         calibrated = now.spec.chooses_beam or "calibration" in now.artifacts
@@ -124,7 +119,7 @@ class Model:
         return cls.open(artifact, now.spec, calibration=calibration, leaf_map=leaf_map)
 
     def with_router(self, folder: Path) -> Self:
-        """Return this model, its encoders shared, with the router that lies in a folder."""
+        """Return this model with the router in a folder. Both models share their encoders."""
         router = open_router(folder)
         return type(self)(router, self._open, self.spec, self._head, self.calibration, self._open_for_queries)
 
@@ -136,7 +131,6 @@ class Model:
 
     @cached_property
     def text_encoder(self) -> SearchEncoder:
-        """The trained encoder with its transformer, loaded at first use."""
         return self._open()
 
     @property
@@ -154,7 +148,7 @@ class Model:
 
     @property
     def chosen(self) -> ChosenBeam | None:
-        """The beam that dev queries chose for the spec's `search.k`. None if they chose none."""
+        """The beam that dev queries chose for the spec's `search.k`. None if they chose no beam."""
         search = self.spec.search
         if search.recall is None or self.calibration is None:
             return None
@@ -162,21 +156,18 @@ class Model:
 
     @cached_property
     def flat_similarity(self) -> LevelSimilarity | None:
-        """The rule by which searches compare all documents by a level of a tree. None if they do not."""
+        """The rule by which searches compare all documents by a level of a tree. None for searches of leaves."""
         return LevelSimilarity.of(self.spec.search, self.tree) if self.spec.search.how == "level" else None
 
     def flat_query(self, encoded: Encoded) -> FlatQuery | None:
-        """Compute queries' numbers for a search of all documents by a level. None if there is no such search.
-
-        InputError if the router reads tokens and only vectors are known.
-        """
+        """Compute queries' numbers for a search by a level, else None. InputError if the router needs tokens."""
         return None if self.flat_similarity is None else self.flat_similarity.query(self.tree, encoded)
 
     @property
     def tree(self) -> Tree:
-        """The router as ReTreever's tree, whose levels represent texts. InputError if it is of another type."""
+        """The router as ReTreever's tree, whose levels represent texts. InputError if the router has another type."""
         if not isinstance(self.router, Tree):
-            raise InputError(f"search.how: got level, but the router is of type {self.spec.router.type}")
+            raise InputError(f"search.how: got level with a router of type {self.spec.router.type}; allowed: leaves")
         return self.router
 
     def encode(self, texts: Sequence[str]) -> Encoded:
@@ -201,10 +192,7 @@ class Model:
         return self.encoder_for(role).encode_for(self.router.reader, texts(), role)
 
     def route(self, encoded: Encoded, beam: int) -> Ints:
-        """Choose `beam` leaves [q, beam] for every query, in the order of visit.
-
-        InputError if the router reads tokens and only vectors are known.
-        """
+        """Choose `beam` leaves [q, beam] for every query, in the order of visit. InputError if tokens are needed."""
         try:
             return self.router.choose(encoded, beam)
         except ValueError as error:
@@ -224,7 +212,7 @@ class Routes:
 
     encoded: Encoded
     leaves_QB: Ints
-    """Leaves [q, β] in the order of visit. -1 stands for none."""
+    """Leaves [q, β] in the order of visit. -1 means none."""
     model: Model
     flat: FlatQuery | None = None
     """Queries' numbers for a search that compares all documents by a level of a tree, and visits no leaf."""
@@ -246,12 +234,12 @@ class Routes:
     def log_densities(self) -> Floats | None:
         """Log densities [q, β] of the leaves, which give their order: probability of an answer / number of documents.
 
-        None if the router does not know the leaves' sizes: queries then visit leaves in the order of probability.
+        None if the router does not know the leaves' sizes. Queries then visit leaves in the order of probability.
         """
         router = self.model.router
         if not isinstance(router, LearnedIvf):
             return None
-        return np.asarray(self.log_probs - router.log_size_L[self.leaves_QB])  # stays -inf for leaf -1, which is none
+        return np.asarray(self.log_probs - router.log_size_L[self.leaves_QB])  # leaf -1, no leaf, keeps -inf
 
     def part(self, rows: slice) -> "Routes":
         """Return the routes of the queries at `rows`. Milliseconds stay those of all queries."""
@@ -262,8 +250,8 @@ class Routes:
 def find_routes(model: Model, queries: Queries | Encoded, beam: int, *, encodes: bool = True) -> Routes:
     """Encode queries, unless `encodes` is False, and route them to `beam` leaves.
 
-    With a beam of 0, queries visit no leaf, and get numbers for a comparison with all documents where the
-    model's spec asks for one. InputError if the router reads tokens and queries are vectors.
+    With a beam of 0, queries visit no leaf. If the model's spec compares all documents by a level, they get numbers for
+    it. InputError if the router reads tokens and queries are vectors.
     """
     if not encodes:
         return Routes(Encoded(np.zeros((len(queries), 0), np.float32)), np.zeros((len(queries), 0), np.int64), model)

@@ -15,8 +15,7 @@ from rayhier.spec.train.retreever import Comparison
 def exact(query_QM: Floats, vector_NM: Floats, doc_ids: pa.Array, result_ids: pa.Array, k: int) -> Ranking:
     """Rank the best k results of each query [q, m] among all documents' vectors [n, m], by inner product.
 
-    `doc_ids` are the ids of the rows. `result_ids` [n] are the ids of the rows' results. Passages of one document share
-    a result.
+    `doc_ids` are the ids of the rows, and `result_ids` [n] of their results. Passages of one document share a result.
     """
     best = exact_rows(query_QM, vector_NM, result_numbers(doc_ids, result_ids), k)
     return whole_scan(*best, result_ids, len(vector_NM))
@@ -27,8 +26,7 @@ def exact_rows(
 ) -> tuple[Floats, Ints]:
     """Return scores and rows [q, k] of the best k results of each query [q, m] among all vectors [n, m].
 
-    `result_N` [n] numbers the result that each row belongs to. None if every row is a separate result. `tv`
-    compares by the negative total variation.
+    `result_N` [n] numbers each row's result. None if every row is a separate result. `tv`: negative total variation.
     """
     rows = ListedRows.of(vector_NM)
     if gpu() is not None and comparison == "cosine":
@@ -48,8 +46,7 @@ def best_results(
 ) -> tuple[Floats, Ints]:
     """Return scores and rows [q, k] of the best k results, each once, of a search over `rows` rows.
 
-    `fetch_rows(n)` returns scores and rows [q, n] of the best n rows. `result_N` [n] numbers the result that each row
-    belongs to. None if every row is a separate result.
+    `fetch_rows(n)` finds scores and rows [q, n] of the best n rows. `result_N` [n] numbers each row's result.
     """
     if result_N is None:
         return fetch_rows(min(k, rows))

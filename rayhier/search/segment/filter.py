@@ -1,7 +1,4 @@
-"""Applies a filter, parsed from a request, to the rows of a table.
-
-A condition on a missing value is false at once, so that `and`, `or` and `not` know only true and false.
-"""
+"""Applies a filter, parsed from a request, to the rows of a table. Conditions on missing values are false."""
 
 from functools import reduce
 
@@ -16,7 +13,7 @@ FUNCTIONS: dict[Comparison, str] = {"gt": "greater", "gte": "greater_equal", "lt
 
 
 def matching(table: pa.Table, where: Filter) -> Bools:
-    """Return a mask [n] of a table's rows: True where a row meets a filter on the table's columns.
+    """Mark [n] the rows of a table that meet a filter on the table's columns.
 
     >>> table = pa.table({"year": [2019, None, 2021]})
     >>> matching(table, Not(Bound("year", "gte", 2020))).tolist()

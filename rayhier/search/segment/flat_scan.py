@@ -1,4 +1,4 @@
-"""Search of all documents by a level of ReTreever's tree. The best are scored again by vectors.
+"""Search of all documents by a level of ReTreever's tree. The best are rescored by vectors.
 
 Shapes: Q queries, K numbers of a level, L leaves, M embedding size, N documents of a part, T rows considered.
 """
@@ -37,14 +37,14 @@ class FlatPart:
     row_N: Ints
     """Row [n] of each document, among the rows of all shards."""
     rows: ListedRows
-    """Their numbers [n, k] at the level, in one list."""
+    """Numbers [n, k] of the documents at the level, in one list."""
     lease: Lease
     """Keeps the files on this machine while this object lives."""
 
     @classmethod
     def of(cls, lease: Lease, begin: int) -> Self:
         """Take the files, and the number of the shard's first row among the rows of all shards."""
-        # Mapped for writing, as torch wants it; nothing writes, and the file would stay as it is.
+        # Mapped for writing, as torch wants it. Nothing writes, and the file would not change.
         level_NK = np.load(lease.folder / "level.npy", mmap_mode="c")
         return cls(np.load(lease.folder / "rows.npy") + begin, ListedRows.of(level_NK), lease)
 
@@ -53,10 +53,9 @@ class FlatScan:
     """Searches all documents of an index by a level of ReTreever's tree."""
 
     def __init__(self, similarity: LevelSimilarity, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> None:
-        """Open the shards of a leaf map's version, in the range of leaves of `leaves`, for searches of all documents.
+        """Open the shards of a version with rows in the leaves of `leaves`, for searches of all documents.
 
-        Files kept on this machine stay within `cache_bytes`. InputError if a shard has no file of leaf probabilities,
-        or another model made the file.
+        Cached files stay within `cache_bytes`. InputError if a shard has no leaf probabilities of this model.
         """
         for shard in leaf_map.manifest.shards:
             nodes_of(leaf_map, shard)
@@ -73,11 +72,7 @@ class FlatScan:
     def shortlist(
         self, query: FlatQuery, results: int, where: Filter | None = None, *, needs: Needs = "texts"
     ) -> Ranking:
-        """List each query's best rows by the level, as many as hold `results` results, and score these rows again.
-
-        Only documents that meet the filter `where` are compared. The shortlist's documents have the columns that
-        `needs` names.
-        """
+        """List each query's best rows by the level that meet `where`, for `results` results, and rescore these rows."""
         rows, fetch = self._leaves.rows, results
         mask_N = None if where is None else self._leaves.mask(where)
         compared = sum(len(part.row_N) if mask_N is None else int(mask_N[part.row_N].sum()) for part in self._parts)
@@ -96,7 +91,7 @@ class FlatScan:
         return Ranking(listed.score_QT, place_QT, documents, compared_Q, listed_Q, none_Q, base_QK=again_QT)
 
     def _best(self, query_QK: Floats, fetch: int, mask_N: Bools | None) -> RankedRows:
-        """Return each query's best `fetch` rows by the level, fewer where there are fewer."""
+        """Return each query's best `fetch` rows by the level, or all rows if they are fewer."""
         found = [RankedRows.none(len(query_QK))]
         for part in self._parts:
             if not len(part.row_N):
@@ -109,12 +104,12 @@ class FlatScan:
 
 
 def nodes_of(leaf_map: LeafMap, shard: Shard) -> Sidecar:
-    """Return a shard's sidecar, a file of leaf probabilities. InputError if none or another model's."""
+    """Return a shard's file of leaf probabilities. InputError if it is missing, or another model made it."""
     nodes = shard.sidecars.get(NODES)
     if nodes is None:
         raise InputError(
-            f"{leaf_map.root / shard.file.name}: has no sidecar {NODES!r}, which levels of a tree are read from; "
-            "allowed: an index built by a retreever router, or search.how leaves"
+            f"{leaf_map.root / shard.file.name}: got no sidecar {NODES!r} for levels of a tree; allowed: an index of a "
+            "retreever router, or search.how leaves"
         )
     leaf_map.check_maker(nodes)
     return nodes

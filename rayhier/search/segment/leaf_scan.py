@@ -1,8 +1,7 @@
 """Scans leaves: finds the best documents of each query in the leaves that it visits.
 
-Rows are in mapped files, which are opened at the first search.
-
-Shapes: Q queries, M embedding size, B leaves probed (beam), K results, T rows considered.
+Rows are in mapped files, which are opened at the first search. Shapes: Q queries, M embedding size, B leaves probed
+(beam), K results, T rows considered.
 """
 
 import math
@@ -45,10 +44,9 @@ class LeafScan:
         dimension: int,
         listed: Callable[[int], int] | None = None,
     ) -> None:
-        """Take a function that opens the segments in which the leaves lie, and the number of leaves of the index.
+        """Take a function that opens the segments of the leaves, and the number of leaves of the index.
 
-        `listed` tells how many rows are scored by their vectors, after a comparison by codes, for a number of results.
-        None stands for the spec's defaults.
+        `listed` maps a number of results to the number of rows to rescore. None means the spec's defaults.
         """
         self._open, self._lock = open_, threading.RLock()
         self._listed = listed or SearchSpec().shortlisted
@@ -62,10 +60,7 @@ class LeafScan:
         cache_bytes: float = math.inf,
         listed: Callable[[int], int] | None = None,
     ) -> Self:
-        """Open one version of a leaf map, or a range of its leaves, with files mapped into memory.
-
-        Files kept on this machine for all indexes stay within `cache_bytes`, except those that are mapped.
-        """
+        """Open a range of a version's leaves (None: all). Cached files stay within `cache_bytes`, unless mapped."""
         manifest = leaf_map.manifest
         count = len(manifest.counts)
         leaf_range = range(count) if leaves is None else leaves
@@ -77,7 +72,7 @@ class LeafScan:
         return cls(opened, leaf_range, count, manifest.dimension, listed)
 
     def reads(self, shard: Shard) -> bool:
-        """Return True if a shard has rows in this scan's leaves: its segment is then among `segments`."""
+        """Return True if a shard has rows in this scan's leaves. Its segment is then among `segments`."""
         return _holds_any(self.leaves, shard)
 
     @property
@@ -97,7 +92,6 @@ class LeafScan:
 
     @cached_property
     def rows(self) -> Rows:
-        """Rows of all segments: their ids, columns and vectors."""
         return Rows(self.segments)
 
     @property
@@ -120,13 +114,13 @@ class LeafScan:
         _ = self._native
 
     def warm(self, most: float) -> None:
-        """Read the stored vectors into memory, where they take at most `most` bytes: the first searches are as fast."""
+        """Read the stored vectors into memory if they take at most `most` bytes, so that first searches are fast."""
         if sum(segment.stored.nbytes for segment in self.segments) <= most:
             for segment in self.segments:
                 segment.warm()
 
     def holds(self, names: Collection[str]) -> set[str]:
-        """Return those of some ids that are results' ids in this scan's leaves; opens every segment."""
+        """Return those ids that are ids of results in this scan's leaves. Opens every segment."""
         name_N, present = pa.array(list(names), pa.string()), set[str]()
         for segment in self.segments:
             ids = segment.ids()
@@ -140,18 +134,11 @@ class LeafScan:
     def scan(
         self, query_QM: Floats, leaves_QB: Ints, k: int, where: Filter | None = None, *, needs: Needs = "texts"
     ) -> Ranking:
-        """Rank the best k results of each query [q, m] in its leaves [q, β] that this scan holds.
-
-        Documents that do not meet the filter `where` are neither scored nor counted. The ranking's documents have
-        the columns that `needs` names.
-        """
+        """Rank the best k results of each query [q, m] in its leaves [q, β], among documents that meet `where`."""
         return self._ranked(query_QM, leaves_QB, k, self._listed, where, needs)
 
     def exact(self, query_QM: Floats, k: int, among: Callable[[int], range], where: Filter | None = None) -> Ranking:
-        """Rank the best k results of each query [q, m] in a part of the leaves, by the vectors of all rows.
-
-        `among` returns which of a number of leaves belong to the part.
-        """
+        """Rank the best k results of each query [q, m] by all rows' vectors, in the leaves that `among` chooses."""
         part = among(len(self.leaves))
         leaf_B = np.array(self.leaves[part.start : part.stop], dtype=np.int64)
         everything = np.tile(leaf_B, (len(query_QM), 1))
@@ -184,7 +171,7 @@ class LeafScan:
     ) -> tuple[RankedRows, Ints]:
         """Find the k best rows of each query in its leaves [q, β]. Returns also how many rows were compared [q].
 
-        A document, or a passage, has a single row. The best `listed` rows by codes are scored by their vectors.
+        A document, or a passage, has a single row. The best `listed` rows by codes are rescored by their vectors.
         """
         native, mask_N = self._native, None if where is None else self.mask(where)
         queries = np.ascontiguousarray(query_QM, np.float32)
@@ -208,12 +195,12 @@ class LeafScan:
         return np.asarray(self._native.products(queries, rows))
 
     def mask(self, where: Filter) -> Bools:
-        """Return a mask [n] of all rows: True if a row meets the filter."""
+        """Mark [n] the rows that meet the filter."""
         return self._mask(where)
 
     @cached_property
     def _mask(self) -> Callable[[Filter], Bools]:
-        scan = weakref.proxy(self)  # else a cycle, which keeps the files until garbage is collected
+        scan = weakref.proxy(self)  # avoids a cycle, which would keep the files until garbage is collected
         return lru_cache(KEPT_FILTERS)(lambda where: scan.rows.mask(where))
 
 

@@ -19,13 +19,12 @@ from rayhier.spec.train.retreever import Comparison
 
 @dataclass(frozen=True)
 class LevelSimilarity:
-    """A rule for comparing documents at a level of ReTreever's tree. Vectors score the best of them again."""
+    """A rule for comparing documents at a level of ReTreever's tree. The best are rescored by vectors."""
 
     level: int
     comparison: Comparison
     offset_L: Floats | None = field(default=None, compare=False, repr=False)
-    """Learned numbers [l], one for each leaf, that are added to a text's numbers before the cosine (`represent`). None
-    for total variation."""
+    """Learned numbers [l] of leaves, added to a text's numbers before the cosine. None for total variation."""
 
     @classmethod
     def of(cls, search: SearchSpec, router: Tree) -> Self:
@@ -50,9 +49,9 @@ class LevelSimilarity:
         return FlatQuery(np.full((len(query_QM), 2**self.level), 2.0**-self.level, np.float32), query_QM)
 
     def query(self, router: Tree, encoded: Encoded) -> "FlatQuery":
-        """Compute queries' numbers as documents' are computed, from leaf probabilities in the stored precision.
+        """Compute queries' numbers in the same way as documents'.
 
-        InputError if the router reads tokens and only vectors are known.
+        InputError if the router reads tokens, not vectors.
         """
         if router.reader is not None and encoded.token_scores is None:
             raise InputError(f"vector: {UNREAD}")
@@ -64,9 +63,9 @@ class FlatQuery:
     """Queries as numbers, for a search by a level of ReTreever's tree."""
 
     query_QK: Floats
-    """The queries' numbers [q, k] at the level."""
+    """Numbers [q, k] of the queries at the level."""
     vector_QM: Floats
-    """The queries' vectors [q, m], by which the best documents are scored again."""
+    """Vectors [q, m] of the queries, which rescore the best documents."""
 
     def part(self, rows: slice) -> "FlatQuery":
         return FlatQuery(self.query_QK[rows], self.vector_QM[rows])
@@ -75,8 +74,7 @@ class FlatQuery:
 def ranked_again(shortlists: Sequence[Ranking], results: int, k: int) -> Ranking:
     """Merge the shortlists of all parts of an index, and return the best k results by vectors, ties by id.
 
-    Each shortlist has `results` results. Only the best `results` of all, by the level, are ranked by vectors. A result
-    counts by its best row.
+    Of all shortlists, only the best `results` results by the level are ranked. A result counts by its best row.
     """
     documents, row_QF = joined([(part.source, part.row_QK) for part in shortlists])
     score_QF, again_QF = (
@@ -97,7 +95,7 @@ def ranked_again(shortlists: Sequence[Ranking], results: int, k: int) -> Ranking
 def leading(score_QF: Floats, row_QF: Ints, number_N: Ints, results: int) -> tuple[Ints, Bools]:
     """Find the best rows that hold `results` results: places [q, t], and a mask [q, t], True if there is none.
 
-    Rows [q, f] with equal numbers in `number_N` belong to one result; -1 is no row. Ties by the numbers.
+    Rows [q, f] with equal numbers in `number_N` belong to one result. Row -1 is no row. Ties by the numbers.
 
     >>> leading(np.array([[0.1, 0.4, 0.2, 0.3]]), np.array([[0, 1, 2, 3]]), np.array([0, 1, 2, 1]), 2)
     (array([[1, 3, 2]]), array([[False, False, False]]))

@@ -1,4 +1,4 @@
-"""Memory that was freed goes back to the system, and what stays is looked at no more."""
+"""Returns freed memory to the system, and keeps the garbage collector from long-lived objects."""
 
 import contextlib
 import ctypes
@@ -10,10 +10,9 @@ import pyarrow as pa
 
 
 def give_back() -> None:
-    """Give memory that this process freed back to the system; glibc keeps what other threads' arenas have free.
+    """Return memory that this process freed to the system, so that opening many versions does not fill memory.
 
-    Arrow's pool keeps its own. A process that opens version after version would else grow to several times what it
-    uses. Where the C library is another than glibc, only Arrow's is given back.
+    Arrow's pool and glibc keep freed memory otherwise. Without glibc, only Arrow's memory is returned.
     """
     pa.default_memory_pool().release_unused()
     trim = _trim()
@@ -22,10 +21,9 @@ def give_back() -> None:
 
 
 def settle() -> None:
-    """Leave all objects that are alive now out of later collections of garbage; those of an earlier call are looked at.
+    """Leave all live objects out of later garbage collections, except the collection of the next call.
 
-    A model and the libraries that load it are a million objects: to look at them stops all threads for .25 s, at a
-    moment that searches cannot choose.
+    A model and its libraries are a million objects. Looking at all would stop all threads for 0.25 s during searches.
     """
     gc.unfreeze()
     gc.collect()

@@ -1,4 +1,4 @@
-"""Rows of an index under one numbering, file after file: their ids, what results show of them, and their vectors.
+"""Rows of an index under one numbering, file after file: their ids, columns for results, and vectors.
 
 Shapes: N rows, M embedding size, Q queries, T rows considered, K results, S segments.
 """
@@ -33,7 +33,7 @@ class Rows:
         return self._first[-1]
 
     def mask(self, where: Filter) -> Bools:
-        """Return a mask [n] of the rows: True if a row meets a filter."""
+        """Mark [n] the rows that meet a filter."""
         return np.concatenate([np.zeros(0, bool), *(segment.mask(where) for segment in self._segments)])
 
     def leaves(self, row_QT: Ints) -> Ints:
@@ -53,7 +53,7 @@ class Rows:
     def best(self, rows: RankedRows, k: int) -> RankedRows:
         """Return the best k results of each query among its best rows [q, t], each result once, ties by id.
 
-        `rows` hold a document in two leaves once; only of passages several rows may belong to one result.
+        `rows` hold a document in two leaves once. Several rows belong to one result only if they are passages.
         """
         if self.are_distinct and not _has_ties(rows.score_QT[:, : k + 1]):
             return rows.first(k)  # no id is read
@@ -78,7 +78,6 @@ class Rows:
 
     @cached_property
     def are_distinct(self) -> bool:
-        """True if every row belongs to a separate result."""
         return not any(segment.holds_passages for segment in self._segments)
 
     def documents(self, row_QT: Ints, *, needs: Needs) -> tuple["FoundRows", Ints]:
@@ -101,7 +100,7 @@ class Rows:
         return table if (order_R[1:] > order_R[:-1]).all() else table.take(pa.array(order_R.argsort()))
 
     def records(self, row_R: Ints) -> list[Record]:
-        """Read rows [r] as results show them."""
+        """Read rows [r] in the form of results."""
         if self._records is None:
             return records_of(self.read(row_R, needs="texts"))
         taken = self._records.take(row_R)
@@ -112,7 +111,6 @@ class Rows:
         return [(*values, self._segments[number].fields(row)) for values, number, row in places]
 
     def ids(self, row_R: Ints) -> list[str]:
-        """Read the ids of rows [r]."""
         if self._ids is None:
             return list(self.read(row_R, needs="ids")[ID].to_pylist())
         return [id_ for (id_,) in self._ids.take(row_R)]
@@ -139,11 +137,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class FoundRows:
-    """Rows that a search found, to be read when somebody needs them."""
+    """Rows that a search found, to be read when needed."""
 
     rows: Rows
     row_R: Ints
-    """Numbers [r] of the rows."""
     needs: Needs
 
     def __len__(self) -> int:

@@ -19,9 +19,9 @@ from rayhier.dataset.ranking import padded, take
 from rayhier.spec.train.retreever import Comparison
 
 SCORES = 1 << 23
-"""Most scores that are in memory together, about."""
+"""Approximate number of scores that are in memory together."""
 TILE = 1_024
-"""Rows that are compared at once: they stay in the processor's cache."""
+"""Rows that are compared at once, so that they stay in the processor's cache."""
 KEPT = 64
 """Rows of each query that wait for a merge with the best so far, on average (docs/results/LOG.md)."""
 Kept = tuple[Ints, Ints, Floats]
@@ -30,7 +30,7 @@ Kept = tuple[Ints, Ints, Floats]
 
 @dataclass(frozen=True)
 class RankedRows:
-    """Rows found for every query [q, t], highest score first, with their scores. -inf and -1 stand for none."""
+    """Rows found for every query [q, t], highest score first, with their scores. -inf and -1 mean none."""
 
     score_QT: Floats
     row_QT: Ints
@@ -41,7 +41,6 @@ class RankedRows:
 
     @classmethod
     def none(cls, q: int, columns: int = 0) -> Self:
-        """Make `columns` empty columns for q queries: score -inf, row -1."""
         return cls(np.full((q, columns), -np.inf, dtype=np.float32), np.full((q, columns), -1))
 
     @classmethod
@@ -55,7 +54,6 @@ class RankedRows:
         return cls(score_QT, row_QT).ordered() if axis else cls(score_QT, row_QT)
 
     def ordered(self) -> "RankedRows":
-        """Put the rows of each query in the order of their scores, highest first."""
         return self.take(np.argsort(-self.score_QT, axis=1, kind="stable"))
 
     def take(self, place_QK: Ints) -> "RankedRows":
@@ -66,11 +64,11 @@ class RankedRows:
         return RankedRows(self.score_QT[:, :count], self.row_QT[:, :count])
 
     def without(self, gone_QT: Bools) -> "RankedRows":
-        """Empty the rows where `gone_QT` [q, t] is True: score -inf, row -1."""
+        """Empty the rows that `gone_QT` [q, t] marks: score -inf, row -1."""
         return RankedRows(np.where(gone_QT, np.float32(-np.inf), self.score_QT), np.where(gone_QT, -1, self.row_QT))
 
     def replaced(self, query_A: Ints, rows: "RankedRows") -> "RankedRows":
-        """Return the rows with those of some queries [a] replaced by others."""
+        """Replace the rows of some queries [a]."""
         width = rows.row_QT.shape[1]
         score_QT, row_QT = padded(self.score_QT, width, -np.inf), padded(self.row_QT, width, -1)
         score_QT[query_A], row_QT[query_A] = -np.inf, -1
@@ -89,7 +87,7 @@ class ListedRows:
 
     @classmethod
     def of(cls, vector_NM: npt.NDArray[Any], size_L: Ints | None = None) -> Self:
-        """Take vectors [n, m] in memory or in a mapped file, list after list; without sizes, in a single list."""
+        """Take vectors [n, m] in memory or in a mapped file, list after list. Without sizes, in a single list."""
         size_L = np.array([len(vector_NM)]) if size_L is None else size_L
         end_L = np.cumsum(size_L)
         return cls(size_L, lambda number: vector_NM[end_L[number] - size_L[number] : end_L[number]])
@@ -105,8 +103,8 @@ def scan(
 ) -> RankedRows:
     """Find the k best rows [q, k] of each query [q, m] in its lists [q, β], each list once. None: in all lists.
 
-    List -1 means no list. Only rows where `keep_N` [n] is True count. `cosine` compares by inner products, `tv` by
-    the negative total variation of two distributions.
+    List -1 means no list. Only rows that `keep_N` [n] marks count. `cosine` compares by inner products, `tv` by the
+    negative total variation of two distributions.
     """
     q = len(query_QM)
     if not q or not k:
@@ -133,9 +131,9 @@ def _scan(
             score_NP = _compared(np.asarray(vector_NM[top : top + TILE], np.float32), visitor_PM, comparison)
             if keep_N is not None:
                 score_NP[~keep_N[row_N]] = -np.inf
-            # A merge is slow: rows better than the k-th best so far are kept until there are many.
+            # A merge is slow. So rows better than the k-th best so far are kept until there are many.
             place_X = np.flatnonzero(score_NP > best.score_QT[query_P, -1])
-            if len(place_X) > k * len(query_P):  # as at first: of these rows, only each query's k best matter
+            if len(place_X) > k * len(query_P):  # at first, only each query's k best of many rows matter
                 row_KP = np.argpartition(score_NP, -k, axis=0)[-k:]
                 place_X = (row_KP * len(query_P) + np.arange(len(query_P))).ravel()
             if not len(place_X):
@@ -150,7 +148,7 @@ def _scan(
 
 
 def _visits(size_L: Ints, list_QB: Ints) -> Iterator[tuple[int, Ints]]:
-    """Yield each visited list with rows, and its queries [p]: its rows are compared with all of them at once."""
+    """Yield each visited list with rows, and its queries [p], so that its rows are compared with all at once."""
     pair_P = np.flatnonzero(np.where(list_QB < 0, 0, size_L[list_QB]))
     small_P = list_QB.ravel()[pair_P].astype(np.min_scalar_type(len(size_L)))  # numpy sorts 16 bits ten times as fast
     pair_P = pair_P[np.argsort(small_P, kind="stable")]
@@ -167,7 +165,7 @@ def _merged(best: RankedRows, kept: Sequence[Kept]) -> RankedRows:
     row_X, score_X = np.append(best.row_QT, row_X), np.append(best.score_QT, score_X)
     order_X = np.argsort(-score_X)
     order_X = order_X[np.argsort(query_X[order_X].astype(np.min_scalar_type(q)), kind="stable")]
-    size_Q = np.bincount(query_X)  # each query has at least the k rows of before, some of them -1
+    size_Q = np.bincount(query_X)  # each query has at least its k earlier rows, some of them -1
     order_QK = order_X[(np.cumsum(size_Q) - size_Q)[:, None] + np.arange(k)]
     return RankedRows(score_X[order_QK], row_X[order_QK])
 

@@ -1,8 +1,8 @@
 """Segments: rows of a leaf map that are scanned together, in mapped files.
 
-A mapped segment is a shard of a leaf map in the form that a search needs: codes, vectors and columns in local files.
-These are made once from the shard's verified bytes, and cached by its checksum and the rows that later versions
-removed. A search then reads only the leaves that a query visits, so an index may be larger than memory.
+A segment is a shard in the form that searches need: codes, vectors and columns in local files. They are made once from
+the shard's verified bytes, and cached by its checksum and the rows that later versions removed. A search reads only the
+leaves that queries visit, so an index may be larger than memory.
 """
 
 import contextlib
@@ -48,11 +48,7 @@ class Segment:
 
     @classmethod
     def open(cls, leaf_map: LeafMap, shard: Shard, limit: float = math.inf) -> Self:
-        """Open a shard's rows at the leaf map's version. InputError if the file is not as the manifest lists it.
-
-        The segment's files may displace other cached files: all stay within `limit` bytes, except those that are
-        mapped.
-        """
+        """Open a shard's rows at the leaf map's version. InputError if the file is not as the manifest lists it."""
         made_of = f"mapped {FORMAT} {shard.file.sha256} {leaf_map.void(shard).tolist()}"
         return cls(cache.get_or_build("lists", made_of, lambda place: _write(place, leaf_map.read(shard)), limit))
 
@@ -70,7 +66,6 @@ class Segment:
 
     @cached_property
     def table(self) -> pa.Table:
-        """All columns of the rows, without the vectors."""
         return pa.ipc.open_file(pa.memory_map(str(self.folder / ROWS))).read_all()
 
     @cached_property
@@ -82,11 +77,10 @@ class Segment:
 
     @cached_property
     def holds_passages(self) -> bool:
-        """True if several rows may belong to one result."""
         return "parent" in self.table.column_names
 
     def file(self, leaves: range) -> CodedFile:
-        """Return the rows as a scan of some leaves reads them."""
+        """Return the rows in the form that a scan of some leaves reads."""
         leaf_L, size_L = self.lists
         leaf_L = np.where((leaf_L >= leaves.start) & (leaf_L < leaves.stop), leaf_L, -1)
         codes = Codes(*map(self._array, CODES))
@@ -100,13 +94,13 @@ class Segment:
         return leaf_L, size_L
 
     def mask(self, where: Filter) -> Bools:
-        """Return a mask [n] of the rows: True if a row meets the filter."""
+        """Mark [n] the rows that meet the filter."""
         return matching(self.table, where)
 
     def take(self, rows: Ints, *, needs: Needs = "texts") -> pa.Table:
         """Read column `id` of some rows, and with `texts` their leaf, title, text and the corpus's declared fields.
 
-        `vectors` adds to these `doc_id`, which tells passages of a document apart, and the stored `vector`, as float32.
+        `vectors` adds `doc_id`, which differs between passages of a document, and the stored `vector`, as float32.
         """
         shown = (self._shown.select([ID]) if needs == "ids" else self._shown).take(pa.array(rows))
         if needs != "vectors":
@@ -116,10 +110,7 @@ class Segment:
         return shown.append_column(VECTOR, pa.chunked_array([vectors]))
 
     def columns(self, names: Sequence[str]) -> list[Any] | None:
-        """Return columns of texts and int32 numbers as `native.columns` takes them.
-
-        None if Arrow alone can read them: they have missing values, or texts of more than 2 GiB.
-        """
+        """Return columns for `native.columns`. None if only Arrow reads them: missing values, or over 2 GiB of text."""
         columns = [self._shown[name] for name in names]
         if any(column.num_chunks > 1 or column.null_count for column in columns):
             return None
@@ -154,7 +145,6 @@ class Segment:
 
     @cached_property
     def stored(self) -> npt.NDArray[Any]:
-        """Stored vectors [n, m] of all rows, mapped."""
         return np.asarray(self._array("vectors"))
 
     @cached_property
@@ -163,10 +153,7 @@ class Segment:
         return np.asarray(self._array("leaves"))
 
     def warm(self) -> None:
-        """Read all stored vectors into memory, from where the system may drop them again.
-
-        Without this, a query waits for a page fault at almost every row that it scores again.
-        """
+        """Read all stored vectors into memory, to avoid page faults in queries. The system may drop them again."""
         if self.count:
             with contextlib.suppress(OSError):  # older kernels do not know the advice
                 self._array("vectors").base.madvise(POPULATE)
@@ -185,7 +172,7 @@ def _write(folder: Path, table: pa.Table) -> None:
     leaf_L, size_L = np.unique(table["leaf"].to_numpy(), return_counts=True)
     vector_NM, rank_N = columns.as_stored(table["vector"]), table["rank"].to_numpy()
     rows = table.drop_columns(["vector"])
-    del table  # it would hold a shard's vectors in memory a second time
+    del table  # else a shard's vectors are in memory twice
     np.save(folder / "vectors.npy", vector_NM)
     coded: tuple[npt.NDArray[Any], ...] = codes_of(vector_NM)
     for name, array in zip(CODES, coded, strict=True):
@@ -194,7 +181,7 @@ def _write(folder: Path, table: pa.Table) -> None:
     np.save(folder / "leaves.npy", leaf_N2.astype(np.int32))
     if (rank_N > 0).any():
         np.save(folder / "lower.npy", np.where(rank_N > 0, leaf_N2[:, 0], -1))
-    # One chunk: taking rows is twenty times as fast as with a hundred.
+    # One chunk, as taking rows is twenty times as fast as with a hundred.
     rows = rows.combine_chunks()
     with pa.OSFile(str(folder / ROWS), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
         writer.write_table(rows)

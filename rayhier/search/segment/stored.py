@@ -1,7 +1,7 @@
 """Documents of an index by their ids: some by name, or a page of all in the order of ids.
 
-A document's first row is that in its best leaf; a passage is a row of its own. Ids are compared byte by byte.
-Shapes: N first rows of a segment, R rows chosen.
+A document's first row is the row in its best leaf. Each passage has a first row. Ids are compared byte by byte. Shapes:
+N first rows of a segment, R rows chosen.
 """
 
 from bisect import bisect_right
@@ -31,21 +31,19 @@ class Lookup:
 
     ids: tuple[str, ...]
     needs: Needs = "texts"
-    """Columns that are read: `ids` tells only which of the ids are there."""
+    """Columns that are read. `ids` tells only which ids exist."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if an id is not text in UTF-8."""
         _check("id", *self.ids)
 
 
 @dataclass(frozen=True)
 class Listing:
-    """A piece of work: read the first documents whose ids come after one. The answer is a table of their first rows."""
+    """A piece of work: read the first documents whose ids come after an id. The answer is a table of first rows."""
 
     after: str
-    """Id before the first; empty: begin with the first of all."""
+    """Id before the first document. Empty: begin with the first document of all."""
     count: int
-    """Most documents."""
 
     def __post_init__(self) -> None:
         _check("after", self.after)
@@ -57,11 +55,11 @@ class Stored:
     title: str
     text: str
     passages: list[str] | None
-    """Texts of its passages, in their order. None if the corpus is not cut."""
+    """Texts of the document's passages, in their order. None if the corpus is not cut."""
     fields: dict[str, Any]
     """The corpus's declared fields, by name."""
     first_leaves: list[int]
-    """Numbers of the leaves of its first rows: its best leaf, or those of its passages."""
+    """Numbers of the leaves of the document's first rows: its best leaf, or the best leaves of its passages."""
 
 
 def _check(name: str, *ids: str) -> None:
@@ -75,12 +73,11 @@ def _check(name: str, *ids: str) -> None:
 class StoredDocuments:
     """Reads documents whose first rows are in the leaves of a scan of mapped files.
 
-    Documents are found by hashes of their ids, which lie sorted in the files. At the first page the ids of each file
-    are sorted, in four bytes a row; a page then costs what it shows.
+    Hashes of ids, which lie sorted in the files, find a document. The first page sorts the ids of each file, in four
+    bytes per row. Later pages cost what they show.
     """
 
     def __init__(self, leaves: LeafScan) -> None:
-        """Take the scan of the leaves. TypeError at first use where it has rows in memory."""
         self._leaves = leaves
 
     @cached_property
@@ -103,7 +100,7 @@ class StoredDocuments:
         return pa.concat_tables(tables) if tables else pa.table({ID: pa.array([], pa.string())})
 
     def _first_rows(self, segment: Segment, row_R: Ints, wanted: pa.Array) -> Ints:
-        """Keep the rows [r] whose leaf is among this scan's and whose id is wanted, not only its hash."""
+        """Keep the rows [r] whose leaf is among this scan's and whose id, not only its hash, is wanted."""
         if not len(row_R):
             return row_R
         leaf_R = segment.table["leaf"].take(pa.array(row_R)).to_numpy()
@@ -118,7 +115,6 @@ class _Sorted:
 
     segment: Segment
     row_N: Ints
-    """Rows [n], 32 bits each."""
 
     @classmethod
     def of(cls, segment: Segment, leaves: range) -> "_Sorted":
@@ -130,7 +126,7 @@ class _Sorted:
         return str(self.segment.ids()[int(row)].as_py())
 
     def after(self, name: str, count: int) -> Iterator[str]:
-        """Yield at most `count` ids after one, in their order."""
+        """Yield at most `count` ids after an id, in their order."""
         place = bisect_right(self.row_N, name, key=self._id)
         while count and place < len(self.row_N):
             name, count = self._id(self.row_N[place]), count - 1
@@ -141,13 +137,12 @@ class _Sorted:
 
 
 def _shown(segment: Segment, rows: Ints, *, needs: Needs) -> pa.Table:
-    """Read the columns of rows [r] of a segment that `needs` names."""
     shown = segment.take(rows, needs=needs)
     return shown if needs == "ids" else shown.append_column(DOC_ID, segment.table[DOC_ID].take(pa.array(rows)))
 
 
 def read_shards(leaf_map: LeafMap, work: Lookup | Listing) -> list[pa.Table]:
-    """Do a piece of work by reading a leaf map's shards: all ids, and all columns only where a document is shown."""
+    """Do a piece of work by reading a leaf map's shards: all ids, but all columns only of shown documents."""
     shards = [shard for shard in leaf_map.manifest.shards if shard.rows]
     kept = list(work.ids) if isinstance(work, Lookup) else []
     if isinstance(work, Listing):
@@ -170,7 +165,7 @@ def read_shards(leaf_map: LeafMap, work: Lookup | Listing) -> list[pa.Table]:
 
 
 def documents(tables: Sequence[pa.Table], work: Lookup | Listing) -> list[Stored]:
-    """Make the documents of the answers of all parts of an index: in the order of the ids asked, or of all ids."""
+    """Make documents from the answers of all parts of an index, in the order of `Lookup.ids`, or of all ids."""
     rows = [row for table in tables for row in table.to_pylist()]
     rows.sort(key=lambda row: (row[ID], _passage(row)))
     made = {name: _document(name, list(parts)) for name, parts in groupby(rows, key=lambda row: str(row[ID]))}

@@ -1,7 +1,8 @@
-"""The tail of a version: documents that the change log has and leaf files do not, in memory, compared one and all.
+"""The tail of a version: documents of the change log that leaf files lack, in memory. Every search compares all.
 
-Rows are only appended. Each has the number of the change that wrote it and of the one that took it away, so that a
-search reads the tail as it was after one change while later ones are added.
+Rows are only appended. Each has the numbers of the changes that wrote and removed it. So a search reads the tail as it
+was after one change, while later changes are added.
+
 Shapes: N rows, Q queries, M embedding size, K results, A rows that count, P pairs of a row and a word, T words.
 """
 
@@ -30,19 +31,19 @@ from rayhier.storage.change_log import Change
 from rayhier.storage.leaf_map import key_of
 
 NEVER = np.iinfo(np.int64).max
-"""Number of the change that took a row away, where none did."""
+"""Number of the change that removed a row, for rows that no change removed."""
 UNFILTERED = (ID, DOC_ID, "title", "text")
 """Columns that no filter names."""
 TIE = 1e-5
-"""Most by which a product of matrices may miss an inner product: how it adds depends on the size of both matrices."""
+"""Largest rounding difference of a product of matrices from an inner product, as sums depend on matrix sizes."""
 SPARE = 16
-"""Rows that are scored at first beyond those needed, since rows may tie with the last."""
+"""Rows that are scored at first beyond the needed rows, since rows may tie with the last."""
 CHUNKS = 64
-"""Most tables of which the rows' columns consist before they are copied into one."""
+"""Most tables in the rows' columns before they are copied into one table."""
 
 
 class Tail:
-    """Documents of the changes after a version's last one, and the ids that these changes name."""
+    """Documents of the changes after a version's last change, and the ids that these changes name."""
 
     def __init__(self, first: int, *, words: Language | None = "english") -> None:
         self.first, self.last, self._words = first, first, words
@@ -50,9 +51,9 @@ class Tail:
         self.rows_of = dict[str, list[int]]()
         """Id -> all rows of documents with this id, ascending."""
         self.result = Growing(np.int64)
-        """Number [n] of the id of each row: equal where ids are."""
+        """Number [n] of the id of each row. Rows with one id have equal numbers."""
         self.born, self.died = Growing(np.int64), Growing(np.int64)
-        """Numbers [n] of the changes that wrote each row, ascending, and that took it away; NEVER: none did."""
+        """Numbers [n] of the changes that wrote each row, ascending, and that removed it (or NEVER)."""
         self.leaf = Growing(np.int64)
         """Best leaf [n] of each row."""
         self.vectors: Growing | None = None
@@ -66,9 +67,8 @@ class Tail:
         self.named = dict[str, int]()
         """Id -> number of the first change that names it."""
         self.holds_passages = False
-        """True if several rows may belong to one result."""
         self.bytes = 0
-        """Bytes of the rows, about."""
+        """Approximate bytes of the rows."""
 
     def add(self, change: Change) -> None:
         """Add the next change. ValueError if its number is another."""
@@ -105,7 +105,7 @@ class Tail:
         self.table = joined.combine_chunks() if joined[ID].num_chunks > CHUNKS else joined
         self.leaf.extend(table["leaf"].to_numpy().astype(np.int64))
         self.died.extend(np.full(len(table), NEVER))
-        self.born.extend(np.full(len(table), number))  # last: a row counts from here on
+        self.born.extend(np.full(len(table), number))  # last, as a row counts from here on
         self.bytes += table.nbytes
 
     def _count_words(self, texts: Sequence[str], begin: int, language: Language) -> None:
@@ -128,7 +128,7 @@ class Tail:
 
 
 class Growing:
-    """A numpy array that grows at its end. Its earlier values stay where readers have them."""
+    """A numpy array that grows at its end. Growth copies the values, so readers keep the array that they have."""
 
     def __init__(self, kind: Any, width: int | None = None) -> None:
         self._shape = () if width is None else (width,)
@@ -161,11 +161,11 @@ class TailView:
 
     @property
     def is_empty(self) -> bool:
-        """True if no change came after the version's last."""
+        """True if there is no change after the version's last change."""
         return self.number == self.tail.first
 
     def hides(self, name: str) -> bool:
-        """Return True if a change names a document: its rows in leaf files no longer count."""
+        """Return True if a change names a document, so that its rows in leaf files no longer count."""
         return self.tail.named.get(name, NEVER) <= self.number
 
     @property
@@ -233,7 +233,7 @@ class TailView:
                 break
             fetch = min(2 * fetch, len(row_A))
         row_C = np.unique(row_QT[row_QT >= 0])
-        # Pair by pair, so that a score is the same whatever other queries and documents are compared.
+        # Pair by pair, so that a score does not depend on the other queries and documents.
         score_QC = np.full((len(query_QM), len(row_C)), -np.inf, np.float32)
         for score_C, query_M, row_T in zip(score_QC, query_QM.astype(np.float32, copy=False), row_QT, strict=True):
             row_T = row_T[row_T >= 0]
@@ -241,7 +241,7 @@ class TailView:
         return self.ranked(score_QC, row_C, self.best(score_QC, row_C, k), needs, len(row_A))
 
     def _results(self, row_A: Ints) -> int:
-        """Count the results that some rows belong to: fewer than rows only where these are passages."""
+        """Count the results that some rows belong to. Only passages share a result."""
         return len(np.unique(self.tail.result.values[row_A])) if self.tail.holds_passages else len(row_A)
 
     def frequency(self, hash_T: npt.NDArray[np.uint64]) -> Ints:
@@ -259,7 +259,7 @@ class TailView:
         return len(self.rows())
 
     def best(self, score_QA: Floats, row_A: Ints, k: int) -> Ints:
-        """Return the places [q, k] of the best k results of each query, ties by id. -1 stands for a score of -inf."""
+        """Return the places [q, k] of the best k results of each query, ties by id. -1 means a score of -inf."""
         name_A = by_name(self._columns(row_A, [ID]))
         order_QA = np.lexsort((np.broadcast_to(name_A, score_QA.shape), -score_QA), axis=1)
         best_QA = np.where(np.isneginf(take(score_QA, order_QA)), -1, order_QA)
@@ -276,7 +276,7 @@ class TailView:
         return Ranking(score_QK, at_A[best_QK], self.shown(row_A[used], needs=needs), counted_Q, counted_Q, zero_Q)
 
     def with_ids(self, names: Sequence[str], leaves: range | None = None) -> Ints:
-        """Return the rows [r] of documents with these ids, of those whose best leaf is in a range."""
+        """Return the rows [r] of documents with these ids whose best leaf is in a range."""
         named = [row for name in dict.fromkeys(names) for row in self.tail.rows_of.get(name, [])]
         return np.intersect1d(self.rows(leaves), np.array(named, np.int64))
 

@@ -19,15 +19,11 @@ class Bm25Index:
         self._lists = PostingLists([Postings(counted(table, self.count))], [(0, self.count)], language=self.language)
 
     def scores(self, query: str) -> Floats:
-        """Score all texts for a query: [n], 0 where a text shares no word with it."""
+        """Score all texts [n] for a query. A text that shares no word with the query has 0."""
         return self._lists.scores(self._lists.weighted(query))
 
     def best(self, queries: Sequence[str], k: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
-        """Return scores and rows [q, k] of the best texts that share a word with each query, ties by row.
-
-        Scores are -inf and rows -1 where there are fewer. With a mask [n], only texts where it is True are results;
-        words are counted over all texts either way.
-        """
+        """Return the best scores and rows [q, k], ties by row, of texts that `mask_N` [n] marks. Missing: -inf, -1."""
         score_QT, row_QT = self._lists.best(queries, k, mask_N)
         lacking = (0, 0), (0, max(0, min(k, self.count) - row_QT.shape[1]))
         return (

@@ -1,9 +1,7 @@
 """The weight of BM25 in hybrid searches: how queries choose it for a model, and how the stage calibrate publishes it.
 
-With few queries, weights differ by chance. So a weight w far from the usual weight must win by more: it loses
-log² ((w + .05) / (.25 + .05)) of the sum of the queries' nDCG@10. This rule is ours. docs/results/LOG.md has others.
-
-Shapes: Q queries, W weights.
+With few queries, weights differ by chance. So a weight w far from the usual weight 0.25 must win by more. Its penalty
+is log² ((w + 0.05) / (0.25 + 0.05)), in sums of the queries' nDCG@10 (our addition). Shapes: Q queries, W weights.
 """
 
 import numpy as np
@@ -23,11 +21,10 @@ class FusionWeight(Decision):
     file = "weight.json"
     weight: float
     queries: int
-    """Number of dev queries."""
     folded: int = 0
-    """Number of train queries that chose too, each searched for by an encoder whose training did not read it."""
+    """Number of train queries that chose too. Each is searched with an encoder whose training did not read it."""
     measure: str
-    """Measure by which weights were told apart, such as nDCG@10."""
+    """Measure that compares weights, such as nDCG@10."""
     measured: dict[str, float]
     """Weight -> mean of the measure over all these queries."""
 
@@ -45,7 +42,7 @@ class FusionWeight(Decision):
 def best(value_WQ: Values, more_W: Values | float = 0.0) -> float:
     """Return the weight with the highest sum over queries, less the penalty for its distance from the usual weight.
 
-    `value_WQ` [w, q] are the measure of each query with each of WEIGHTS, `more_W` [w] its sums over further queries.
+    `value_WQ` [w, q] has the measure of each query with each of WEIGHTS. `more_W` [w] has sums over further queries.
 
     >>> best(np.full((len(WEIGHTS), 50), 0.5)), best(np.tile(np.linspace(1, 0.5, len(WEIGHTS))[:, None], 50))
     (0.25, 0.0)

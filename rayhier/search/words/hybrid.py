@@ -1,7 +1,6 @@
 """BM25 over the documents of an index, and the fusion of its results with those by vectors.
 
-Both rank over the same rows: of the whole index, or of the leaves of a shard group.
-Shapes: Q queries, M embedding size, K results, F rows of all parts.
+Both rank the same rows, of a whole index or a shard group. Shapes: Q queries, K results, F rows of all parts.
 """
 
 import math
@@ -29,17 +28,14 @@ RANKS = 60
 
 
 class WordScan:
-    """BM25 over the documents whose first leaf a `LeafScan` holds, each once; opened at the first search."""
+    """BM25 over the documents whose first leaf a `LeafScan` holds, each once. Files are opened at the first search."""
 
     def __init__(self, leaves: LeafScan, open_: Callable[[], PostingLists]) -> None:
         self._leaves, self._open, self._lock = leaves, open_, threading.Lock()
 
     @classmethod
     def mapped(cls, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float = math.inf) -> Self:
-        """Open the postings of one version of a leaf map, in the leaves of a scan that was opened from it.
-
-        Files kept on this machine for all indexes stay within `cache_bytes`, except those that are mapped.
-        """
+        """Open the postings of a version, in a scan's leaves. Cached files stay within `cache_bytes`, unless mapped."""
         return cls(leaves, lambda: _opened(leaf_map, leaves, cache_bytes))
 
     @property
@@ -72,8 +68,8 @@ class WordScan:
     ) -> Ranking:
         """Rank the best k documents of each query by BM25, among those that share a word with it and meet the filter.
 
-        `query_QM` are the queries' vectors [q, m]. If they are there, they score the same documents too. `needs` names
-        the columns of the ranking's documents. `further` documents count for how rare words are.
+        If `query_QM` [q, m] has the queries' vectors, they score the same documents too. `needs` names the columns of
+        the ranking's documents. `further` documents count for the rarity of words.
         """
         words, rows, mask_N = self.words, self._leaves.rows, None if where is None else self._leaves.mask(where)
         all_ = int(rows.begin_S[-1])
@@ -165,17 +161,17 @@ def fused(
 ) -> Ranking:
     """Fuse the ranking by vectors with BM25's results from the parts of an index: the best k results, ties by id.
 
-    `sum`: score by vectors + weight · BM25 / the query's best BM25; BM25 is 0 for a document that is no result of it.
-    If vector scores are not `cosines`, the weight is multiplied by the best minus the lowest vector score.
-    `rank`: 1 / (60 + rank by vectors) + 1 / (60 + rank by BM25), over the documents of both. Of BM25's results in all
-    parts together, only the best `listed` count. None: all. Documents count as visited in the search by vectors alone.
+    `sum`: score by vectors + weight · BM25 / the query's best BM25. BM25 is 0 for documents that it did not find. If
+    vector scores are not `cosines`, the weight is multiplied by the best minus the lowest vector score. `rank`: 1 / (60
+    + rank by vectors) + 1 / (60 + rank by BM25), over the documents of both. Only the best `listed` of BM25's results
+    in all parts together count (None: all). Documents count as visited only in the search by vectors.
     """
     documents, row_QF = joined([(ranking.source, ranking.row_QK) for ranking in (dense, *parts)])
     base_QF = np.concatenate([dense.score_QK, *(part.base_QK for part in parts)], axis=1).astype(np.float64)
     words_QF = np.concatenate([np.zeros(dense.score_QK.shape), *(part.score_QK for part in parts)], axis=1)
     number_N = by_name(documents)
     if not len(number_N):
-        return dense  # of no document: all were deleted
+        return dense  # all documents were deleted
     q, near = len(row_QF), dense.row_QK.shape[1]
     score_QK, best_QK = np.full((q, k), -np.inf, np.float32), np.full((q, k), -1)
     number_QF = np.append(number_N, -1)[row_QF]
@@ -184,7 +180,7 @@ def fused(
         if len(parts) > 1:  # a single part has them in this order
             far_W = _best_by_words(far_W, number_F, words_QF[query], base_QF[query])
         far_W = far_W[:listed]
-        # A result's row that the search by vectors found comes last: its score counts, and it is shown.
+        # A result's row from the search by vectors comes last, so that its score counts, and it is shown.
         place_F = np.concatenate([far_W[::-1], np.flatnonzero(row_F[:near] >= 0)[::-1]])
         place_N, words_N = np.full(len(number_N), -1), np.zeros(len(number_N))
         place_N[number_F[place_F]] = place_F
@@ -221,7 +217,7 @@ def _score(base_U: Values, words_U: Values, fusion: HybridSpec, *, cosines: bool
 
 
 def _ranks(value_U: Values) -> Values:
-    """Return the rank [u] of each value, 1 for the highest; equal values in their order."""
+    """Return the rank [u] of each value, 1 for the highest. Equal values rank in their order."""
     rank_U = np.empty(len(value_U))
     rank_U[np.argsort(-value_U, kind="stable")] = np.arange(1, len(value_U) + 1)
     return rank_U

@@ -1,13 +1,15 @@
 """BM25 over postings: the exact best documents of a query. Postings are a shard's mapped files, or arrays in memory.
 
-A shard's postings are published with it and made into mapped arrays once on a machine, without removed rows, as its
-lists are. Rarity and mean length are those of all shards' documents, whichever of them are searched, so that a
-document's score is the same however an index is divided.
+A shard's postings are published with it, and made into mapped arrays once on a machine, without removed rows. Rarity
+and mean length count the documents of all shards. So a document's score does not depend on the division of an index.
 
-The formula is Lucene's, as bm25s has it by default: a document scores for each word of the query ln(1 + (N - n + .5) /
-(n + .5)) · f / (f + k1 (1 - b + b l / L)), where n of N documents have the word, this one f times among its l words,
-and L is the mean of l. Words are added the rarest first, so that equal documents have equal scores. This module adds
-them in numpy. It is the oracle of the native form (`search/native/words.cpp`), and its substitute.
+The formula is Lucene's, as bm25s has it by default. Each word of the query adds to a document's score:
+
+| ln(1 + (N - n + 0.5) / (n + 0.5)) · f / (f + k1 (1 - b + b l / L))
+
+Of N documents, n have the word. This document has the word f times among its l words. L is the mean of l. The rarest
+words are added first, so that equal documents have equal scores. This module adds in numpy. It is the oracle of the
+native form (`search/native/words.cpp`), and replaces it if it is missing.
 
 Shapes: V words, P postings, C kinds of postings, N rows of a shard, T words of a query, Q queries, K results.
 """
@@ -42,10 +44,10 @@ log = logging.getLogger(__name__)
 K1, B = 1.5, 0.75
 FORMAT = 4
 TIES = 4
-"""Results that are found for each one asked, at most, where scores tie."""
+"""Most results that are found for each wanted result if scores tie."""
 KIND = "postings"
 Weighted = tuple[npt.NDArray[np.uint64], Floats]
-"""Hashes of a text's words [t], and what each weighs: its rarity times how often the text has it."""
+"""Hashes of a text's words [t], and their weights: rarity times how often the text has the word."""
 
 
 _shared: "weakref.WeakValueDictionary[str, Postings]" = weakref.WeakValueDictionary()
@@ -61,7 +63,7 @@ class Postings:
         self.documents, self.total, self.rows = arrays["size"].tolist()
         """Number of documents, of words in all documents, and of rows."""
         self.hash_V, self.frequency_V = arrays["word"], arrays["frequency"]
-        """Hashes of words [v], ascending, and the number of documents [v] that have each."""
+        """Hashes of words [v], ascending, and the number of documents [v] that have each word."""
         if "row" not in arrays:
             return
         self.begin_V: Ints = arrays["begin"]
@@ -73,16 +75,16 @@ class Postings:
         self.count_C, self.length_C = arrays["count"], arrays["length"]
         """Count of the word [c] and length of the document [c] of each kind."""
         self.most_V: Floats = arrays["most"]
-        """Most that a word's part f / (f + …) is in any document [v], where the mean length is the shard's own."""
+        """Highest f / (f + …) of a word in any document [v], with the mean length of the shard."""
 
     @classmethod
     def open(
         cls, leaf_map: LeafMap, shard: Shard, limit: float = math.inf, *, rarity_alone: bool = False
     ) -> "Postings":
-        """Open a shard's postings at the leaf map's version, or with `rarity_alone` only what rarity is computed from.
+        """Open a shard's postings at the leaf map's version, or with `rarity_alone` only the counts for rarity.
 
-        InputError if the shard has none, or the file is not as the manifest lists it. Files on this machine stay
-        within `limit` bytes, except those that are mapped. Versions share the postings of shards that did not change.
+        InputError if the shard has none, or the file is not as the manifest lists it. Files on this machine stay within
+        `limit` bytes, except mapped files. Versions share the postings of shards that did not change.
         """
         void_V = leaf_map.void(shard)
         digest = "none" if shard.postings is None else shard.postings.sha256
@@ -110,7 +112,6 @@ class Postings:
         return place_T, np.where(self.hash_V[place_T] == hash_T, self.frequency_V[place_T], 0)
 
     def intact(self) -> bool:
-        """Return True if the mapped files are unchanged since they were opened."""
         return self._lease is None or self._lease.intact()
 
 
@@ -121,10 +122,10 @@ def _table(leaf_map: LeafMap, shard: Shard) -> pa.Table:
         return table
     if rule.split()[0] == today.split()[0]:
         raise InputError(
-            f"{leaf_map.root}: its words were stemmed by {rule[2:]}, and here is {today[2:]}; allowed: a PyStemmer of "
-            "that version, or rayhier upgrade of the workdir"
+            f"{leaf_map.root}: words: got stems of {rule[2:]} with {today[2:]} here; allowed: a PyStemmer of that "
+            "version, or rayhier upgrade of the workdir"
         )
-    log.warning("%s: an older rayhier split its words; counted again until rayhier index compact", shard.file.name)
+    log.warning("%s: words of an older rayhier. They are counted again until rayhier index compact", shard.file.name)
     whole = replace(leaf_map, manifest=leaf_map.manifest.model_copy(update={"removed": []}))
     rows = whole.read(shard, ["rank", "title", "text"])
     is_first_N = rows["rank"].to_numpy() == 0
@@ -177,7 +178,7 @@ def _part(count_X: Ints, length_X: Ints | Floats, mean: float) -> Floats:
 
 
 class PostingLists:
-    """BM25 over the documents of some shards, or of a range of each one's rows."""
+    """BM25 over the documents of some shards, or of a range of the rows of each shard."""
 
     def __init__(
         self,
@@ -187,9 +188,9 @@ class PostingLists:
         *,
         language: Language,
     ) -> None:
-        """Search opened shards, in the rows of each from one number to before another. Rows are numbered on and on.
+        """Search opened shards, in the rows of each from one number to before another. Rows are numbered in order.
 
-        Rarity is counted over the documents of these shards and of `others`. `language` is that of all.
+        Rarity is counted over the documents of these shards and of `others`. All have the same `language`.
         """
         self.language = language
         self._searched, self._spans, self._shards = list(searched), list(spans), [*searched, *others]
@@ -205,13 +206,12 @@ class PostingLists:
         )
 
     def _file(self, postings: Postings, part_C: Floats, span: tuple[int, int]) -> tuple[Any, ...]:
-        # If documents are longer on average than a shard's, its own lengths count less, and scores are higher.
+        # If documents are longer on average than in a shard, its own lengths count less, and scores are higher.
         higher = max(1.0, self.mean / max(postings.total / max(1, postings.documents), 1e-9))
         of_words = postings.hash_V, postings.frequency_V, postings.begin_V, postings.most_V
         return *of_words, postings.row_P, postings.kind_P, part_C, higher, postings.rows, *span
 
     def intact(self) -> bool:
-        """Return True if the mapped files are unchanged since they were opened."""
         return all(postings.intact() for postings in self._shards)
 
     def best(
@@ -219,10 +219,9 @@ class PostingLists:
     ) -> tuple[Floats, Ints]:
         """Return scores and rows [q, t] of the best k documents that share a word with each text, best first.
 
-        Documents whose scores tie with the last follow, TIES times k in all at most, so that it does not depend on the
-        division of an index which of them are found. Scores are -inf and rows -1 where there are fewer. With a mask
-        [n], only rows where it is True are results. Rarity is counted over all documents either way, and over
-        `further` ones.
+        Documents whose scores tie with the last follow, at most TIES times k in all. So the documents found do not
+        depend on the division of an index. If there are fewer, scores are -inf and rows -1. Only rows that `mask_N` [n]
+        marks are results, but rarity is counted over all documents and `further` documents.
         """
         words_Q = [words(text, self.language) for text in texts]
         hash_T = word_hashes(chain.from_iterable(words_Q))
@@ -239,7 +238,7 @@ class PostingLists:
         return _part(count_X, length_X, self.mean)
 
     def weighted(self, text: str, further: TailView | None = None) -> Weighted:
-        """Weigh a text's words by their rarity in all documents, and `further` ones; 0 where none has a word."""
+        """Weigh a text's words by their rarity in all documents and `further` documents. Unknown words have 0."""
         return self._weighted(word_hashes(words(text, self.language)), further)
 
     def _weighted(self, hashes: npt.NDArray[np.uint64], further: TailView | None) -> Weighted:

@@ -280,7 +280,7 @@ class Engine:
         """Score n texts for a query: [n]. ApiError 404 without a cross-encoder, 503 if it does not answer in time."""
         reranking = self.view.reranking
         if reranking is None:
-            raise ApiError(404, "model_not_found", f"rerank: got no cross-encoder; {NO_CROSS_ENCODER}")
+            raise ApiError(404, "model_not_found", f"rerank: got no cross-encoder; allowed: {NO_CROSS_ENCODER}")
         reranking.admission.check()
         with reranking.calls(len(texts)) as score:
             reply = await score(Score([query] * len(texts), texts))

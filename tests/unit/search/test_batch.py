@@ -89,7 +89,7 @@ def test_broken_rows_are_counted_by_reason(searcher, tmp_path):
         b"not json": "not JSON",
         b'{"_id": "b"}': "without a text or a vector",
         b'{"text": "elm"}': "without an id",
-        b'{"_id": "a", "text": "elm"}': "id that came before",
+        b'{"_id": "a", "text": "elm"}': "id of an earlier row",
         b'{"_id": "c", "text": "  "}': "without words",
         b"\xff": "not UTF-8",
         b'{"_id": "d", "vector": [1, 2]}': f"with a vector that is not of {searcher.manifest.dimension} finite numbers",
@@ -109,7 +109,7 @@ def test_parts_of_another_search_are_refused(searcher, file, tmp_path, monkeypat
         patch.setattr(batch, "_join", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(searcher, file, tmp_path / "out.parquet")
-    with pytest.raises(InputError, match=r"out\.parquet\.parts: holds parts of another search \(request changed\)"):
+    with pytest.raises(InputError, match=r"out\.parquet\.parts: got another search \(request changed\)"):
         run(searcher, file, tmp_path / "out.parquet", k=5)
     file.write_text(file.read_text() + '{"_id": "new", "text": "oak"}\n')
     with pytest.raises(InputError, match=r"\(queries changed\)"):
@@ -141,7 +141,7 @@ def test_what_may_not_be_is_refused_before_anything_is_searched(searcher, file, 
         ("x.csv", "out.jsonl", r"--queries: got 'x\.csv'"),
         ("x.tsv", "out.jsonl", "no such file"),
         ("x.parquet", "out.jsonl", "got columns name; allowed: _id or id or query_id, and text or vector"),
-        ("broken.jsonl", "other.jsonl", r": hold no query; 1 refused \(1 not JSON\); line 1: not JSON"),
+        ("broken.jsonl", "other.jsonl", r": got no query: 1 refused \(1 not JSON\): line 1: not JSON"),
     ):
         with pytest.raises(InputError, match=said):
             run(searcher, tmp_path / queries, tmp_path / out)
@@ -154,7 +154,7 @@ def test_what_may_not_be_is_refused_before_anything_is_searched(searcher, file, 
         ("--queries FILE", "--queries: got no --out"),
         ("oak --queries FILE --out OUT", "--queries: got a query too"),
         ("--documents --queries FILE --out OUT", "--documents: got --queries too"),
-        ("--out OUT", "--out, --plan: allowed: with --queries or --documents"),
+        ("--out OUT", "--out, --plan: got a single query; allowed: with --queries or --documents"),
         ("--documents --out OUT --mode hybrid", "mode: got 'hybrid' with a vector, which has no words"),
         ('--documents --out OUT --filter {"month":1}', "month"),
     ],

@@ -109,7 +109,7 @@ def test_sidecars_that_are_missing_or_of_another_model_are_refused(tmp_path, rou
     plain = Assigner(router, spec(), "other")(documents, Encoded(unit(0, 1)))
     for name, rows, said in (
         ("other", plain, r"nodes\.parquet: was made by model other, not m"),
-        ("none", plain.drop_columns([schemas.NODES]), r"has no sidecar 'nodes', which levels of a tree are read from"),
+        ("none", plain.drop_columns([schemas.NODES]), r"got no sidecar 'nodes' for levels of a tree"),
     ):
         write_map(tmp_path / name, rows, 2**D, 1)
         there = LeafMap.open(tmp_path / name)

@@ -10,7 +10,7 @@ from rayhier.search.native import reference
 
 
 @pytest.mark.parametrize(
-    ("module", "reason"), [(None, "halted"), (SimpleNamespace(ABI=0), "of version 0, not 2")], ids=["missing", "older"]
+    ("module", "reason"), [(None, "halted"), (SimpleNamespace(ABI=0), "has version 0, not 2")], ids=["missing", "older"]
 )
 def test_numpy_scans_where_there_is_no_extension_that_fits(module, reason, monkeypatch):
     said = []

@@ -132,7 +132,7 @@ def test_documents_that_may_be_read_have_a_limit(rules, given, documents):
     replace(rules, limits=replace(LIMITS, max_pool=documents)).check_pool(request, held_Q)
     with pytest.raises(InputError) as caught:
         replace(rules, limits=replace(LIMITS, max_pool=documents - 1)).check_pool(request, held_Q)
-    assert str(caught.value).startswith(f"rerank: got 2 queries, which may read some of {documents} documents")
+    assert str(caught.value).startswith(f"rerank: got 2 queries, which fetch {documents} documents")
 
 
 def test_what_is_not_re_ranked_has_no_pool():

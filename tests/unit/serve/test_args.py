@@ -29,7 +29,7 @@ def test_what_cannot_be_served_is_refused_with_what_is_allowed(published):
 def test_an_index_of_another_model(work):
     path = work / "current.json"
     path.write_text(path.read_text().replace("0123456789ab", "0123456789aa"))
-    with pytest.raises(InputError, match="was built by model 0123456789ab, not 0123456789aa"):
+    with pytest.raises(InputError, match="got model 0123456789ab; allowed: 0123456789aa"):
         check(ServeArgs(workdir=str(work)))
 
 
