@@ -7,8 +7,8 @@ import importlib
 import os
 from typing import Any
 
-# OpenMP reads OMP_WAIT_POLICY once, when torch or faiss loads it. Threads that spin while they wait made small
-# training steps seventy times slower beside one other busy process (docs/results/LOG.md).
+# Threads that spin while they wait made small training steps seventy times slower when another process was busy
+# (docs/results/LOG.md). OpenMP reads OMP_WAIT_POLICY once, when torch or faiss loads OpenMP.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 PLACES = {
@@ -23,17 +23,17 @@ PLACES = {
     "JobSpec": ("rayhier.spec", "JobSpec"),
     "load": ("rayhier.spec", "load"),
 }
-"""Public name -> its module and its name in that module. A module is imported when its name is first used, so that
-`import rayhier` takes milliseconds."""
+"""Public name -> its module and its name in that module. `import rayhier` takes milliseconds, because a module is
+imported when its public name is first used."""
 __all__ = ["run", *PLACES]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name of the package at its first use. AttributeError if `name` is not public."""
     if name == "run":
-        return importlib.import_module("rayhier.run")  # the module: calling it runs a job
+        return importlib.import_module("rayhier.run")  # calling this module runs a job
     if name not in PLACES:
-        raise AttributeError(f"module 'rayhier' has no attribute {name!r}; public names: {', '.join(__all__)}")
+        raise AttributeError(f"module 'rayhier' has no attribute {name!r}; allowed: {', '.join(__all__)}")
     module, attribute = PLACES[name]
     value = getattr(importlib.import_module(module), attribute)
     globals()[name] = value

@@ -1,4 +1,4 @@
-"""The command line: `rayhier COMMAND …`, or `python -m rayhier COMMAND …`, calls a command's module."""
+"""Call the module of a command, for `rayhier COMMAND …` and `python -m rayhier COMMAND …`."""
 
 import argparse
 import importlib
@@ -24,10 +24,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that the first argument names with the arguments after it. Returns the command's exit code.
-
-    `arguments` None: those of the process. argparse exits with code 2 where there is no such command.
-    """
+    """Run the command that the first argument names. Returns its exit code. SystemExit 2 for an unknown command."""
     options = _parser().parse_args(arguments)
     if options.verbose:
         log_to_stderr()
@@ -50,7 +47,7 @@ def _parser() -> Parser:
     listed = "\n".join(f"  {name:<9}{says}" for name, (_, says) in COMMANDS.items())
     parser = Parser(
         prog="rayhier",
-        description="Adapts an encoder and learns an index for your corpus; measures what was gained, and serves it.",
+        description="Adapts an encoder to your corpus, learns an index, measures the gain, and serves the index.",
         epilog=f"commands:\n{listed}\n\n`rayhier COMMAND --help` explains one.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

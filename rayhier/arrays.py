@@ -21,14 +21,14 @@ IN_MEMORY = 1 << 30
 
 
 def for_vectors(*shape: int) -> Floats:
-    """Make an array to be filled with vectors: float32 in memory, or float16 in a file if it is large."""
+    """Make an array to be filled with vectors: float32 in memory, or float16 in a file if the array is large."""
     small = math.prod(shape) * 4 <= IN_MEMORY
     return np.empty(shape, np.float32) if small else mapped(shape, np.float16)
 
 
 def mapped(shape: tuple[int, ...], kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Make an array in a file without a name, which is removed with the array. The system may take its memory back."""
+    """Make an array in an unnamed temporary file, whose memory the system can take back. Both end together."""
     with tempfile.TemporaryFile() as file:  # the mapping outlives the file's handle
-        if hasattr(os, "posix_fallocate"):  # a full disk is an error here, and would later end the process
+        if hasattr(os, "posix_fallocate"):  # a full disk fails here, and does not end the process later
             os.posix_fallocate(file.fileno(), 0, math.prod(shape) * np.dtype(kind).itemsize)
         return np.asarray(np.memmap(file, kind, "w+", shape=shape))

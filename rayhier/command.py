@@ -1,4 +1,4 @@
-"""Run a command of the shell: print errors in one line, set the exit code, end quietly at Ctrl-C or a closed pipe."""
+"""Run a command of the shell: print errors in one line, set the exit code, and end quietly at Ctrl-C."""
 
 import argparse
 import logging
@@ -41,15 +41,15 @@ def run_command(
     unfinished: str = "",
     stopped: str = "stopped",
 ) -> int:
-    """Run the body of a command and return its exit code; errors that the user can mend are printed as one line.
+    """Run the body of a command. Returns its exit code, and prints errors that users can mend as one line.
 
-    Such errors are InputError, an OSError that names a file, and the types in `failures`. `unfinished` is text added to
-    an OSError's line about unfinished work; `stopped` is the line printed after Ctrl-C.
+    Such errors are InputError, an OSError that names a file, and the types in `failures`. `unfinished` tells in the
+    line of an OSError what became of unfinished work. `stopped` is the line after Ctrl-C.
     """
     try:
         code = body()
         sys.stdout.flush()
-    except BrokenPipeError:  # the output's reader closed it; let Python's last flush go nowhere
+    except BrokenPipeError:  # the output's reader closed the output, so Python's last flush must go nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except InputError as error:
@@ -69,7 +69,7 @@ def run_command(
 
 
 def end(code: int) -> NoReturn:
-    """End this process. After Ctrl-C without Python's cleanup: threads in native code aborted it now and then."""
+    """End this process. After Ctrl-C, skip Python's cleanup, in which threads of native code sometimes aborted."""
     if code == STOPPED and "ray" not in sys.modules:  # Ray ends its processes in the cleanup
         sys.stdout.flush()
         sys.stderr.flush()
@@ -78,9 +78,8 @@ def end(code: int) -> NoReturn:
 
 
 def log_to_stderr() -> None:
-    """Print log messages of level INFO and above on standard error, as the option `-v` asks."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("faiss").setLevel(logging.WARNING)  # it reports each instruction set that it does not find
+    logging.getLogger("faiss").setLevel(logging.WARNING)  # faiss reports each instruction set that is missing
 
 
 def _mistake(message: str) -> int:

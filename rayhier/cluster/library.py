@@ -1,4 +1,4 @@
-"""Import faiss, or say what to install: two packages provide it."""
+"""Import faiss, or say which of two packages to install."""
 
 from rayhier.extras import needs
 

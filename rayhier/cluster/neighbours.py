@@ -1,7 +1,4 @@
-"""Exact nearest rows by inner product, in one of three forms: faiss on a GPU, torch on a GPU, or faiss on a CPU.
-
-All forms return the same rows, unless scores are equal or almost equal.
-"""
+"""Find the exact nearest rows by inner product, by faiss or torch. Only rows with equal scores may differ."""
 
 from functools import cache
 from typing import Any
@@ -13,11 +10,10 @@ from rayhier.cluster.library import faiss
 from rayhier.model.device import gpu
 
 BLOCK = 1 << 18
-"""Rows that are converted to float32 and searched at a time."""
+"""Number of rows that are converted to float32 and searched at a time."""
 SCORES = 1 << 28
-"""Most scores in a GPU's memory at a time."""
 FAISS_MOST = 2048
-"""Most rows for a query that faiss finds on a GPU. torch finds more."""
+"""Most rows per query that faiss finds on a GPU. torch finds more."""
 
 
 def faiss_on_gpu() -> bool:
@@ -34,10 +30,7 @@ class Neighbours:
         self._held = [_searchable(part_NM, self._device) for part_NM in self._parts] if is_held else []
 
     def search(self, query_QM: Floats, count: int) -> tuple[Ints, Floats]:
-        """Find the `count` rows of greatest inner product with each query [q, m], greatest first.
-
-        Returns their numbers and the inner products, both [q, min(count, n)].
-        """
+        """Find the `count` rows nearest to each query [q, m]. Returns rows and inner products [q, k], best first."""
         query_QM, count = _float32(query_QM), min(count, self._rows)
         row_QK, score_QK = np.zeros((len(query_QM), 0), np.int64), np.zeros((len(query_QM), 0), np.float32)
         for number, part_NM in enumerate(self._parts):
@@ -58,7 +51,7 @@ def _searchable(row_NM: Floats, device: str | None, count: int = 0) -> Any:
         return _TorchRows(row_NM, device)
     import torch
 
-    # A worker of Ray Train sees all GPUs of its node.
+    # A worker of Ray Train sees all GPUs of its machine, so torch says which GPU belongs to the worker.
     return faiss.index_cpu_to_gpu(_memory(), torch.cuda.current_device(), flat_index(row_NM))
 
 
@@ -68,7 +61,7 @@ def _memory() -> Any:
 
 
 class _TorchRows:
-    """Rows on a device, with the method `search` of a faiss index. It computes matrix products."""
+    """Rows on a device, with the method `search` of a faiss index, computed by matrix products."""
 
     def __init__(self, row_NM: Floats, device: str) -> None:
         import torch
@@ -84,7 +77,7 @@ class _TorchRows:
 
 
 def nearest(query_QM: Floats, row_NM: Floats, count: int) -> tuple[Ints, Floats]:
-    """Find the `count` rows [n, m] nearest to each of q vectors. See `Neighbours.search`."""
+    """Find the `count` rows [n, m] nearest to each query [q, m]. See `Neighbours.search`."""
     return Neighbours(row_NM).search(query_QM, count)
 
 

@@ -1,1 +1,1 @@
-"""The corpus stage: a source becomes documents, queries, judgements, and rejected rows with reasons."""
+"""Turn a source into documents, queries, judgements, and rejected rows with reasons."""

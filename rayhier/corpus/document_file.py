@@ -1,4 +1,4 @@
-"""Documents of a user's file, `.jsonl` or `.parquet`, one a row: read and checked as those of a corpus."""
+"""Read documents to add to an index from a `.jsonl` or `.parquet` file. Rows are checked like those of a corpus."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ VECTOR = "vector"
 @dataclass(frozen=True)
 class Read:
     rows: list[Entry | Rejection | None]
-    """None stands for a blank line."""
+    """None is a blank line."""
     vectors: pa.ChunkedArray | None
 
 
@@ -45,7 +45,7 @@ def read(path: Path, schema: RowSchema, size: int, *, vectors: bool = True) -> I
 
 
 def check_rows(path: Path, rows: Iterable[Entry | Rejection | None]) -> int:
-    """Check all rows before the first is used. Returns how many documents. InputError if a row is refused."""
+    """Check all rows before the first row is used. Returns the number of documents. InputError if a row is refused."""
     documents, bad, reasons = 0, 0, list[str]()
     for number, row in enumerate(rows, 1):
         documents += isinstance(row, Entry)
@@ -54,5 +54,5 @@ def check_rows(path: Path, rows: Iterable[Entry | Rejection | None]) -> int:
             reasons += [f"row {number}: {row.reason}"] if bad <= REASONS_SHOWN else []
     if bad:
         more = f" and {bad - REASONS_SHOWN} more" if bad > REASONS_SHOWN else ""
-        raise InputError(f"{path}: {'; '.join(reasons)}{more}; allowed: rows as in the corpus; nothing was changed")
+        raise InputError(f"{path}: {'; '.join(reasons)}{more} (nothing was changed); allowed: rows as in the corpus")
     return documents

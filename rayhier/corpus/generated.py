@@ -1,4 +1,4 @@
-"""The generate stage: reads a file of pairs of a document and a query that was written for it, in this process."""
+"""Read generated queries: pairs of a document and a query that was written for the document."""
 
 from collections.abc import Container
 from pathlib import Path
@@ -42,7 +42,7 @@ def read(path: Path, corpus: Artifact, limits: Limits) -> ParsedRows[Pair]:
     unknown = [rejection.value for _, rejection in parsed.rejected if rejection.reason == Reason.UNKNOWN_DOCUMENT]
     if unknown and not parsed.accepted:
         raise InputError(
-            f"{KEY}: {path}: none of its {len(unknown):,} pairs names a document of the corpus (the first: "
+            f"{KEY}: {path}: none of {len(unknown):,} pairs names a known document (first: "
             f"{unknown[0]!r}); allowed: ids of its documents, such as {next(ids.of_documents(corpus))!r}"
         )
     return parsed
@@ -57,7 +57,7 @@ def known(rows: Rows[Pair], documents: Container[str]) -> Rows[Pair]:
 
 
 def distinct(rows: Rows[Pair]) -> Rows[Pair]:
-    """Reject pairs that an earlier row has."""
+    """Reject pairs that an earlier row contains."""
     earlier: set[bytes] = set()
     for row in rows:
         if not isinstance(row, Pair):
@@ -70,10 +70,7 @@ def distinct(rows: Rows[Pair]) -> Rows[Pair]:
 
 
 def write(root: Location, name: str, parsed: ParsedRows[Pair]) -> Output:
-    """Write accepted pairs, their queries and rejected rows below `root`, as parquet files. Returns counts and files.
-
-    A text that is a query of several documents is one query there.
-    """
+    """Write accepted pairs, distinct queries and rejected rows below `root`, as parquet. Returns counts and files."""
     pairs = [pair for _, pair in parsed.accepted]
     key_of = {query: f"g{number}" for number, query in enumerate(dict.fromkeys(pair.query for pair in pairs))}
     queries = pa.table([list(key_of.values()), list(key_of)], schema=schemas.QUERIES)

@@ -12,8 +12,7 @@ from rayhier.storage import columns, parquet, schemas
 from rayhier.storage.artifact import Artifact
 
 Digests = npt.NDArray[np.bytes_]
-"""Array [n] of digests, dtype S16. If numpy reads an element, it drops zero bytes at its end, but not in
-comparisons."""
+"""Array [n] of digests, dtype S16. numpy drops zero bytes at the end of an element that it reads, but compares them."""
 
 DIGEST = pa.binary(DIGEST_BYTES)
 NO_DIGESTS: Digests = np.empty(0, f"S{DIGEST_BYTES}")
@@ -24,7 +23,7 @@ def of(names: Iterable[str]) -> Digests:
 
 
 def of_documents(corpus: Artifact) -> Iterator[str]:
-    """Yield the ids that judgements and pairs name: of documents, not of their passages."""
+    """Yield the ids of documents that judgements name: if the corpus has passages, those of their documents."""
     for name in corpus.names("documents/"):
         path = corpus.path(name)
         is_cut = schemas.PARENT.name in parquet.metadata(path).schema.to_arrow_schema().names
@@ -41,7 +40,7 @@ def array(column: pa.ChunkedArray) -> Digests:
 
 
 def later(digests: Digests) -> npt.NDArray[np.intp]:
-    """Return the positions, ascending, of the digests that also occur at an earlier position.
+    """Return the positions, ascending, of digests that also occur at an earlier position.
 
     >>> later(np.array([b"a", b"b", b"a"], "S16"))
     array([2])

@@ -1,4 +1,4 @@
-"""Readers of text files with a row per line. Lines are bytes, so that a broken line costs only its own row."""
+"""Read text files with a row per line. Lines are bytes, so that an invalid line costs only its own row."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -80,24 +80,22 @@ def json_lines(listing: CorpusFiles, schema: RowSchema) -> LinesReader:
 
 
 def refusal(path: Path, allowed: str) -> InputError:
-    """Make the error about a file in which no line has the right number of columns."""
     number, first = next((n, line) for n, line in enumerate(lines(path, 0, path.stat().st_size), 1) if line.strip())
     text = first.decode("utf-8", "replace").rstrip("\r\n")
     shown = text if len(text) <= LINE_SHOWN else text[:LINE_SHOWN] + "…"
     return InputError(
-        f"{path}: line {number}: got {shown!r}, and no line of the file has the right number of columns; "
-        f"allowed: {allowed}"
+        f"{path}: line {number}: got {shown!r}, and no line has the right number of columns; allowed: {allowed}"
     )
 
 
 def pieces(size: int) -> list[tuple[int, int]]:
-    """Cut a file of `size` bytes into 1 to 1,024 ranges [begin, end) of at least 1 MiB. The last may be smaller."""
+    """Cut a file of `size` bytes into 1 to 1,024 ranges [begin, end). All but the last have at least 1 MiB."""
     step = max(SMALLEST_RANGE, -(-size // MOST_RANGES))
     return [(begin, min(begin + step, size)) for begin in range(0, max(size, 1), step)]
 
 
 def rows(raw: Iterable[bytes], header: tuple[str, ...] = ()) -> Iterator[bytes | None]:
-    """Yield each line, or None for a blank line and for a first line that is the header."""
+    """Yield each line, or None for a blank line and for a header."""
     for number, line in enumerate(raw):
         yield None if line.isspace() or (number == 0 and header and values(line) == header) else line
 
@@ -107,7 +105,7 @@ def values(line: bytes) -> tuple[str, ...]:
 
 
 def lines(path: Path, begin: int, end: int) -> Iterator[bytes]:
-    """Yield the lines of a file that begin in [begin, end), cut to LONGEST_LINE + 1 bytes, with their newline."""
+    """Yield the lines that begin in bytes [begin, end) of a file, with their newline, cut to LONGEST_LINE + 1 bytes."""
     with path.open("rb") as opened:
         position = begin
         if begin > 0:
@@ -121,7 +119,7 @@ def lines(path: Path, begin: int, end: int) -> Iterator[bytes]:
 
 
 def _skip(readline: Callable[[int], bytes], most: int) -> int:
-    """Skip to the end of the line, or a little past `most` bytes. Returns the number of bytes read."""
+    """Skip to the end of the line, or a little past `most` bytes. Returns the number of skipped bytes."""
     skipped = 0
     while skipped <= most and (chunk := readline(SKIP)):
         skipped += len(chunk)

@@ -1,4 +1,4 @@
-"""Reader of a user's own parquet files, by ranges of row groups."""
+"""Read a user's own parquet files, by ranges of row groups."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class ParquetReader:
             yield Stream(file.name, checked(raw, self.schema.query))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        """Stream the judgements of a split, from parquet, or tab-separated in BEIR's layout."""
+        """Stream the judgements of a split, from a parquet file or from BEIR's tab-separated file."""
         file = self.listing.judgements.get(split)
         if file is None:
             return
@@ -71,13 +71,13 @@ def reader(spec: OwnFiles) -> ParquetReader:
 
 
 def read(path: Path, columns: Iterable[str], groups: Iterable[int] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file, or of some row groups, without missing columns. InputError if it is damaged."""
+    """Yield the rows of a file, or of some row groups, without missing columns. InputError if the file is damaged."""
     for table in tables(path, columns, BATCH_ROWS, groups):
         yield from table.to_pylist()
 
 
 def check_columns(key: str, path: Path, names: Iterable[str]) -> None:
-    """Raise InputError, which names the spec's `key`, if a parquet file lacks one of the columns `names`."""
+    """Check that a parquet file has the columns `names`. InputError with the spec's `key` if a column is missing."""
     columns = opened(path).schema_arrow.names
     for name in names:
         if name not in columns:
@@ -86,7 +86,7 @@ def check_columns(key: str, path: Path, names: Iterable[str]) -> None:
 
 
 def pieces(sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Cut row groups of given bytes into ranges [begin, end) of at most RANGE_BYTES, or of one larger row group.
+    """Cut row groups into ranges [begin, end) of at most RANGE_BYTES. A larger row group is a range by itself.
 
     >>> pieces([9 << 20, 9 << 20, 1, 1])
     [(0, 1), (1, 4)]

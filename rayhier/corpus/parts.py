@@ -1,7 +1,7 @@
-"""Documents, range by range: a range becomes a part file of accepted documents, and a scratch file of fates.
+"""Turn each range of a source into a part file of accepted documents and a scratch file of fates.
 
-A row's fate says that the row was accepted, or why it was rejected. From the fates alone the driver process drops ids
-that recur across parts, and counts. A repeated `make` or `settle` after a crash writes the same bytes.
+The fate of a row says that the row was accepted, or why it was rejected. From the fates alone, the driver process
+counts rows and drops ids that occur in several parts. `make` and `settle` write the same bytes again after a crash.
 """
 
 from collections import Counter, defaultdict
@@ -30,8 +30,8 @@ CHUNK_DOCUMENTS = 1_000
 FATES = pa.schema(
     [("line", pa.int64()), ("value", pa.string()), ("digest", ids.DIGEST), ("cut", pa.bool_()), ("reason", pa.string())]
 )
-"""Columns of a file of fates, accepted rows first, in the order of the part file. `value` is the beginning of the id,
-or of a rejected row. `digest` is a hash of the id."""
+"""Columns of a file of fates. Accepted rows come first, in the order of the part file. `value` is the beginning of the
+id, or of a rejected row. `digest` is a hash of the id."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,13 @@ class Fates:
 
 @dataclass
 class CheckedParts:
-    """All part files of a source, without ids that recur in several parts, and counts of rows."""
+    """Part files of a source, each id once, and counts of rows."""
 
     digests: ids.Digests
     """Digests [n] of all ids that parts accepted. An id in several parts occurs several times."""
     documents: list[File] = field(default_factory=list)
     rejected: list[pa.Table] = field(default_factory=list)
     reasons: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    """Number of rejected rows by file and reason."""
     read: Counter[str] = field(default_factory=Counter)
     accepted: int = 0
     cut: int = 0
@@ -90,7 +89,6 @@ class CheckedParts:
 
 
 def finished(piece: Range, root: Location) -> PartFile | None:
-    """Return the part of a range if an earlier task or run has finished it."""
     entry = _ledger(root).done(_name(piece))
     if entry is None:
         return None
@@ -100,7 +98,7 @@ def finished(piece: Range, root: Location) -> PartFile | None:
 
 
 def make(piece: Range, rows: Rows[Entry], root: Location, layout: DocumentLayout) -> int:
-    """Write the part of a range: its accepted documents, each id once. Returns their number."""
+    """Write the part of a range: its accepted documents, each id once. Returns the number of documents."""
     fates = Fates()
     file = write_documents(root, piece.part, fates.keep(distinct(rows, set())), layout)
     noted = parquet.write(root, f"{SCRATCH}/fates/{piece.part:05d}.parquet", groups(fates.table()), FATES)
@@ -111,7 +109,7 @@ def make(piece: Range, rows: Rows[Entry], root: Location, layout: DocumentLayout
 
 
 def settle(root: Location, parts: Sequence[PartFile], layout: DocumentLayout) -> CheckedParts:
-    """Drop ids that recur across parts from the later parts' files, and count the rows of all parts."""
+    """Keep an id that occurs in several parts only in the first of these parts. Counts the rows of all parts."""
     digests = [ids.array(parquet.read(part.fates, ["digest"])["digest"].drop_null()) for part in parts]
     checked = CheckedParts(np.concatenate([ids.NO_DIGESTS, *digests]))
     again = ids.later(checked.digests)
@@ -157,7 +155,7 @@ def groups(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def _count(checked: CheckedParts, part: PartFile, duplicates: npt.NDArray[np.intp], line: int) -> None:
-    """Count a part's rows, of which those at the positions `duplicates` are rejected too."""
+    """Count the rows of a part. Rows at the positions `duplicates` count as rejected."""
     fates = parquet.read(part.fates)
     is_duplicate = np.zeros(len(fates), dtype=bool)
     is_duplicate[duplicates] = True
@@ -175,7 +173,7 @@ def _count(checked: CheckedParts, part: PartFile, duplicates: npt.NDArray[np.int
 
 
 def _drop(root: Location, file: File, removed: ids.Digests, layout: DocumentLayout) -> File | None:
-    """Rewrite a part file without the ids of these digests. None if no row is left."""
+    """Rewrite a part file without the ids of these digests. Returns None if no row is left."""
     path = root / file.name
     table = columns.read([path], layout.schema.names)
     remaining = table.filter(pa.array(~np.isin(ids.of(table[layout.key].to_pylist()), removed)))

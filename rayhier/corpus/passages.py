@@ -1,4 +1,4 @@
-"""Documents as rows of the corpus: a row per document, or a row per passage of a document."""
+"""Turn a document into one row of the corpus, or into a row for each of its passages."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,14 +36,14 @@ class DocumentLayout:
         return "doc_id" if self.passages is None else schemas.PARENT.name
 
     def check_cut(self, names: Sequence[str]) -> None:
-        """Raise InputError if only one of the columns and this layout is of passages."""
+        """Check that an index and this layout both have passages, or both have none. InputError if they differ."""
         were_cut = schemas.PARENT.name in names
         if were_cut != (self.passages is not None):
             got, allowed = ("passages", "whole documents") if were_cut else ("whole documents", "passages")
             raise InputError(f"corpus.passages: got an index of {got}; allowed: {allowed}, as the spec says")
 
     def fitted(self, rows: pa.Table) -> pa.Table:
-        """Return rows of another layout with the columns of this one. InputError if a field has another type."""
+        """Return rows of another layout with this layout's columns. InputError if a field has another type."""
         self.check_cut(rows.column_names)
         columns = []
         for field in self.schema:
@@ -51,7 +51,7 @@ class DocumentLayout:
             column = rows[field.name] if field.name in there else pa.nulls(len(rows), field.type)
             if column.type != field.type:
                 raise InputError(
-                    f"corpus.fields.{field.name}: got {column.type}; allowed: {field.type}, as the spec says"
+                    f"corpus.fields.{field.name}: got {column.type}; allowed: {field.type}, as in the spec"
                 )
             columns.append(column)
         return pa.table(columns, schema=self.schema)
@@ -69,17 +69,13 @@ class DocumentLayout:
 
 
 def cut(document: Entry, passages: Passages) -> Iterator[list[Any]]:
-    """Yield a row for each passage of a document: id `ID#0001`, title, text, the document's ID, and its fields.
-
-    The only passage of a short document is numbered too. So the text before the last `#` is the document's id, and no
-    two passages have the same id.
-    """
+    """Yield a row for each passage: id `ID#0001` even for a single one, title, text, the document's ID, and fields."""
     for number, text in enumerate(windows(document.text, passages), 1):
         yield [f"{document.key}#{number:04d}", document.title, text, document.key, *document.values]
 
 
 def windows(text: str, passages: Passages) -> Iterator[str]:
-    """Yield passages of `words` words, each begun `stride` words after the one before, until the text ends.
+    """Yield passages of `words` words. A passage begins `stride` words after the previous passage.
 
     >>> list(windows("a b c d e f", Passages(words=3, stride=2)))
     ['a b c', 'c d e', 'e f']
@@ -94,7 +90,7 @@ def windows(text: str, passages: Passages) -> Iterator[str]:
 
 
 def joined(passages: Sequence[str]) -> str:
-    """Join a document's passages to its text. Two neighbours share the most words that all neighbours can share.
+    """Join a document's passages to its text. Neighbours share the most words that all neighbours can share.
 
     >>> joined(["a b c", "c d e", "e f"])
     'a b c d e f'

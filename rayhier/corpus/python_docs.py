@@ -1,6 +1,6 @@
-"""Docstrings of a Python's standard library as a corpus: the first sentence is a query, the rest its document.
+"""Make a corpus from docstrings of Python's standard library: the first sentence is a query, the rest its document.
 
-Files are parsed, never imported.
+The library's files are parsed, never imported.
 """
 
 import ast
@@ -23,7 +23,7 @@ SKIPPED |= {"ensurepip", "__pycache__"}
 SENTENCE_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?](?=\s)")
 SHORTEST_REST = 40
 LONGEST_SUMMARY = 200
-"""Most characters of a query. If the first sentence is longer, only its first line is taken."""
+"""Most characters of a query. If the first sentence is longer, the query is the sentence's first line."""
 
 Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -33,7 +33,6 @@ class Docstring:
     source: str
     line: int
     name: str
-    """Qualified name, such as `asyncio.events.AbstractEventLoop.call_soon`."""
     text: str
 
 
@@ -65,7 +64,7 @@ def reader(spec: PythonDocs) -> DocstringReader:
     return DocstringReader(pairs(Path(sysconfig.get_paths()["stdlib"]), spec.limits))
 
 
-@functools.lru_cache(maxsize=1)  # a run in one process reads them for its corpus, and for its test queries
+@functools.lru_cache(maxsize=1)  # a run in one process reads them twice: for the corpus and for the test queries
 def pairs(library: Path, limits: Limits) -> Docstrings:
     """Make queries and documents from Python files below a folder. A file that does not parse is a rejected row."""
     result = Docstrings()
@@ -119,7 +118,7 @@ def read(code: bytes, source: str) -> Iterator[Docstring]:
 def pair(docstring: Docstring, recurrence: int, limits: Limits) -> tuple[Entry, Entry]:
     """Make (document, query). RowError if the document is too short, or contains its query.
 
-    `recurrence` counts docstrings of the same name: the second gets the id `name#2`, and so on.
+    `recurrence` counts docstrings of the same name. The second gets the id `name#2`, and so on.
     """
     summary, rest = divide(docstring.text)
     if not rest:
@@ -137,7 +136,7 @@ def pair(docstring: Docstring, recurrence: int, limits: Limits) -> tuple[Entry, 
 
 
 def divide(docstring: str) -> tuple[str, str]:
-    """Divide a docstring in two: the first sentence of its first paragraph, in one line, and the text after it."""
+    """Divide a docstring in two: the first sentence in one line, and the text after that sentence."""
     text = docstring.strip()
     paragraph = re.split(r"\n\s*\n", text, maxsplit=1)[0]
     sentence = re.search(SENTENCE_END, paragraph)
@@ -156,7 +155,7 @@ def _walk(node: Definition, name: str, source: str) -> Iterator[Docstring]:
 
 
 def _definitions(node: ast.AST) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yield classes and functions directly inside a node, also below `if` and `try`."""
+    """Yield classes and functions directly inside a node, and those inside its `if` and `try`."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield child

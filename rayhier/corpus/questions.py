@@ -1,7 +1,6 @@
-"""Queries and judgements of a source, checked against each other and the documents by the driver process.
+"""Read queries and judgements of a source, and check them against each other and the documents.
 
-Queries and judgements of the test split are a separate artifact, so that more of them change nothing that was
-trained.
+Queries and judgements of the test split are a separate artifact, so that new test queries change nothing trained.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -30,9 +29,9 @@ class Questions:
     queries: Files[Entry]
     judgements: Mapping[str, Files[Judgement]]
     named: frozenset[str] | None
-    """Ids of queries that train or dev judgements name, accepted or not. None: nothing is judged."""
+    """Ids of queries that train or dev judgements name, also in rejected judgements. None if nothing is judged."""
     earlier: Mapping[str, str] = field(default_factory=dict)
-    """Text by id of the queries in splits that are not in `splits`."""
+    """Texts by id of the queries in splits that are not in `splits`."""
 
     @property
     def accepted_queries(self) -> list[Entry]:
@@ -40,7 +39,7 @@ class Questions:
 
     @property
     def splits(self) -> dict[str, Sequence[Judgement]]:
-        """Accepted judgements by split. A dev split without judgements is cut from train."""
+        """Accepted judgements by split. A dev split without judgements is cut out of train."""
         return self._divided[0]
 
     @cached_property
@@ -56,7 +55,7 @@ class Questions:
         return {query.key: query.text for query in self.accepted_queries}
 
     def asked_before(self) -> dict[str, dict[str, int]]:
-        """Count queries of dev, and of test, that are also in earlier splits: by id, and others by text."""
+        """Count dev and test queries that are also in earlier splits: by id, and further queries by text."""
         texts, earlier = {**self.earlier, **self._texts}, dict(self.earlier)
         counted = {}
         for split, rows in self.splits.items():
@@ -68,14 +67,14 @@ class Questions:
         return counted
 
     def of_training(self) -> "Questions":
-        """Select judgements of train and dev, and the accepted queries that these name. All, if nothing is judged."""
+        """Select judgements of train and dev, and the accepted queries that these name, or all if nothing is judged."""
         if self.named is None:
             return self
         judgements = {split: rows for split, rows in self.judgements.items() if split != TEST}
         return replace(self, queries=self._queries(of_training=True), judgements=judgements)
 
     def of_test(self) -> "Questions":
-        """Select the rows that `of_training` leaves: test judgements, other queries, and rejected rows of queries."""
+        """Select what `of_training` leaves: test judgements, remaining queries, and rejected rows of queries."""
         texts, judged = self._texts, [row.query_id for split in TRAINING for row in self.splits.get(split, ())]
         earlier = {query: texts[query] for query in judged}
         queries, judgements = self._queries(of_training=False), {TEST: self.judgements[TEST]}
@@ -108,8 +107,7 @@ class Questions:
 def read(reader: Reader, documents: Container[str] | None, *, judged: bool = True) -> Questions:
     """Read the queries of a source, each id once, and their judgements, each pair once in a split.
 
-    `documents` is None if any document may be judged. InputError for a file without a row of the right number of
-    columns.
+    `documents` is None if any document may be judged. InputError if no row of a file has the right number of columns.
     """
     earlier: set[bytes] = set()
     queries = [_parsed(stream, distinct(stream.rows, earlier)) for stream in reader.queries()]

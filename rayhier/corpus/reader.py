@@ -1,4 +1,4 @@
-"""Interfaces of the readers of all sources, whose rows are checked one by one."""
+"""Interfaces of the readers of all sources. Rows are checked one by one."""
 
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Raw = TypeVar("Raw")
 T = TypeVar("T")
 
 Rows = Iterator[T | Rejection | None]
-"""For each line, in order: the parsed row, its rejection, or None for a line that is no row (blank line, header)."""
+"""For each line, in order: the parsed row, its rejection, or None for a blank line or a header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Reader(Protocol):
 
 
 class RangeReader(Reader, Protocol):
-    """A source whose documents lie in files, which several processes read range by range."""
+    """A source whose documents lie in files. Several processes read ranges of them."""
 
     def ranges(self) -> list[Range]: ...
 
@@ -51,7 +51,7 @@ class RangeReader(Reader, Protocol):
 
 
 class StreamReader(Reader, Protocol):
-    """A source whose documents can only be iterated, from the first on, by one process."""
+    """A source whose documents can only be iterated from the start, by one process."""
 
     def documents(self) -> Stream[Entry]: ...
 
@@ -66,7 +66,7 @@ def checked(raw: Iterable[Raw | None], parse: Callable[[Raw], T]) -> Rows[T]:
 
 
 def distinct(rows: Rows[Entry], earlier: set[bytes]) -> Rows[Entry]:
-    """Reject documents or queries whose id's digest is in `earlier`, to which new ones are added."""
+    """Reject documents or queries whose id's digest is in `earlier`. Adds the digests of accepted rows to `earlier`."""
     for row in rows:
         if not isinstance(row, Entry):
             yield row
@@ -80,7 +80,7 @@ def distinct(rows: Rows[Entry], earlier: set[bytes]) -> Rows[Entry]:
 def known(
     rows: Rows[Judgement], queries: Container[str], documents: Container[str] | None, earlier: set[bytes]
 ) -> Rows[Judgement]:
-    """Reject judgements of unknown queries or documents, and pairs in `earlier`, to which new ones are added."""
+    """Reject judgements of unknown queries or documents, and pairs in `earlier`. Adds accepted pairs to `earlier`."""
     for row in rows:
         if not isinstance(row, Judgement):
             yield row

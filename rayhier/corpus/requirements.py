@@ -1,4 +1,4 @@
-"""Check that a corpus, once read, has everything that the later stages of a job need."""
+"""Check that a corpus has everything that the later stages of a job need."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from rayhier.spec.corpus import Beir, CorpusSpec, IrDatasets, MsMarco, OwnFiles,
 
 
 def check(spec: JobSpec, counts: dict[str, Any]) -> None:
-    """Raise InputError, which names the key, if the corpus lacks what the spec needs."""
+    """Check that the corpus has what the spec needs. InputError with the spec's key if something is missing."""
     if counts["documents"]["accepted"] == 0:
         key, value = _named(spec.corpus)
         raise InputError(
@@ -22,8 +22,7 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
         lacking = f"key {names.text!r} is missing in {missing:,} of {queries['read']:,} queries"
         problem = lacking if missing else f"no query accepted ({_rejected(queries)})"
         raise InputError(
-            f"corpus.queries: {problem}; allowed: rows with {names.id} and {names.text}, or corpus.query_columns that "
-            "name other keys"
+            f"corpus.queries: {problem}; allowed: rows with {names.id} and {names.text}, or other query_columns"
         )
     check_judgements(counts)
     for name, filled in counts["fields"].items():
@@ -40,7 +39,7 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
 
 
 def check_judgements(counts: dict[str, Any]) -> None:
-    """Raise InputError if a split has judgements and none was accepted: ids of another corpus, mostly."""
+    """Check that each split with judgements has an accepted one. InputError if ids belong to another corpus."""
     for split, rows in counts["judgements"].items():
         if rows["read"] and not rows["accepted"]:
             raise InputError(
@@ -50,10 +49,7 @@ def check_judgements(counts: dict[str, Any]) -> None:
 
 
 def check_split(spec: JobSpec, counts: dict[str, Any], training: dict[str, Any] | None = None) -> None:
-    """Raise InputError if the split that is evaluated has no judgement above 0, or only queries that also train.
-
-    `training` are the counts of the corpus, if the split is an artifact of its own.
-    """
+    """Check the evaluated split. InputError if no judgement is above 0, or all its queries also train."""
     if spec.corpus.names_judgements and counts["splits"][spec.evaluate.split]["relevant"] == 0:
         splits = counts["splits"] | (training or {"splits": {}})["splits"]
         judged = [split for split in ("dev", "test") if split in splits and splits[split]["relevant"]]
@@ -87,7 +83,6 @@ def allowed(spec: CorpusSpec) -> str:
 
 
 def _named(spec: CorpusSpec) -> tuple[str, str]:
-    """Return the key of the corpus section that names the documents, and its value."""
     match spec:
         case OwnFiles():
             return "documents", spec.documents

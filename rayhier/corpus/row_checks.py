@@ -1,4 +1,4 @@
-"""Checks of a source, row by row: they accept a row, or reject it for a reason."""
+"""Check a source row by row: accept a row, or reject it for a reason."""
 
 import hashlib
 import json
@@ -13,9 +13,9 @@ from rayhier.spec.corpus import ColumnNames, FieldType, Limits
 
 DIGEST_BYTES = 16
 LONGEST_LINE = 64 << 20
-"""Most bytes of a line, so that an endless line cannot fill the memory."""
+"""Most bytes of a line. The limit keeps an endless line from filling the memory."""
 SHOWN = 80
-"""Most characters of a rejected row that are kept for the user to see."""
+"""Most characters of a rejected row that users see."""
 HEADER = ("query-id", "corpus-id", "score")
 
 T = TypeVar("T")
@@ -84,7 +84,7 @@ class Rejection:
 
 
 def beginning(value: object) -> str:
-    r"""Return the first 80 characters of a value in one line; unprintable characters and invalid UTF-8 are escaped.
+    r"""Return the first 80 characters of a value in one line. Unprintable characters and invalid UTF-8 are escaped.
 
     >>> print(beginning(b"caf\xe9\tau lait\n"))
     caf\xe9\tau lait
@@ -116,7 +116,6 @@ class Entry:
     cut: bool
     """True if the title or text was longer than its limit and was cut."""
     values: tuple[Any, ...] = ()
-    """Values of the declared fields, in the order of the spec."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +133,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class ParsedRows(Generic[T]):
-    """Accepted and rejected rows of a file, or of a range of a file, with line numbers, counted from 1."""
+    """Accepted and rejected rows of a file, or of a range of a file. Line numbers count from 1."""
 
     lines: int
     read: int
@@ -262,7 +261,7 @@ def _value(value: Any, kind: FieldType) -> Any:
 
 
 def encodes(text: str) -> bool:
-    """Return True if a text is valid UTF-8: JSON can contain half a character (a surrogate)."""
+    """Return True if a text can be encoded in UTF-8. JSON can contain half a character (a surrogate), which cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -10,7 +10,7 @@ FILES, ROWS = 50, 1_000
 
 
 def rejected(spec: FileCorpus) -> list[str]:
-    """Name the first rejected row of each of the first files of documents, and count such rows among the first."""
+    """Name the first rejected row in each of the first files of documents, and count rejected rows in a sample."""
     if isinstance(spec, OwnFiles) and spec.type == "csv":
         streams = [sources.iterated(spec).documents()]
     else:

@@ -1,8 +1,7 @@
-"""Readers of sources that are iterated from the first document on, and the choice of the reader that a spec names.
+"""Choose the reader of a corpus, and read sources that can only be iterated from the first document on.
 
-Such sources are a folder of text files, and data sets that a package downloads: ir_datasets, and those of the Hugging
-Face hub. Data sets on the hub have BEIR's layout. They are streamed without a second copy.
-No code of a data set is run.
+Such sources are CSV files, a folder of text files, and data sets of ir_datasets and the Hugging Face hub. Data sets on
+the hub have BEIR's layout, and are streamed without a second copy. rayhier runs no code of a data set.
 """
 
 import json
@@ -38,10 +37,11 @@ from rayhier.storage.listing import CorpusFiles, NamedFile
 from rayhier.storage.source import IR_DATASETS
 
 SPLITS = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
-"""Split -> the names that it has in data sets. The first name that there is counts."""
+"""Split -> the names that it has in data sets. The first existing name counts."""
 HUB_SPLITS = SPLITS | {"dev": ("dev", "validation", "val")}
 DOCUMENTS, QUERIES = "corpus", "queries"
-"""Names of the configurations (subsets) of documents and queries on the hub. Judgements have only one."""
+"""Names of the hub's configurations (subsets) of documents and queries. Data sets of judgements have one
+configuration."""
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ class CsvReader:
 
 
 def whole(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of a CSV file as it is. RowError if a value or a column is missing, or a value is not UTF-8."""
+    """Check a row of a CSV file. RowError if a value or a column is missing, or a value is not UTF-8."""
     if None in row or None in row.values():
         raise RowError(Reason.WRONG_COLUMNS)
     if not all(map(row_checks.encodes, row.values())):
@@ -116,7 +116,7 @@ def whole(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def typed(text: str | None, kind: FieldType) -> Any:
-    """Read the text of a field. A text that is no number, true or false stays text, which the schema rejects."""
+    """Convert the text of a field. A text that is no number, true or false stays text, which the schema rejects."""
     with suppress(ValueError):
         return text or None if kind == "string" else json.loads((text or "null").lower())
     return text
@@ -124,7 +124,7 @@ def typed(text: str | None, kind: FieldType) -> Any:
 
 @dataclass(frozen=True)
 class TextReader:
-    """Reader of the files of a folder, which has neither queries nor judgements."""
+    """Reader of a folder of text files. The folder has neither queries nor judgements."""
 
     files: tuple[NamedFile, ...]
     limits: Limits
@@ -168,14 +168,14 @@ def titled(text: str, path: Path) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class IrReader:
-    """An opened data set of ir_datasets, and its splits. Each is an id and the package's object."""
+    """An opened data set of ir_datasets, and its splits, each with an id and an object of ir_datasets."""
 
     dataset: tuple[str, Any]
     splits: dict[str, tuple[str, Any]]
     schema: RowSchema
 
     def documents(self) -> Stream[Entry]:
-        """Stream all documents. Without a field `text`, a document has the text of `default_text()`."""
+        """Stream all documents. A document without a field `text` has the text of `default_text()`."""
         name, opened = self.dataset
         rows = (_row(entry.doc_id, entry) for entry in _guarded(name, opened.docs_iter()))
         return Stream(name, checked(rows, self.schema.document))
@@ -197,7 +197,7 @@ class IrReader:
 
 
 def ir(spec: IrDatasets) -> IrReader:
-    """Open a data set and its splits. InputError if the package is not installed or it does not know an id."""
+    """Open a data set and its splits. InputError if ir_datasets is not installed or does not know an id."""
     split_ids = {split: name for split, name in spec.splits.model_dump().items() if name}
     dataset = _load("corpus.dataset", spec.dataset)
     if not dataset.has_docs():
@@ -211,7 +211,7 @@ def ir(spec: IrDatasets) -> IrReader:
 
 
 def _splits(name: str, dataset: Any) -> dict[str, tuple[str, Any]]:
-    """Find the judged splits by name. If none is named test, the data set itself is test if it has judgements."""
+    """Find the judged splits by name. If none is named test, a data set with judgements is the test split."""
     by_split = {}
     for split, endings in SPLITS.items():
         for ending in endings:
@@ -227,9 +227,7 @@ def _splits(name: str, dataset: Any) -> dict[str, tuple[str, Any]]:
 def _load(key: str, name: str) -> Any:
     dataset = _find(name)
     if dataset is None:
-        raise InputError(
-            f"{key}: got {name!r}, which ir_datasets does not know; allowed: an id that `ir_datasets list` prints"
-        )
+        raise InputError(f"{key}: got {name!r}, unknown to ir_datasets; allowed: an id of `ir_datasets list`")
     return dataset
 
 
@@ -270,8 +268,8 @@ class Repository:
     def find(cls, key: str, path: str) -> "Repository":
         """Find the folder `path`, or else the data set of that name on the hub. InputError if neither exists.
 
-        The hub is asked even if the commit is known: a silent hub fails here at once, in `datasets` only after many
-        attempts.
+        A known commit needs no request, but an unreachable hub must fail here at once. `datasets` makes many attempts
+        first.
         """
         folder: Path | None = hub_data.folder(key, path)
         if folder is not None:
@@ -282,9 +280,7 @@ class Repository:
         try:
             import datasets
         except ImportError:
-            raise InputError(
-                f"corpus.type: huggingface needs a package that is not installed: {hub_data.EXTRA}"
-            ) from None
+            raise InputError(f"corpus.type: huggingface needs a missing package: {hub_data.EXTRA}") from None
         datasets.disable_progress_bars()
         datasets.logging.set_verbosity(logging.CRITICAL)
         try:
@@ -339,7 +335,7 @@ class HubReader:
 
 
 def hugging_face(spec: HuggingFace) -> HubReader:
-    """Make the reader of the data sets that a spec names. InputError if one is missing or the hub is silent."""
+    """Make the reader of the data sets that a spec names. InputError if one is missing or the hub is unreachable."""
     texts = Repository.find("corpus.path", spec.path)
     qrels = Repository.find("corpus.judgements", spec.qrels)
     return HubReader(texts, qrels, RowSchema(spec.limits, spec.row_columns, {}))

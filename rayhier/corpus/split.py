@@ -17,9 +17,10 @@ Counts = dict[str, Any]
 def cut(
     train: Sequence[Judgement], texts: Mapping[str, str], share: float = DEV
 ) -> tuple[list[Judgement], list[Judgement], Counts]:
-    """Move about a share of the train queries, by families that ask the same, with their judgements to another split.
+    """Move about a share of the train queries, and their judgements, to another split.
 
-    Returns train, the other split, and counts of families. Both splits get a family if there are two.
+    Families of queries that ask the same stay together. Returns train, the other split, and counts of families. If
+    there are two families, both splits get one.
     """
     answers: dict[str, list[str]] = {judgement.query_id: [] for judgement in train}
     for judgement in train:

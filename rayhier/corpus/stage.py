@@ -1,4 +1,4 @@
-"""The corpus stage: workers read documents range by range, and this process reads queries and judgements."""
+"""Build the corpus: workers read documents range by range, and this process reads queries and judgements."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -50,7 +50,7 @@ class Contents:
 
 
 def build(executor: Executor, spec: JobSpec, attempt: Attempt) -> Output:
-    """Read, check and write the corpus of a spec, as one stage. InputError if it lacks anything that the spec needs."""
+    """Read, check and write the corpus of a spec. InputError if the corpus lacks anything that the spec needs."""
     layout = DocumentLayout.of(spec.corpus)
     match spec.corpus:
         case PythonDocs():
@@ -60,7 +60,7 @@ def build(executor: Executor, spec: JobSpec, attempt: Attempt) -> Output:
         case _:
             contents = _ranged(executor, spec.corpus, spec.cluster.corpus, attempt.root)
     stored = tables.stored(attempt.root, contents.documents, layout.fields, spec.corpus.language)
-    # Queries and judgements of the test split are checked with the others, before anything is encoded.
+    # Check test queries and judgements here too, before any document is encoded.
     counts = {"documents": contents.count, **contents.questions.counts(), **stored}
     requirements.check(spec, counts)
     requirements.check_split(spec, counts)
@@ -117,7 +117,7 @@ def _finished(piece: Range, root: Location) -> PartFile:
 
 
 def _iterated(spec: IrDatasets | HuggingFace | TextFiles | OwnFiles, root: Location) -> Contents:
-    """Read a source that can only be iterated, in this process. Rows of finished parts are skipped."""
+    """Read a source that can only be iterated, in this process. Skips the rows of finished parts."""
     reader, layout = sources.iterated(spec), DocumentLayout.of(spec)
     documents, most = reader.documents(), PART_FILES if isinstance(spec, TextFiles) else PART_ROWS
     part_files: list[PartFile] = []

@@ -1,4 +1,4 @@
-"""Tables of queries, judgements and rejected rows, which the driver process writes, and counts of all rows."""
+"""Tables of queries, judgements and rejected rows, and counts of all rows. The driver process writes them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ def describe(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, dict[st
 def stored(
     root: Location, documents: Sequence[File], fields: Iterable[str], language: Language | Literal["auto"]
 ) -> dict[str, Any]:
-    """Count the rows in files of documents and the values of each declared field. Detect the language if it is auto."""
+    """Count the rows in files of documents and the values of each declared field. If `language` is auto, detect it."""
     rows, filled, some = 0, dict.fromkeys(fields, 0), -(-SOME // max(1, len(documents)))
     read = (parquet.read_rows(root / file.name, ["title", "text"], 0, some) for file in documents)
     if language == "auto":
@@ -83,7 +83,7 @@ def write(
 
 
 def lines(counts: Mapping[str, Any]) -> list[str]:
-    """Format the counts of a corpus, or of a split without documents, as lines of text for the user."""
+    """Format the counts of a corpus, or of a split without documents, as lines for the user."""
     rows = {kind: counts[kind] for kind in ("documents", "queries") if kind in counts}
     rows |= {f"{split} judgements": row for split, row in counts["judgements"].items()}
     shown = [f"  {name}: {line(row)}" for name, row in rows.items() if row["read"]]

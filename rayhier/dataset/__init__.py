@@ -1,1 +1,1 @@
-"""Documents, queries, judgements and rankings as arrays, which training, search and evaluation share."""
+"""Documents, queries, judgements and rankings as arrays. Training, search and evaluation share them."""

@@ -1,4 +1,4 @@
-"""Documents of a corpus as arrays: ids, base vectors, and the result that each row belongs to."""
+"""Load documents of a corpus as arrays: ids, base vectors, and the result that each row belongs to."""
 
 import mmap
 import tempfile
@@ -16,7 +16,7 @@ from rayhier.storage import columns, parquet
 from rayhier.storage.artifact import Artifact
 
 Choice = Callable[[pa.ChunkedArray], pa.Array]
-"""Function that chooses rows, from the id of each row's document (of a passage, its parent)."""
+"""Function that chooses rows by the id of each row's document. For a passage, that is the document it was cut from."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Documents:
     ids: list[str]
     vector_NM: Floats
     parents: list[str] | None = None
-    """Id of the document that each passage was cut from, which judgements name."""
+    """Id of the document that each passage was cut from. Judgements name these ids."""
 
     @property
     def results(self) -> list[str]:
@@ -32,19 +32,19 @@ class Documents:
 
     @property
     def result_N(self) -> Ints | None:  # noqa: N802  an array's name ends in its shape
-        """Number [n] of the result that each row belongs to. None if each row is a result by itself."""
+        """Number [n] of the result that each row belongs to. None if each row is a separate result."""
         return None if self.parents is None else np.unique(self.parents, return_inverse=True)[1].astype(np.int64)
 
 
 def language(corpus: Artifact) -> Language:
-    """Return the language of a corpus. In older corpora it is `other` for `none`, or missing, which means English."""
+    """Return the language of a corpus. Older corpora have `other` for `none`, or no language, which means English."""
     named = corpus.record.counts.get("language", "english")
     today: Language = {"other": "none"}.get(named, named)
     return today
 
 
 def load_documents(corpus: Artifact, vectors: Artifact, choice: Choice | None = None) -> Documents:
-    """Load all documents of a corpus, or those of a choice. Many vectors are float16 in a mapped file."""
+    """Load all documents of a corpus, or the rows of a choice. Many vectors are float16 in a mapped file."""
     files, names, vector_NM, end = vectors.names("documents/"), list[pa.Table](), for_vectors(0, 0), 0
     rows = sum(parquet.metadata(vectors.path(name)).num_rows for name in files)
     for name in files:
@@ -68,7 +68,7 @@ def read_vectors(corpus: Artifact, vectors: Artifact, name: str) -> pa.Table:
 
 
 def result_ids(corpus: Artifact, name: str, doc_ids: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return each row's result: a document. ValueError if the corpus's file `name` does not have the rows `doc_ids`."""
+    """Return the document of each row. ValueError if the corpus's file `name` does not have the rows `doc_ids`."""
     path = corpus.path(name)
     if "parent" not in parquet.metadata(path).schema.to_arrow_schema().names:
         return doc_ids
@@ -79,14 +79,14 @@ def result_ids(corpus: Artifact, name: str, doc_ids: pa.ChunkedArray) -> pa.Chun
 
 
 def result_numbers(doc_ids: pa.Array, results: pa.Array) -> Ints | None:
-    """Return the number [n] of each row's result. None if each row is a result by itself."""
+    """Return the number [n] of each row's result. None if each row is a separate result."""
     if results.equals(doc_ids):
         return None
     return np.asarray(results.dictionary_encode().indices.to_numpy(), dtype=np.int64)
 
 
 def document_text(title: str, text: str) -> str:
-    """Return the text of a document to encode: title, a blank, text, as BEIR joins them."""
+    """Join title and text to the text that is encoded, with a blank between them, as BEIR does."""
     return f"{title} {text}".strip()
 
 
@@ -107,7 +107,7 @@ def load_texts(corpus: Artifact, ids: Sequence[str]) -> pa.ChunkedArray:
 
 
 class Texts:
-    """Texts that are read by row. The time depends neither on the number of texts nor on their chunks."""
+    """Texts that are read by row. The time to read does not grow with the number of texts."""
 
     def __init__(self, texts: pa.ChunkedArray) -> None:
         self._chunks = texts.chunks
@@ -115,7 +115,7 @@ class Texts:
 
     @classmethod
     def of(cls, corpus: Artifact) -> Self:
-        """Copy the texts of a corpus's documents to a mapped file, which is removed with this object."""
+        """Copy the texts of a corpus's documents to a mapped file. The file is removed with this object."""
         with tempfile.TemporaryFile() as file:
             with pa.ipc.new_file(file, schema := pa.schema([("text", pa.string())])) as writer:
                 for name in corpus.names("documents/"):
@@ -137,7 +137,6 @@ class Texts:
 
 
 def texts_of(corpus: Artifact, ids: Sequence[str]) -> list[str]:
-    """Load the texts to encode of documents, in the order of `ids`."""
     table = load_titled(corpus, ids)
     texts = dict(zip(table["doc_id"].to_pylist(), document_texts(table), strict=True))
     return [texts[name] for name in ids]

@@ -1,11 +1,10 @@
-"""Families of queries that ask for the same, and folds of whole families, so that no fold knows another's queries.
+"""Group queries that ask for the same into families, and families into folds, so that folds share no query.
 
-Two queries are related if they share an answer, or if their sets of words have a Jaccard similarity of ½ or more. A
-family is a connected component: its queries are related through others.
+Two queries are related if they share an answer, or if the Jaccard similarity of their words is at least ½. A family is
+a connected component of related queries.
 
-Jaccard divides by the words of both queries. Shares of the longer or of the shorter query alone, ½ or more, join a
-third and nine tenths of oewn_examples' queries to one family, because one word is half of a short sentence
-(docs/results/LOG.md).
+Jaccard similarity divides shared words by the words of both queries. A division by the words of one query joined a
+third or more of oewn_examples to one family. One word is half of a short sentence (docs/results/LOG.md).
 
 Shapes: Q queries, W words, D answers, X pairs of queries.
 """
@@ -26,14 +25,15 @@ if TYPE_CHECKING:  # SciPy takes a sixth of a second to import, and a plan needs
 PAIRS = 1_000_000
 AROUND = regex.compile(r"^[¿¡\s]+|[\p{Sentence_Terminal}\s]+$")
 FEWEST_FAMILIES, LARGEST = 50, 0.1
-"""A shared answer joins queries if at least this many families remain, and none has a larger share of the queries."""
+"""A shared answer joins queries if at least FEWEST_FAMILIES remain, and no family has more than this share of
+queries."""
 
 
 def families(words: Sequence[Collection[str]], answers: Sequence[Collection[str]]) -> Ints:
     """Number the family [q] of each query, from 0.
 
     `words` holds each query's words, as `dataset.words` splits them, and `answers` the ids of its answers. A query
-    without words is related to others through answers alone. Raises ValueError if the two differ in length.
+    without words is related through answers alone. ValueError if the two differ in length.
 
     >>> families([["red", "fox"], ["red", "fox", "den"], ["owl"], ["bat"]], [["a"], ["b"], ["b"], ["c"]])
     array([0, 0, 0, 1])
@@ -59,8 +59,8 @@ def families(words: Sequence[Collection[str]], answers: Sequence[Collection[str]
 def _rarest(word_QW: "csr_array") -> "csr_array":
     """Keep the rarest words of each query: half of its words, rounded down, and one more word.
 
-    Two queries whose Jaccard similarity is ½ or more share one of these words, because they share at least half of the
-    words of each query. Frequent words would relate too many queries to compare all pairs.
+    Two queries with a Jaccard similarity of at least ½ share at least half of each query's words. So they share a kept
+    word. Frequent words would relate too many queries to compare all pairs.
     """
     size_Q, count_W, every = word_QW.sum(axis=1), word_QW.sum(axis=0), word_QW.tocoo()
     order_X = np.lexsort((every.col, count_W[every.col], every.row))
@@ -72,7 +72,7 @@ def _rarest(word_QW: "csr_array") -> "csr_array":
 
 
 def connected(members: Sequence[Collection[Hashable]]) -> Ints:
-    """Number the family [q] of each query: queries that share a member are one family. Takes linear time.
+    """Number the family [q] of each query. Queries that share a member are one family. Takes linear time.
 
     >>> connected([["a"], ["b"], ["a", "c"], ["c"]])
     array([0, 1, 0, 0])
@@ -85,8 +85,8 @@ def connected(members: Sequence[Collection[Hashable]]) -> Ints:
 def alike(texts: Sequence[str], answers: Sequence[Collection[str]]) -> tuple[Ints, str]:
     """Number the family [q] of each query, and say what the queries of a family share.
 
-    Queries of a family share the normalised text. A shared answer joins queries too, if at least 50 families then
-    remain and none of them has more than a tenth of the queries.
+    Queries of a family share the normalised text. A shared answer also joins queries, if at least 50 families then
+    remain, none with more than a tenth of the queries.
     """
     spelled = [[("text", normal(text))] for text in texts]
     family_Q = connected([[*own, *found] for own, found in zip(spelled, answers, strict=True)])
@@ -108,10 +108,7 @@ def normal(text: str) -> str:
 
 
 def some(family_Q: Ints, texts: Sequence[str], most: int) -> Bools:
-    """Mark at most `most` queries [q], by whole families, in the order of a hash of their texts.
-
-    If no family fits, the smallest family is marked.
-    """
+    """Mark at most `most` queries [q], by whole families in the order of a hash, or else the smallest family."""
     _, family_Q, size_F = np.unique(family_Q, return_inverse=True, return_counts=True)
     hash_F = np.full(len(size_F), np.iinfo(np.uint64).max, np.uint64)
     np.minimum.at(hash_F, family_Q, hash_ids([normal(text) for text in texts]))
@@ -125,7 +122,7 @@ def some(family_Q: Ints, texts: Sequence[str], most: int) -> Bools:
 
 
 def asked_before(asked: Mapping[str, str], earlier: Mapping[str, str]) -> tuple[Bools, Bools]:
-    """Mark queries [q] whose id is an earlier query's, and others [q] whose text is. Both map ids to texts."""
+    """Mark queries [q] whose id is an earlier query's, and further queries [q] whose text is. Both map ids to texts."""
     texts = {normal(text) for text in earlier.values()}
     id_Q = np.array([query in earlier for query in asked], bool)
     return id_Q, np.array([normal(text) in texts for text in asked.values()], bool) & ~id_Q
@@ -143,7 +140,6 @@ def told_cut(families: int, shared: str) -> str:
 
 
 def incidence(members: Sequence[Collection[Hashable]]) -> "csr_array":
-    """Make the sparse matrix [q, w] that has 1 if a query has a word, or an answer."""
     from scipy.sparse import csr_array
 
     sets = [dict.fromkeys(names) for names in members]
@@ -162,10 +158,10 @@ def _components(from_X: Ints, to_X: Ints, nodes: int) -> Ints:
 
 
 def folds(family_Q: Ints, count: int, seed: int) -> Ints:
-    """Divide queries into `count` folds of about equal numbers of queries, and no family: the fold [q] of each.
+    """Divide queries into `count` folds of about equal numbers of queries. Returns the fold [q] of each query.
 
-    The largest families are placed first, each in the fold that has the fewest queries; families of one size in an
-    order that follows from `seed`. Raises ValueError if `count` is below 2 or above the number of families.
+    The fold with the fewest queries gets the largest remaining family. `seed` orders families of equal size. ValueError
+    if `count` is below 2 or above the number of families.
 
     >>> folds(np.array([0, 0, 0, 1, 2, 3]), 2, seed=0).tolist()
     [0, 0, 0, 1, 1, 1]

@@ -12,9 +12,9 @@ VECTORS = "generated.parquet"
 
 
 def split_generated(queries: Queries) -> tuple[Queries, Queries]:
-    """Split generated queries: a tenth, at most 1,000, serves as dev, the rest trains.
+    """Split generated queries: a tenth, at most 1,000, becomes dev, and the rest becomes train.
 
-    A hash of the ids chooses the tenth. If nothing would be left to train on, both parts have all queries.
+    A hash of the ids chooses the tenth. If no train query would be left, both parts have all queries.
     """
     is_dev = np.zeros(len(queries), dtype=bool)
     is_dev[holdout_rows(queries.ids)] = True

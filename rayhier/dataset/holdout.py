@@ -1,4 +1,4 @@
-"""Documents held out to stand for dev queries: those first by a hash of the id, whatever the corpus's order."""
+"""Choose documents that replace missing dev queries: those with the smallest hashes of ids."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ class Holdout:
 
     @classmethod
     def of(cls, doc_ids: pa.Array, result_ids: pa.Array, vector_NM: Floats, most: int) -> "Holdout":
-        """Hold out at most `most` documents to stand for dev queries: those first by a hash of the id."""
+        """Hold out at most `most` documents to replace dev queries: those with the smallest hashes of ids."""
         first = np.argsort(hash_ids(doc_ids.to_pylist()), kind="stable")[:most]
         ids, results = (array.take(pa.array(first)).to_pylist() for array in (doc_ids, result_ids))
         return cls(ids, results, vector_NM[first].astype(np.float32, copy=False))
@@ -58,7 +58,7 @@ def load_dev(
 
 
 def load_judged(corpus: Artifact, vectors: Artifact) -> Queries:
-    """Load at most 1,000 judged dev queries: those first by a hash of the id. All phases measure the same queries."""
+    """Load at most 1,000 judged dev queries, those with the smallest hashes of ids, the same for all phases."""
     queries = load_queries(corpus, vectors, "dev")
     return queries.some(np.isin(queries.ids, held_queries(queries.ids, MOST_QUERIES)))
 
@@ -73,10 +73,10 @@ def holdout_size(documents: int) -> int:
 
 
 def held_queries(ids: Sequence[str], count: int) -> list[str]:
-    """Return the ids of `count` queries that are kept from training: those first by a hash of the id."""
+    """Return the ids of `count` queries that are kept from training: those with the smallest hashes of ids."""
     return [ids[row] for row in np.argsort(hash_ids(ids), kind="stable")[:count]]
 
 
 def hash_ids(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """Hash each id to a number of 64 bits [n]: the first eight bytes of its BLAKE2b."""
+    """Hash each id to a number of 64 bits [n]: the first eight bytes of its BLAKE2b hash."""
     return np.array([int.from_bytes(hashlib.blake2b(name.encode()).digest()[:8], "big") for name in ids], np.uint64)

@@ -14,7 +14,7 @@ from rayhier.dataset.ranking import Ranking
 
 class Judge:
     def __init__(self, queries: Queries, measures: Sequence[str]) -> None:
-        """Take measures such as `nDCG@10`: one of nDCG, RR, AP, P, R and Success, with its cut-off."""
+        """Take measures such as `nDCG@10`: nDCG, RR, AP, P, R or Success, each with a cut-off."""
         self.query_ids = list(queries.ids)
         self.measures = tuple(measures)
         self._grades = [queries.grades[query] for query in self.query_ids]
@@ -41,10 +41,7 @@ class Judge:
         return run
 
     def values(self, ranking: Ranking) -> dict[str, Values]:
-        """Compute each measure for every query, name -> [q].
-
-        Results with equal scores count in the order of the ranking, while trec_eval has another order.
-        """
+        """Compute each measure for every query, name -> [q]. Unlike in trec_eval, equal scores keep their order."""
         code_N = np.array([self._code.get(name, -1) for name in ranking.ids.tolist()] or [-1], dtype=np.int64)
         code_QK = np.where(ranking.row_QK >= 0, code_N[ranking.row_QK], -1)
         order_QK = np.argsort(-ranking.score_QK, axis=1, kind="stable")

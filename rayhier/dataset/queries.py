@@ -19,14 +19,13 @@ class Queries:
     vector_QM: Floats
     grades: dict[str, dict[str, int]]
     texts: Sequence[str] = ()
-    """Texts [q], for BM25, and for a trained transformer to encode. Empty if they are not loaded."""
+    """Texts [q], for BM25 and for a trained transformer. Empty if they are not loaded."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def answered(self) -> bool:
-        """Return True if any query has an answer, a document with a grade above 0."""
         return any(grade > 0 for grades in self.grades.values() for grade in grades.values())
 
     def some(self, kept_Q: Bools) -> "Queries":
@@ -49,7 +48,7 @@ class Queries:
 
 
 def new_answers(queries: Queries, answers: Collection[str]) -> Bools:
-    """Find the queries none of whose answers is in `answers`, the answers of train queries: Booleans [q]."""
+    """Find the queries without an answer in `answers`, which are the answers of train queries: Booleans [q]."""
     return np.array([not any(name in answers for name in relevant(queries.grades[query])) for query in queries.ids])
 
 
@@ -72,7 +71,7 @@ def load_texts(corpus: Artifact, splits: Sequence[str]) -> dict[str, str]:
 
 
 def load_queries(corpus: Artifact, vectors: Artifact, split: str) -> Queries:
-    """Load the judged queries of a split. An artifact of the test split is both `corpus` and `vectors`."""
+    """Load the judged queries of a split. For the test split, one artifact is both `corpus` and `vectors`."""
     judged = columns.read([corpus.path(f"judgements/{split}.parquet")], ["query_id", "doc_id", "grade"])
     grades: dict[str, dict[str, int]] = {}
     for query, document, grade in zip(*(judged[name].to_pylist() for name in judged.column_names), strict=True):

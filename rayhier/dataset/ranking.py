@@ -1,4 +1,4 @@
-"""Rankings: the results of queries, as a search returns them, workers merge them and `measures.Judge` reads them.
+"""Rankings: the results of queries. A search returns them, workers merge them, and `measures.Judge` measures them.
 
 Shapes: Q queries, K results, F rows fetched for a query, N rows of a part of the index.
 """
@@ -16,15 +16,15 @@ import pyarrow.compute as pc
 from rayhier.arrays import Bools, Floats, Ints, Names
 
 ID = "id"
-"""Column of the ids that users know: of documents, also if the corpus is cut into passages."""
+"""Column of the ids that users know: ids of documents, also if the corpus is cut into passages."""
 OWN = (ID, "leaf", "title", "text")
 """Columns that every result has. Further columns are the corpus's declared fields."""
 Needs = Literal["ids", "texts", "vectors"]
-"""Columns that documents of a ranking need: `id` alone, those that results show, or also `doc_id` and `vector`."""
+"""Columns that a ranking needs: `id` alone, those that results show, or also `doc_id` and `vector`."""
 COPIED = 1_000_000
-"""Most bytes of documents for which a ranking is pickled as one run of bytes. For more, the copy costs too much."""
+"""Most bytes of documents for which a ranking is pickled as one byte string. A larger copy would cost too much."""
 HEAD = struct.Struct("QQQQ")
-"""Numbers that begin a packed ranking: queries, results of each, arrays of costs, bytes of a score."""
+"""Numbers at the start of a packed ranking: queries, results per query, arrays of costs, bytes of a score."""
 
 
 Record = tuple[str, int, str, str, dict[str, Any]]
@@ -32,27 +32,27 @@ Record = tuple[str, int, str, str, dict[str, Any]]
 
 
 class Unread(Protocol):
-    """Documents of a ranking that are read only when somebody needs them."""
+    """Documents of a ranking that are read only when they are needed."""
 
     def __len__(self) -> int: ...
 
     def ids(self) -> list[str]:
-        """Read the ids of all of them."""
+        """Read the ids of all these documents."""
 
     def ranks(self) -> Ints:
-        """Return the place [n] of each one's id in the sorted order of the distinct ids."""
+        """Return the place [n] of each document's id in the sorted order of the distinct ids."""
 
     def read(self) -> pa.Table:
-        """Read all of them."""
+        """Read all these documents."""
 
     def records(self) -> list[Record]:
-        """Read all of them as results show them, which is faster for few."""
+        """Read all these documents as results show them. For few documents, this is faster than `read`."""
 
     def take(self, places: Ints) -> "Unread":
-        """Return those at some places [n], in this order."""
+        """Return the documents at some places [n], in this order."""
 
     def joined(self, others: "Sequence[Source]") -> "Unread | None":
-        """Return these and others, one after another. None if they must be read first."""
+        """Return these documents and others, one after another. None if they must be read first."""
 
 
 Source: TypeAlias = pa.Table | Unread
@@ -67,29 +67,24 @@ class Ranking:
     row_QK: Ints
     """Rows [q, k] of the table `documents`. -1 if a query has fewer results."""
     source: Source
-    """The documents, read or not."""
     visited_Q: Ints
     """Number [q] of distinct documents whose scores were computed."""
     scanned_Q: Ints
     """Number [q] of scores computed. A document in two visited leaves counts twice."""
     leaves_Q: Ints
-    """Number [q] of leaves visited."""
     calls_Q: Ints | None = None
-    """Number [q] of documents that a cross-encoder read. These are the first results, and the scores of later results
-    are estimates."""
+    """Number [q] of documents that a cross-encoder read: the first results. Scores of later results are estimates."""
     base_QK: Floats | None = None
-    """Scores [q, k] of the results by their vectors, -inf for none. None if these are the ranking's scores."""
+    """Scores [q, k] of the results by their vectors, -inf for none. None if `score_QK` has these scores."""
     leaf_QKR: Ints | None = None
     """Leaves [q, k, 2] of results by words. -1 or None if every search by vectors compares these results."""
 
     @cached_property
     def documents(self) -> pa.Table:
-        """The column `id`, and further columns that the search was told to return."""
         return _read(self.source)
 
     @property
     def records(self) -> list[Record]:
-        """The documents, as results show them."""
         return records_of(self.source) if isinstance(self.source, pa.Table) else self.source.records()
 
     @cached_property
@@ -98,7 +93,7 @@ class Ranking:
         return np.array(ids, dtype=object)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        """Pickle a small ranking as one byte string: pickling its arrays and columns one by one takes far longer."""
+        """Pickle a small ranking as one byte string. To pickle its arrays and columns one by one takes far longer."""
         if not isinstance(self.source, pa.Table):
             return replace(self, source=self.documents).__reduce_ex__(protocol)
         if self.documents.nbytes > COPIED or self.base_QK is not None:
@@ -136,7 +131,6 @@ class Ranking:
 
 
 def records_of(table: pa.Table) -> list[Record]:
-    """Return all rows of a table as results show them."""
     if not table.num_rows:
         return []
     fields = table.drop_columns(list(OWN)).to_pylist()
@@ -156,7 +150,7 @@ def unpacked(content: bytes) -> Ranking:
 
 
 def whole_scan(score_QK: Floats, row_QK: Ints, ids: pa.Array, visited: Ints | int) -> Ranking:
-    """Make the ranking of a system without leaves that scored `visited` documents for each query. Ties go by id."""
+    """Make the ranking of a system without leaves that scored `visited` documents per query. Equal scores go by id."""
     visited_Q = np.broadcast_to(np.asarray(visited, dtype=np.int64), len(row_QK))
     score_QK, row_QK, documents = compact(score_QK, row_QK, pa.table({ID: ids}))
     order = ordered(score_QK, row_QK, by_name(documents))
@@ -169,7 +163,7 @@ def _read(source: Source) -> pa.Table:
 
 
 def compact(score_QK: Floats, row_QK: Ints, source: Source) -> tuple[Floats, Ints, Source]:
-    """Drop the documents that are in no query's results. Returns scores, renumbered rows, and the others."""
+    """Drop the documents that are in no query's results. Returns scores, renumbered rows, and the kept documents."""
     if len(row_QK) == 1 and not isinstance(source, pa.Table) and (row_QK >= 0).all():  # distinct
         return score_QK, np.arange(row_QK.shape[1])[None], source.take(row_QK[0])
     used, place = np.unique(row_QK, return_inverse=True)
@@ -179,7 +173,7 @@ def compact(score_QK: Floats, row_QK: Ints, source: Source) -> tuple[Floats, Int
 
 
 def together(sources: Sequence[Source]) -> Source:
-    """Join documents, one after another. They stay unread if they can."""
+    """Join documents, one after another. The result stays unread if all can be joined unread."""
     there = [source for source in sources if len(source)] or list(sources[:1])
     first, *others = there
     whole = None if isinstance(first, pa.Table) else first.joined(others)
@@ -195,9 +189,9 @@ def joined(parts: Sequence[tuple[Source, Ints]]) -> tuple[Source, Ints]:
 
 
 def merge(parts: Sequence[Ranking], k: int) -> Ranking:
-    """Merge the rankings of the parts of an index: the best k results of each query, each once, ties by id.
+    """Merge the rankings of the parts of an index: the best k results of each query, each once. Equal scores go by id.
 
-    Counts of visited and scanned documents are summed over the parts. Of leaves the largest is taken.
+    Counts of visited and scanned documents are summed over the parts. The number of leaves is the largest part's.
     """
     documents, row_QF = joined([(part.source, part.row_QK) for part in parts])
     score_QF = np.concatenate([part.score_QK for part in parts], axis=1)
@@ -244,13 +238,13 @@ def split(ranking: Ranking, sizes: Sequence[int]) -> list[Ranking]:
 
 
 def ordered(score_QF: Floats, row_QF: Ints, number_N: Ints) -> Ints:
-    """Return the order [q, f] of fetched rows: best score first, ties by a row's `number_N`, missing rows (-1) last."""
-    # Row -1 takes the last number: the appended one, which is the largest.
+    """Return the order [q, f] of fetched rows: best score first, equal scores by `number_N`, missing rows (-1) last."""
+    # Row -1 takes the last number: the appended number, which is the largest.
     return np.asarray(np.lexsort((np.append(number_N, len(number_N))[row_QF], -score_QF), axis=1))
 
 
 def by_name(source: Source) -> Ints:
-    """Return the place [n] of each document's id among the distinct ids in order. Equal ids have equal places.
+    """Return the place [n] of each document's id among the sorted distinct ids. Equal ids have equal places.
 
     >>> by_name(pa.table({"id": ["b", "a", "b"]})).tolist()
     [1, 0, 1]
@@ -263,8 +257,7 @@ def by_name(source: Source) -> Ints:
 def once(score_QF: Floats, row_QF: Ints, result_N: Ints, k: int) -> tuple[Floats, Ints]:
     """Keep the first k of fetched rows [q, f], sorted by score, and only the first row of each result.
 
-    `result_N` [n] numbers the result that each row belongs to. Returns scores [q, k] and rows [q, k], -inf and -1 if a
-    query has fewer.
+    `result_N` [n] numbers the result of each row. Returns scores and rows [q, k], -inf and -1 for missing results.
     """
     result_QF = np.where(row_QF >= 0, result_N[row_QF], -1) if len(result_N) else row_QF
     dropped = (row_QF < 0) | repeated(result_QF)
@@ -286,14 +279,13 @@ def repeated(value_QF: Ints) -> Bools:
 
 
 def take(value_QN: np.ndarray, place_QK: Ints) -> np.ndarray:
-    """Take the values at places [q, k] of each row, like `np.take_along_axis`, which is slower for few queries."""
+    """Take the values at places [q, k] of each row. `np.take_along_axis` does the same, slower for few queries."""
     if len(value_QN) == 1:
         return np.asarray(value_QN[0].take(place_QK, axis=0))
     return np.asarray(value_QN[np.arange(len(value_QN))[:, None], place_QK])
 
 
 def padded(value_QK: np.ndarray, width: int, filling: float) -> np.ndarray:
-    """Return a copy of an array [q, k], padded on the right to at least `width` columns."""
     padded_QK = np.full((len(value_QK), max(width, value_QK.shape[1])), filling, value_QK.dtype)
     padded_QK[:, : value_QK.shape[1]] = value_QK
     return padded_QK

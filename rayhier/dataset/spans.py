@@ -1,4 +1,4 @@
-"""Pseudo-queries (titles and spans of documents) as arrays, read from the vectors artifact."""
+"""Load pseudo-queries (titles and spans of documents) as arrays, from the vectors artifact."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,8 +46,7 @@ def span_queries(spans: Spans, ids: Sequence[str], results: Sequence[str]) -> tu
     """Split off the pseudo-queries of held-out documents as dev queries. Returns these queries, and the other spans.
 
     A hash of the ids holds out a tenth of the documents with pseudo-queries, at most 1,000. `results` are the documents
-    of the rows, so that passages of one document stay together. If nothing would be left to train on, the
-    pseudo-queries are in both.
+    of the rows: passages of one document stay together. If no train span would be left, both have all pseudo-queries.
     """
     result_P = [results[row] for row in spans.row_P]
     holdout = list(dict.fromkeys(result_P))

@@ -1,8 +1,8 @@
-"""Words of texts as BM25 counts them: which documents have a word, and how often.
+"""Split texts into words for BM25, and count them: which documents have a word, and how often.
 
-A word is a run of letters, digits, marks and underscores, as Unicode has them, in any script. In scripts without
-blanks between words, each pair of neighbouring characters counts as a word, as in Lucene's CJK analyzer. If the
-language is known, a word is reduced to its stem by the Snowball stemmer (M. F. Porter, 2001).
+A word is a run of letters, digits, marks and underscores of Unicode, in any script. In scripts without blanks between
+words, each pair of neighbouring characters is a word, as in Lucene's CJK analyzer. If the language is known, the
+Snowball stemmer (M. F. Porter, 2001) reduces a word to its stem.
 """
 
 import hashlib
@@ -35,18 +35,17 @@ WORD = regex.compile(
 )
 """Matches two letters or more, a letter that no apostrophe cuts off (`don't`), or a run in a script without blanks."""
 ASCII = re.compile(r"\w\w+|(?<!\w')\w(?!'\w)", re.ASCII)
-"""The same words in a text of ASCII, which are found faster."""
+"""Matches the same words in a text of ASCII, and is faster."""
 RUN = regex.compile(f"[{UNSPACED}]", regex.V1)
 CHARACTER = regex.compile(r"\X")
 UNWRITTEN = regex.compile(
     r"[\u00ad\u200c\u200d\u0640\u064b-\u0652\u0670\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
     r"\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
-"""What writers may leave out: soft hyphens, joiners, vowel signs of Arabic and Hebrew, variants of glyphs."""
-ENGLISH_STOP_WORDS = (
-    "a an and are as at be but by for if in into is it no not of on or such that the their then there "
-    "these they this to was will with"
-)
+"""Characters that writers may leave out: soft hyphens, joiners, vowel signs of Arabic and Hebrew, variants of
+glyphs."""
+ENGLISH_STOP_WORDS = """a an and are as at be but by for if in into is it no not of on or such that the their then
+    there these they this to was will with"""
 """Lucene's stop words, as bm25s has them."""
 STOP_WORDS = {"english": frozenset((*ENGLISH_STOP_WORDS.split(), "i"))}
 FREQUENT: dict[Language, str] = {
@@ -74,10 +73,10 @@ FREQUENT: dict[Language, str] = {
     "swedish": "och att för är inte ett från också",
     "turkish": "ve bir bu için ile olarak çok daha",
 }
-"""Frequent words by which texts tell their language. Few of them are frequent in two languages."""
+"""Frequent words that identify the language of texts. Few of them are frequent in two languages."""
 RARE, TWICE, SOME = 50, 2, 10_000
-"""Texts have a language if its frequent words are more than one in RARE words of the first SOME texts, and TWICE as
-many as those of any other language."""
+"""Texts have a language if more than one in RARE words of the first SOME texts is one of its frequent words. They must
+be TWICE as many as those of any other language."""
 
 
 def language_of(texts: Iterable[str]) -> Language:
@@ -125,7 +124,7 @@ def _pairs(run: str) -> list[str]:
 
 
 def word_hashes(distinct: Iterable[str]) -> npt.NDArray[np.uint64]:
-    """Hash each word to a number of 64 bits [v], by which words are looked up: the first 8 bytes of its BLAKE2b."""
+    """Hash each word to a number of 64 bits [v] for look-ups: the first 8 bytes of its BLAKE2b hash."""
     digests = [hashlib.blake2b(word.encode(), digest_size=8).digest() for word in distinct]
     return np.frombuffer(b"".join(digests), ">u8").astype(np.uint64)
 
@@ -133,10 +132,7 @@ def word_hashes(distinct: Iterable[str]) -> npt.NDArray[np.uint64]:
 def occurrences(
     texts: Iterable[str], language: Language, blank: Sequence[str] = ()
 ) -> tuple[list[str], Ints, Ints, Ints]:
-    """Split texts into words: the distinct words, each occurrence's text [t] and word number [t], lengths [n].
-
-    Texts without a word have those of `blank`.
-    """
+    """Split texts into words, or into `blank`: distinct words, texts [t] and words [t] of occurrences, lengths [n]."""
     number, numbers, lengths = dict[str, int](), array("i"), list[int]()
     for text in texts:
         text_words = unstemmed(text, language) or blank
@@ -149,10 +145,10 @@ def occurrences(
 
 
 def postings(texts: Sequence[str], row_N: Ints, language: Language = "english") -> pa.Table:
-    """Count the words of texts: a table of `schemas.POSTINGS`, a row for each word, in the order of words.
+    """Count the words of texts: a table of `schemas.POSTINGS`, with a row for each word, in the order of words.
 
-    `row_N` [n], ascending, are the numbers by which the table names the texts. Texts without a word have the empty one,
-    zero times: they count as documents too.
+    `row_N` [n], ascending, are the numbers of the texts in the table. Texts without a word have the empty word, zero
+    times, so that they count as documents.
     """
     distinct, text_T, word_T, _ = occurrences(texts, language, [""])
     spelled = pa.array(distinct, pa.string())

@@ -1,1 +1,1 @@
-"""Encode texts as vectors: the one way in which all stages encode."""
+"""Encode texts as vectors, in the same way for all stages."""

@@ -15,7 +15,7 @@ Tokens = Sequence[Ids]
 
 
 def batches(tokens: Tokens, most: tuple[int, int], begin: int = 0) -> Iterator[Ints]:
-    """Yield the rows of each batch, the longest texts first, without the first `begin` texts in this order."""
+    """Yield the rows of each batch, the longest texts first. Skips the first `begin` texts in this order."""
     order = np.argsort([-len(ids) for ids in tokens], kind="stable")
     texts, size = most
     while begin < len(order):

@@ -1,4 +1,4 @@
-"""Utilisation of encoding processes: the share of their time that they work, and their speed at work."""
+"""Measure encoding processes: the share of time in which they work, and their speed."""
 
 import time
 from collections.abc import Iterator

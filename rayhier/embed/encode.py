@@ -24,11 +24,11 @@ from rayhier.threads import set_threads
 S = TypeVar("S")
 T = TypeVar("T")
 CHUNK_TEXTS = 16_384
-"""Number of texts that are sorted by length together. Meanwhile the next ones are tokenised."""
+"""Number of texts that are sorted by length together. A thread tokenises the next texts at the same time."""
 
 
 def limit_threads(cpus: int) -> None:
-    """Limit this process to so many threads. Call it before the first tokenizer runs."""
+    """Limit this process to so many threads. Call this function before the first tokenizer runs."""
     set_threads(cpus)
     os.environ["RAYON_NUM_THREADS"] = str(cpus)
 
@@ -104,10 +104,7 @@ class TextEncoder:
 
     @torch.inference_mode()
     def batches(self, tokens: Tokens, reader: Reader | None = None, begin: int = 0) -> Iterator[tuple[Any, ...]]:
-        """Yield each batch of one chunk, the longest texts first: its rows, vectors, and what the reader makes of it.
-
-        The first `begin` texts in this order are left out. An earlier call must have begun a batch there.
-        """
+        """Yield each batch's rows, vectors and the reader's result. `begin` texts are skipped, at a batch's start."""
         for rows in batches(tokens, self.most, begin):
             batch = [tokens[row] for row in rows]
             ids_NT, mask_NT = self.padded(batch)
@@ -117,7 +114,6 @@ class TextEncoder:
             yield rows, vector_NM, *(() if reader is None else (reader(hidden_NTM.float(), mask_NT),))
 
     def padded(self, batch: Tokens) -> tuple[Tensor, Tensor]:
-        """Return token ids [n, t], padded on the right, and a mask. The first text must be the longest."""
         ids_NT, mask_NT = padded(batch, self.padding)
         return self._there(ids_NT), self._there(mask_NT)
 

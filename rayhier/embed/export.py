@@ -1,4 +1,4 @@
-"""Export an encoder's transformer to ONNX. Searches compute it by ONNX Runtime, which needs no torch."""
+"""Export an encoder's transformer to ONNX, so that searches encode with ONNX Runtime and need no torch."""
 
 import contextlib
 import logging
@@ -21,7 +21,7 @@ from rayhier.storage.model_folder import weight_files
 from rayhier.storage.model_layout import read_layout
 
 MOST = 1e-4
-"""Largest difference of a number of a token's vector, between ONNX Runtime and torch."""
+"""Largest allowed difference between ONNX Runtime and torch in a number of a token's vector."""
 TRACED, TRIED = (3, 12), ((1, 9), (4, 24), (2, 512))
 """Texts and tokens of the exported batch, and of batches that are compared. Long texts show a sliding window."""
 VERSION = f"5, torch {torch.__version__}"
@@ -30,7 +30,7 @@ OPSET, KEPT_BYTES = 17, 2e9
 
 
 class _Tokens(nn.Module):
-    """A transformer with a mask [n, 1, t, t] that is added to scores: all models of transformers take it as it is."""
+    """A transformer that takes an additive mask [n, 1, t, t], which every model of transformers takes unchanged."""
 
     def __init__(self, transformer: Any) -> None:
         super().__init__()
@@ -44,10 +44,10 @@ class _Tokens(nn.Module):
 
 
 def export(folder: Path) -> None:
-    """Export the transformer in an encoder's folder into the folder, or copy the export that this machine keeps.
+    """Export the transformer in an encoder's folder into the folder, or copy an export that this machine keeps.
 
-    Says so, and writes nothing, if torch cannot export the transformer, or the export computes other numbers. Then
-    searches encode by torch.
+    Says so and writes nothing if torch cannot export the transformer, or the export computes other numbers. Searches
+    then encode with torch.
     """
     layout = read_layout(folder)
     place = layout.transformer
@@ -58,7 +58,7 @@ def export(folder: Path) -> None:
     except Exception as error:  # noqa: BLE001  what tracing raises, by what it meets in a model
         say(f"warning: searches encode by torch: the encoder cannot be exported ({str(error).splitlines()[0][:200]})")
         return
-    (folder / FOLDER).mkdir(exist_ok=True)  # a killed run may have begun it
+    (folder / FOLDER).mkdir(exist_ok=True)  # a stopped run may have begun the folder
     for name in (*MODELS.values(), SIZES):
         if (kept.folder / name).is_file():  # int8 may be missing
             shutil.copyfile(kept.folder / name, folder / FOLDER / name)
@@ -104,7 +104,6 @@ def _quantise(made: Path, ids_NT: Tensor, mask_NT: Tensor) -> None:
 
 
 def _texts(n: int, t: int, size: int) -> tuple[Tensor, Tensor]:
-    """Make token ids and a mask [n, t]: texts of several lengths."""
     mask_NT = (torch.arange(t) < torch.tensor([max(1, t - 3 * row) for row in range(n)])[:, None]).long()
     return torch.arange(n * t).reshape(n, t) % size * mask_NT, mask_NT
 

@@ -1,8 +1,8 @@
-"""Quantise an exported transformer. ONNX Runtime then multiplies matrices in int8, and reads embeddings in int8.
+"""Quantise an exported transformer, so that ONNX Runtime multiplies matrices and reads embeddings in int8.
 
-Matrices and their inputs are quantised in blocks of 32 numbers. Each block has one scale. So other texts in a batch do
-not change a text's vector. Sums of integers are exact, so processors differ by rounding only. Each row of an embedding
-table has one scale.
+Matrices and their inputs are quantised in blocks of 32 numbers with one scale per block. So the other texts in a batch
+do not change a text's vector. Sums of integers are exact, so processors differ by rounding only. Each row of an
+embedding table has one scale.
 
 Shapes: I inputs, O outputs, B blocks, N numbers of a block, R rows of a table, M size of a vector.
 """
@@ -15,8 +15,8 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 BLOCK, LARGEST, IN_INT8, FEW_ROWS = 32, 127, 4, 32
-"""Numbers of a block, the largest integer, and the `accuracy_level` by which activations are quantised too. A table of
-at most FEW_ROWS rows stays in float32, such as T5's biases by distance."""
+"""Numbers of a block, the largest integer, and the `accuracy_level` that also quantises activations. Tables of at most
+FEW_ROWS rows stay in float32, such as T5's biases by distance."""
 DOMAIN = "com.microsoft"
 
 
@@ -62,7 +62,7 @@ def _blocks(matrix: TensorProto) -> list[TensorProto]:
 
 
 def _rows(table: TensorProto) -> list[TensorProto]:
-    """Quantise a table of vectors [r, m]: integers [r, m], and the scales [r, 1] of the rows."""
+    """Quantise a table of vectors [r, m]. Returns integers [r, m], and the scales [r, 1] of the rows."""
     table_RM = numpy_helper.to_array(table).astype(np.float32)
     scale_R1 = np.maximum(np.abs(table_RM).max(axis=1, keepdims=True) / LARGEST, np.finfo(np.float32).tiny)
     parts = {"int8": np.rint(table_RM / scale_R1).astype(np.int8), "scales": scale_R1}
@@ -70,7 +70,6 @@ def _rows(table: TensorProto) -> list[TensorProto]:
 
 
 def _looked_up(gather: NodeProto, integers: str, scales: str) -> list[NodeProto]:
-    """Look up integers and scales of rows, and multiply them."""
     (name,), rows = gather.output, gather.input[1]
     return [
         helper.make_node("Gather", [integers, rows], [f"{name}.int8"]),

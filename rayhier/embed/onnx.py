@@ -1,4 +1,4 @@
-"""Encode texts for searches by ONNX Runtime: embed/export.py wrote the transformer, numpy computes the other layers.
+"""Encode texts for searches: ONNX Runtime computes the exported transformer, and numpy computes the other layers.
 
 Vectors are float32. If the transformer computes in float32, they equal those of torch to 1e-5.
 """
@@ -22,8 +22,8 @@ from rayhier.storage.model_layout import LETTERS, DenseStep, NormalizeStep, Role
 
 Computed = Literal["float32", "int8"]
 FOLDER, SIZES, TOKENIZER = "onnx", "sizes.json", "tokenizer.json"
-"""Folder of the exported transformer in an encoder's folder. `SIZES` has the most tokens of a text and the id of
-padding. `TOKENIZER` has the tokenizer with its settings."""
+"""Folder of the exported transformer in an encoder's folder. `SIZES` has the most tokens of a text and the padding id.
+`TOKENIZER` has the tokenizer with its settings."""
 MODELS: dict[Computed, str] = {"float32": "model.onnx", "int8": "int8.onnx"}
 """Number format in which the transformer computes -> its file in the folder."""
 INPUTS, OUTPUT = ["input_ids", "attention_mask"], "last_hidden_state"
@@ -49,8 +49,6 @@ class Transformer:
 
 
 class OnnxEncoder:
-    """A text encoder from a folder with an exported transformer."""
-
     def __init__(self, folder: Path, spec: EncoderSpec, threads: int, precision: Computed = "float32") -> None:
         layout = read_layout(folder)
         self.dimension, self.precision = layout.dimension, precision
@@ -81,7 +79,7 @@ class OnnxEncoder:
         return self.read(self.tokenise(texts, role), reader)
 
     def read(self, tokens: Tokens, reader: Reader | None = None) -> Encoded:
-        """Encode texts from their token ids. Texts of like length are computed together."""
+        """Encode texts from their token ids. Texts of similar length are computed together."""
         vector_NM, scores = np.zeros((len(tokens), self.dimension), np.float32), []
         order = list(batches(tokens, ONNX_BATCH))
         for rows in order:

@@ -1,4 +1,4 @@
-"""One number format (precision) for all processes of a run: the embed stage measures it, later stages follow."""
+"""Agree on one number format (precision) for all processes of a run: embed measures it, later stages follow."""
 
 from rayhier.model.precision import best_device, resolve
 from rayhier.spec import JobSpec

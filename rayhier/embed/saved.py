@@ -1,4 +1,4 @@
-"""Encode texts and save vectors every few seconds, so that a killed run keeps them."""
+"""Save vectors every few seconds while texts are encoded, so that a stopped run keeps its work."""
 
 import time
 from collections.abc import Generator, Iterable
@@ -16,7 +16,6 @@ from rayhier.storage import columns, files, parquet
 from rayhier.storage.ledger import Ledger, LedgerEntry
 
 SECONDS = 5.0
-"""Seconds after which vectors are saved."""
 
 
 class SavedVectors:
@@ -27,7 +26,7 @@ class SavedVectors:
         self._parts: list[tuple[Ints, torch.Tensor]] = []
         self._number = 0
         while entry := self._ledger.done(f"{key}-saved-{self._number}"):
-            if entry.counts["begin"] != self._count:  # of a run before the one that saved the others
+            if entry.counts["begin"] != self._count:  # an older run saved these vectors
                 break
             table = parquet.read(ledger.folder / entry.files[0].name)
             self._parts.append((table["row"].to_numpy(), torch.from_numpy(columns.matrix(table["vector"]))))
@@ -40,10 +39,7 @@ class SavedVectors:
     def encode(
         self, encoder: TextEncoder, chunks: Iterable[Tokens], clock: Clock, *, counted: bool = True
     ) -> Generator[dict[str, Any], None, Floats]:
-        """Encode the texts that an earlier run did not save. Yields numbers of texts, if counted, and times of work.
-
-        Returns float32 vectors [n, m].
-        """
+        """Encode texts that no earlier run saved. Yields counts of texts and times. Returns float32 vectors [n, m]."""
         left, unsaved, since, total = self._count, 0, time.monotonic(), 0
         yield {"rows": left if counted else 0, **clock.lap()}
         for tokens in chunks:
@@ -73,7 +69,6 @@ class SavedVectors:
             files.remove(self._ledger.folder / self._key)
 
     def _joined(self, last: int) -> tuple[Ints, Floats]:
-        """Join the last parts to one in main memory, and return it."""
         if not last:
             return np.zeros(0, np.int64), np.zeros((0, 0), np.float32)
         row_N, vector_NM = _joined(self._parts[-last:])

@@ -1,6 +1,6 @@
-"""Pseudo-queries drawn from documents: titles, first sentences, random spans (inverse cloze, Lee et al., 2019).
+"""Draw pseudo-queries from documents: titles, first sentences, random spans (inverse cloze, Lee et al., 2019).
 
-A draw depends only on a key, the document's id and the number of the span, so that all processes draw the same spans.
+A draw depends only on a key, the document's id and the number of the span. So all processes draw the same spans.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from rayhier.spec.train.pseudo_queries import SPANS, PseudoQueries
 
 SENTENCE_END = re.compile(r"[.!?…](?=\s)|[。！？｡।]|(?=\n\s*\n)")
 FEWEST_WORDS, LONGEST = 3, 300
-"""Fewest words before a full stop, because `Dr.` ends no sentence. Most characters of a first sentence."""
+"""Fewest words before a full stop that ends a sentence, because `Dr.` does not. Most characters of a first sentence."""
 Offsets = Sequence[tuple[int, int]]
 
 
@@ -35,14 +35,14 @@ class SpanDrawer:
     def __post_init__(self) -> None:
         if self.spec.has_spans and not self.tokenizer.is_fast:
             raise InputError(
-                f"train.pseudo_queries.source: got {self.spec.source!r}, but the tokenizer of encoder.model does not "
-                "say where its tokens begin; allowed: titles, or an encoder with a tokenizer.json"
+                f"train.pseudo_queries.source: got {self.spec.source!r}, but encoder.model's tokenizer has no offsets; "
+                "allowed: titles, or an encoder with a tokenizer.json"
             )
 
     def draw(
         self, ids: Sequence[str], titles: Sequence[str], texts: Sequence[str], key: str = "0"
     ) -> tuple[list[int], list[str]]:
-        """Draw the pseudo-queries of documents: the document's row and the text of each."""
+        """Draw the pseudo-queries of documents. Returns for each pseudo-query the row of its document, and its text."""
         rows: list[int] = []
         drawn: list[str] = []
         for row, (name, title, text, offsets) in enumerate(
@@ -90,7 +90,7 @@ def lead(title: str, text: str) -> list[str]:
 
 
 def first_sentence(text: str) -> tuple[str, str]:
-    """Split a text after its first sentence. A blank line ends a sentence too."""
+    """Split a text after its first sentence. A blank line also ends a sentence."""
     text = text.strip()
     for end in SENTENCE_END.finditer(text[:LONGEST]):
         if end.group() not in {*".!?…"} or len(text[: end.end()].split()) >= FEWEST_WORDS:

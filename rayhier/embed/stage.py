@@ -1,4 +1,4 @@
-"""The embed stage: a pool of encoders, of which each encodes one part of the corpus at a time."""
+"""Encode the corpus: each encoder of a pool encodes one part of the corpus at a time."""
 
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -36,7 +36,7 @@ CHECKED = 1_000
 
 
 def read_texts(corpus: Artifact, name: str, generated: Artifact | None = None) -> tuple[pa.Table, list[str]]:
-    """Read the ids and the texts to encode of a part of the corpus, its queries, or the generated queries."""
+    """Read the ids and the texts to encode from a part of the corpus, its queries, or the generated queries."""
     if name in (QUERIES, GENERATED):
         asked = generated if generated is not None and name == GENERATED else corpus
         table = columns.read([asked.path(QUERIES)], ["query_id", "text"])
@@ -50,7 +50,7 @@ def role_of(name: str) -> Role:
 
 
 class EmbedPart:
-    """Encodes parts: it reads texts of `corpus` and writes their vectors below the root of `ledger`."""
+    """Encodes parts: reads texts of `corpus` and writes their vectors below the root of `ledger`."""
 
     def __init__(
         self, model: Path, spec: JobSpec, corpus: Artifact, ledger: Ledger, generated: Artifact | None = None
@@ -105,11 +105,8 @@ def build(
     attempt: Attempt,
     generated: Artifact | None = None,
 ) -> Output:
-    """Encode all documents and queries, and generated queries, with the base encoder.
-
-    InputError if the encoder cannot be loaded or trained, or no document has a pseudo-query that training needs.
-    """
-    # Report a wrong folder here, not in an actor, and an encoder that cannot train before hours of encoding.
+    """Encode documents and queries with the base encoder. InputError if it cannot load, or training needs more."""
+    # A wrong folder is reported here, not in an actor. An encoder that cannot train is reported before hours of work.
     encoder = Encoder(model.path, torch.float32)
     if (part := spec.encoder.transformer_part) is not None:
         encoder.trainable(part)
@@ -163,20 +160,18 @@ def check_draws(draws: PseudoQueries, spec: JobSpec, encoder: Encoder, corpus: A
         *([f"more than {draws.length} tokens of text"] if draws.has_spans else []),
     ]
     raise InputError(
-        f"train.pseudo_queries: no document has any: none has {' or '.join(needed)}; "
-        "allowed: another source or a shorter length, or a corpus of documents that have them"
+        f"train.pseudo_queries: no document has {' or '.join(needed)}; allowed: another source or a shorter length"
     )
 
 
 def check_numbers(name: str, ids: pa.ChunkedArray, vector_NM: Floats) -> None:
-    """Raise InputError if a vector holds NaN or infinity."""
     bad = np.flatnonzero(~np.isfinite(vector_NM).all(axis=1))
     if len(bad):
         shown = ", ".join(repr(ids[row].as_py()) for row in bad[:IDS_SHOWN].tolist())
         more = ", …" if len(bad) > IDS_SHOWN else ""
         raise InputError(
             f"encoder.model: {len(bad)} of {len(vector_NM)} vectors of {name} hold NaN or infinity: {shown}{more}; "
-            "allowed: weights that are numbers, and an encoder.precision whose range is enough, such as float32"
+            "allowed: weights that are numbers, and precision float32"
         )
 
 

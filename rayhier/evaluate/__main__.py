@@ -1,4 +1,4 @@
-"""`rayhier eval WORKDIR --queries FILE --judgements FILE`: measure a published index with other queries."""
+"""Measure a published index with other queries: `rayhier eval WORKDIR --queries FILE --judgements FILE`."""
 
 import argparse
 import sys
@@ -22,7 +22,7 @@ TOGETHER = 64
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a table of measures: of the index as it is searched, and of exact search. Returns the exit code."""
+    """Print measures of the index as it is searched, and of exact search. Returns the exit code."""
     options = _parser().parse_args(arguments)
     return run_command(lambda: print("\n".join(_measure(options))))
 
@@ -30,15 +30,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rayhier eval",
-        description="Measure a published index with other queries than those of its run; nothing is trained or built.",
+        description="Measure a published index with other queries than those of its run, without training or building.",
         allow_abbrev=False,
     )
-    parser.add_argument("workdir", help="folder, or s3:// or gs:// prefix, where a run built an index")
+    parser.add_argument("workdir", help="folder, or s3:// or gs:// prefix, of a run that built an index")
     parser.add_argument(
         "--queries",
         type=Path,
         required=True,
-        help="JSON lines or .csv with the spec's query columns, or with _id and text; or ID TAB TEXT",
+        help="JSON lines or .csv with the spec's query columns or _id and text, or lines of ID TAB TEXT",
     )
     parser.add_argument("--judgements", type=Path, required=True, help="BEIR's three columns, or TREC's four (qrels)")
     parser.add_argument("--trec", type=Path, help="file to write the index's ranking to, as a TREC run")
@@ -67,14 +67,14 @@ def _measure(options: argparse.Namespace) -> list[str]:
     indexed = searcher.leaves.holds(answers)
     if not indexed:
         raise InputError(
-            f"--judgements: none of the {len(answers):,} answers is a document of the index, {min(answers)!r} for "
-            "instance; allowed: ids as the index has them"
+            f"--judgements: none of {len(answers):,} answers is in the index (for instance {min(answers)!r}); "
+            "allowed: ids as the index has them"
         )
     measures, judge = spec.evaluate.measures, Judge(queries, spec.evaluate.measures)
     k = max(spec.search.k, *(int(measure.partition("@")[2]) for measure in measures))
     requests = {"as searched": searcher.rules.request(queries.texts, k, options.beam, mode=options.mode)}
     requests |= _controls(searcher, queries.texts, k)
-    searcher.retrieve(requests["as searched"].part(slice(0, TOGETHER)))  # opens files, which is not timed
+    searcher.retrieve(requests["as searched"].part(slice(0, TOGETHER)))  # opens files before timing
     rows, runs = [], {}
     for name, request in requests.items():
         ranked, visited, seconds = _ranked(searcher, request, judge)
@@ -85,14 +85,12 @@ def _measure(options: argparse.Namespace) -> list[str]:
     lines = [
         (f"{len(queries):,} judged queries, {searcher.leaf_map.size}, version {searcher.manifest.version}"),
         "",
-        *aligned(["system", *measures, "visited", "ms a query"], rows),
+        *aligned(["system", *measures, "visited", "ms per query"], rows),
     ]
     if missing := len(answers - indexed):
         lines.append(f"{missing:,} of {len(answers):,} answers are not in the index and count as not found")
     if trained := _trained_on(workdir, queries.texts):
-        lines.append(
-            f"{trained:,} of these queries are train queries of this index: they say little about other queries"
-        )
+        lines.append(f"{trained:,} of these queries are train queries of this index, so they say little about others")
     if unjudged := len(texts) - len(queries):
         lines.append(f"{unjudged:,} queries have no judgements and were left out")
     if unknown := len(grades.keys() - texts.keys()):

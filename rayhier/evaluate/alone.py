@@ -1,4 +1,4 @@
-"""Times single queries: what one query takes on one core."""
+"""Time single queries on one core."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +10,6 @@ from rayhier.arrays import Ints, Values
 from rayhier.threads import threads
 
 TIMED = 20
-"""Most queries that are timed one by one at each point of a curve."""
 
 
 def timed_rows(queries: int) -> Ints:
@@ -19,7 +18,7 @@ def timed_rows(queries: int) -> Ints:
 
 
 def seconds_of(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Values:
-    """Measure the seconds [n] that each of n calls of a function takes on one core."""
+    """Measure the seconds [n] of each of n calls of a function on one core."""
     taken = np.zeros(len(calls))
     with threads(1):
         for number, arguments in enumerate(calls):

@@ -1,7 +1,7 @@
-"""The calibrate stage: what queries that training never saw tell of a built index.
+"""Calibrate a built index with queries that training never saw.
 
-How far they, or documents as queries, go in it to find what an exact search finds. How much BM25 should count in
-hybrid searches. How much the search's score should count in re-ranking. Whether int8 is precise enough for queries.
+Their answers choose how many leaves a search visits, and how much BM25 counts in hybrid searches. They also choose how
+much the search's score counts in re-ranking, and if int8 is precise enough to encode queries.
 
 Shapes: Q queries, K documents, W weights.
 """
@@ -56,7 +56,8 @@ from rayhier.threads import get_threads
 
 MEASURE, RESULTS = "nDCG@10", 10
 MOST_RERANKED, MOST_ENCODED = 200, 300
-"""Most dev queries that choose the weight of the search's score, and the number format. A hash of the id picks them."""
+"""Most dev queries that choose the weight of the search's score, and most that choose the number format. These have the
+smallest hashes of ids."""
 BESIDES = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
 """Weights of the search's score in re-ranking to choose from."""
 
@@ -70,10 +71,10 @@ def calibrate(
     root: Location,
     cross_encoder: Artifact | None = None,
 ) -> dict[str, float]:
-    """Write what the spec's searches choose below `root`, and return counts and weights.
+    """Write the choices for the spec's searches below `root`, and return counts and weights.
 
-    A beam is chosen by at most 1,000 dev queries, or by documents if there are fewer than 20 dev queries. In an index
-    of more than 200,000 rows, queries choose a beam only if the spec names a recall.
+    At most 1,000 dev queries choose a beam. If there are fewer than 20 dev queries, documents serve as queries. In an
+    index of more than 200,000 rows, queries choose a beam only if the spec names a recall.
     """
     dev = load_judged(corpus, vectors)
     opened, leaf_map = Model.open(model, spec), LeafMap.open(index.root, BUILT)
@@ -130,7 +131,7 @@ def _best_of(leaf_map: LeafMap, shard: Shard, query_QM: Floats, k: int) -> Ranki
 
 
 def documents_as_queries(model: Model, leaf_map: LeafMap, k: int) -> tuple[list[str], Encoded, Ranking]:
-    """Search some documents, those first by a hash of the id, as queries: ids, vectors, best k others of each."""
+    """Search documents with the smallest hashes of ids as queries. Returns ids, vectors, and each one's best others."""
     shards = [shard for shard in leaf_map.manifest.shards if shard.rows]
     ids = [name for shard in shards for name in set(leaf_map.read(shard, ["doc_id"])["doc_id"].to_pylist())]
     chosen, parts = pa.array(held_queries(ids, CHOOSING_DOCUMENTS), pa.string()), list[pa.Table]()
@@ -151,7 +152,7 @@ def documents_as_queries(model: Model, leaf_map: LeafMap, k: int) -> tuple[list[
 
 
 def leaves_of(best: Ranking) -> Ints:
-    """Return the leaves [q, k, r] of the documents of a ranking. Without a second leaf the first is repeated."""
+    """Return the leaves [q, k, r] of the documents of a ranking. Without a second leaf, the first leaf is repeated."""
     leaves = best.documents["leaves"].combine_chunks()
     first_N = pc.list_element(leaves, 0).to_numpy()
     last_N = leaves.flatten().to_numpy()[leaves.offsets.to_numpy()[1:] - 1]
@@ -160,10 +161,10 @@ def leaves_of(best: Ranking) -> Ints:
 
 
 def positions(model: Model, encoded: Encoded, leaf_QKR: Ints) -> Ints:
-    """Compute at which position [q, k], from 1, a query's order of leaves first has a leaf [q, k, r] of a document.
+    """Compute at which position [q, k], from 1, a query's order of leaves has a leaf [q, k, r] of a document.
 
-    A router of codes or inner nodes may miss a leaf even with a beam larger than the leaf's position. So a query is
-    routed to 1, 2, 4, … leaves, and a leaf that is not among so many comes later.
+    Routers of codes or inner nodes may miss a leaf even with a beam larger than its position. So a query is routed to
+    1, 2, 4, … leaves. A leaf that is missing among so many comes later.
     """
     leaves, parts = model.router.n_leaves, []
     widths = [*(1 << step for step in range((leaves - 1).bit_length())), leaves]
@@ -202,7 +203,7 @@ def choose_precision(dev: Queries, model: Model, folder: Path, leaf_map: LeafMap
 def choose_weight(
     spec: JobSpec, dev: Queries, model: Model, leaf_map: LeafMap, adoption: Adoption | None = None
 ) -> FusionWeight:
-    """Choose the weight of BM25 by dev queries, which have base vectors, with scores of exact search.
+    """Choose the weight of BM25 by the scores of exact search for dev queries, which have base vectors.
 
     Few dev queries are not enough. So train queries that decided on the `adoption`, in folds, choose too. Titles and
     sentences of documents cannot replace dev queries here (docs/results/LOG.md).
@@ -239,11 +240,11 @@ def _in_folds(adoption: Adoption | None) -> tuple[int, Values]:
 def choose_beside(
     spec: JobSpec, dev: Queries, model: Artifact, leaf_map: LeafMap, cross_encoder: Artifact
 ) -> RerankWeight | None:
-    """Choose the weight of the search's score in re-ranking, for a spec whose mode and BM25's weight are settled.
+    """Choose the weight of the search's score in re-ranking, after the spec's mode and BM25's weight.
 
-    The cross-encoder reads the best documents of each dev query in the leaves that the query visits. If dev queries
-    choose the beam, these are the leaves of an automatic beam. The weighted scores are those that searches add: the
-    search's, or inner products of vectors. None if there are no dev queries, or nothing is found for them.
+    The cross-encoder reads each dev query's best documents in the leaves that the query visits. If dev queries choose
+    the beam, these are the leaves of an automatic beam. As in searches, the weighted scores are the search's, or inner
+    products of vectors. None if there are no dev queries, or nothing is found for them.
     """
     rerank, reads = spec.search.reranking, spec.cross_encoder
     if rerank is None or reads is None or not dev.answered:
@@ -272,7 +273,7 @@ def choose_beside(
 
 
 def best_beside(judge: Judge, ranking: Ranking, score_QK: Values, base_QK: Floats) -> RerankWeight:
-    """Choose the least of the best weights of base scores [q, k], added to scores [q, k] of a ranking's documents."""
+    """Choose the least of the best weights of base scores [q, k], when added to a ranking's scores [q, k]."""
     measured = {weight: judge.mean(reordered(ranking, score_QK, base_QK, weight))[MEASURE] for weight in BESIDES}
     return RerankWeight(
         beside=max(BESIDES, key=lambda weight: (measured[weight], -weight)),
@@ -286,7 +287,7 @@ def best_beside(judge: Judge, ranking: Ranking, score_QK: Values, base_QK: Float
 
 
 def reordered(ranking: Ranking, score_QK: Values, base_QK: Floats, beside: float) -> Ranking:
-    """Order documents by scores [q, k] plus `beside` times base scores [q, k]. -inf stands for no score."""
+    """Order documents by scores [q, k] plus `beside` times base scores [q, k]. -inf means no score."""
     added_QK = np.where(np.isfinite(score_QK), base_QK, 0.0)
     total_QK = (score_QK + beside * added_QK).astype(np.float32)
     order_QK = np.argsort(-total_QK, axis=1, kind="stable")
@@ -296,7 +297,7 @@ def reordered(ranking: Ranking, score_QK: Values, base_QK: Floats, beside: float
 def mean_slope(base_QK: Floats, score_QK: Values) -> float:
     """Compute the mean over queries of the least-squares slope of scores [q, k] on base scores [q, k], at least 0.
 
-    A query whose base scores are all alike has slope 0.
+    A query with equal base scores has slope 0.
 
     >>> mean_slope(np.array([[0.0, 1.0], [2.0, 2.0]]), np.array([[1.0, 4.0], [0.0, 5.0]]))
     1.5

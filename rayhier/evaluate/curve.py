@@ -1,4 +1,4 @@
-"""Curves of a measure, such as recall, against documents visited: one point for each beam."""
+"""Measure curves of recall, or of another measure, against documents visited: one point for each beam."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,11 +20,11 @@ class System:
     name: str
     documents: int
     beams: Sequence[int]
-    """Beams to measure, each the most leaves that a query visits; for HNSW values of efSearch."""
+    """Beams to measure: the most leaves that a query visits, or for HNSW values of efSearch."""
     rank: Callable[[int], Ranking]
     routing: Callable[[int], float]
     seconds: Callable[[int], Values] | None = None
-    """Function from a beam to the seconds [n] that some single queries take on one core. None: they are not timed."""
+    """Function from a beam to the seconds [n] that some single queries take on one core. None if they are not timed."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Point:
 
 
 def beams(leaves: int, documents: int = 0) -> list[int]:
-    """Return the beams to measure: 1 to 16, then each 1.25 times the one before, up to all leaves or a quarter (LARGE).
+    """Return the beams to measure: 1 to 16, then 1.25 times as many each, up to all leaves or a quarter (LARGE).
 
     >>> beams(40)
     [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 25, 31, 39, 40]
@@ -88,10 +88,7 @@ def measure_curve(system: System, judge: Judge) -> Iterator[Point]:
 
 
 def read(curve: Sequence[Point], visited: float, measure: str) -> float:
-    """Return a measure at a share visited, linear between measured points. It is NaN before the first point.
-
-    Beyond the last point the value is the last point's.
-    """
+    """Return a measure at a share of documents visited, linear between points. NaN before the first point."""
     place = _between(curve, visited)
     if place is None:
         return float("nan")
@@ -109,8 +106,8 @@ def read_values(curve: Sequence[Point], visited: float, measure: str) -> Values 
 
 
 def _between(curve: Sequence[Point], visited: float) -> tuple[Point, Point, float] | None:
-    """Return the points below and above a share visited, and the place between them, 0 to 1."""
-    # A taller tree's beams are not nested: a wider one may visit a little less.
+    """Return the measured points below and above a share visited, and the place between them, 0 to 1."""
+    # In a tree of several levels, a wider beam may visit slightly fewer documents.
     points = sorted(curve, key=lambda point: point.visited_mean)
     place = int(np.searchsorted([point.visited_mean for point in points], visited, side="right"))
     if place == 0:
@@ -135,9 +132,9 @@ def _mean_point(points: Sequence[Point]) -> Point:
 
 
 def reach(curve: Iterable[Point], measure: str, target: float, axis: str = "cost_mean") -> float:
-    """Return the least `axis` (cost, visits, microseconds) at which a measure reaches `target`; NaN if it never does.
+    """Return the least `axis` (cost, visits, microseconds) at which a measure reaches `target`. NaN if it never does.
 
-    The value is linear between points. The curve is read only as far as the point that reaches the target.
+    The value is linear between points. Later points than the one that reaches the target are not measured.
     """
     before: Point | None = None
     for point in curve:

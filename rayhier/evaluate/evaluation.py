@@ -39,11 +39,11 @@ from rayhier.storage.leaf_map import BUILT, LeafMap
 from rayhier.storage.pins import reading
 
 Named = dict[str, str]
-"""The name of a system that is measured, as `system`."""
+"""`system` -> the name of a system that is measured."""
 FEW_DEV = 200
 """Number of dev queries below which a warning says that a tuned number of lists is uncertain."""
 LEAVES = {"faiss_ivf_spill": 2}
-"""Name of a baseline -> number of lists that hold a document, where it is more than one."""
+"""Name of a baseline -> number of lists that hold a document, for baselines with several such lists."""
 
 
 @dataclass
@@ -53,9 +53,10 @@ class SeedResult:
     seed: int
     curves: dict[str, list[Point]] = field(default_factory=dict)
     rows: dict[str, dict[str, float]] = field(default_factory=dict)
-    """System -> measures and costs: the router's with the spec's beam, a baseline's first that visits as much."""
+    """System -> measures and costs of the router with the spec's beam, or of a baseline's first point that visits as
+    much."""
     values: dict[str, dict[str, Values]] = field(default_factory=dict)
-    """System -> measure -> value of each query [q], of the same searches."""
+    """System -> measure -> value of each query [q], of the searches in `rows`."""
     runs: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     balance: dict[str, float] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
@@ -90,21 +91,21 @@ class Evaluation:
     """Name of a baseline that cuts the corpus into lists (groups of documents, like leaves) -> its number of lists."""
     seeds: list[SeedResult]
     new_Q: Bools
-    """True [q] where none of a query's answers is the answer of a train query."""
+    """True [q] for a query if none of its answers is the answer of a train query."""
     family_Q: Ints
     """Number [q] of each query's family: queries that share an answer or half of their words."""
     asked_before: dict[str, int]
-    """Number of `queries`, and of queries that also train or choose, `by_id` or `by_text`. Empty if no query does."""
+    """Number of `queries`, and of queries that also train or choose, `by_id` or `by_text`. Empty if there are none."""
     level: int | None = None
     """Level of ReTreever's tree by which the index is searched. None if a query visits leaves."""
     cut: dict[str, Any] | None = None
     """How dev was cut out of train, as the record of the corpus says. None if dev has its own judgements."""
     corpus: int | None = None
-    """Number of documents of the corpus, where a filter chose some; else None."""
+    """Number of documents of the corpus if a filter chose some of them. None without a filter."""
     left_out: int | None = None
     """Number of judged queries that are not measured because no answer matches the filter. None without a filter."""
     whole: int | None = None
-    """Number of documents if `documents` counts passages of them all. None with a filter."""
+    """Number of documents if `documents` counts passages. None with a filter."""
 
 
 def evaluate(
@@ -117,8 +118,8 @@ def evaluate(
 ) -> Generator[Named, None, Evaluation]:
     """Measure the index of every seed (seed -> model, index) and the spec's baselines. Yields a row for each system.
 
-    `read` are further artifacts that searches read, by kind and seed (None: all seeds). `test` has the test split.
-    If it is None, `corpus` has it. InputError if the split has no judgements, or the filter leaves no query.
+    `read` are further artifacts that searches read, by kind and seed (None: all seeds). `test` has the test split. If
+    `test` is None, `corpus` has it. InputError if the split has no judgements, or the filter leaves no query.
     """
     split = spec.evaluate.split
     queries = load_split(split, corpus, vectors, test)
@@ -131,8 +132,7 @@ def evaluate(
         queries, dev = (about_matching(chosen, base) for chosen in (queries, dev))
         if not queries:
             raise InputError(
-                f"evaluate.filter: no answer of the {all_judged:,} {split} queries matches; "
-                "allowed: a filter that answers match"
+                f"evaluate.filter: no answer of {all_judged:,} {split} queries matches; allowed: another filter"
             )
     earlier = load_texts(corpus, ["train"] if split == "dev" else ["train", "dev"])
     asked_Q2 = asked_before(dict(zip(queries.ids, queries.texts, strict=True)), earlier)
@@ -162,13 +162,13 @@ def evaluate(
 
 
 def about_matching(queries: Queries, base: BaselineDocuments) -> Queries:
-    """Select the queries with an answer among the documents that are searched, and only judgements of these."""
+    """Select the queries with an answer among the searched documents, and only judgements of these documents."""
     names = sorted({name for grades in queries.grades.values() for name in grades})
     return queries.about(base.judged(names))
 
 
 def baselines(spec: JobSpec) -> tuple[str, ...]:
-    """Return the spec's baselines, and those that its index is compared with."""
+    """Return the spec's baselines, and those that its type of index is always compared with."""
     two = ("faiss_ivf_spill",) if spec.leaves_per_document > 1 else ()
     words = ("bm25",) if spec.measures_words else ()
     return tuple(dict.fromkeys((*spec.evaluate.baselines, *two, *words)))
@@ -199,7 +199,7 @@ class _Work:
     def add(
         self, seed: int, artifact: Artifact, index: Artifact, read: Mapping[str, Artifact]
     ) -> Iterator[dict[str, str]]:
-        """Measure one seed: the router first, because a baseline is reported where it visits as much as the router."""
+        """Measure one seed. The router comes first, because a baseline's reported point depends on its visits."""
         spec, calibration, router = self.spec, read.get("calibration"), str(self.spec.router.type)
         model = Model.open(artifact, spec, calibration=calibration)
         sizes = np.array(LeafMap.open(index.root, BUILT).manifest.counts)
@@ -294,7 +294,7 @@ class _Work:
         match name:
             case "hnsw":
                 make, given, widths, routing = Hnsw, (), efforts(self.documents), 0.0
-            case "scann":  # with as many partitions as the k-means baseline has lists
+            case "scann":  # ScaNN gets as many partitions as the k-means baseline has lists
                 lists = self._list_count("faiss_ivf_same_encoder", trained, model, result.seed)
                 make, given, widths, routing = ScannTree, (lists,), beams(lists, self.documents), float(lists)
             case _:
@@ -328,24 +328,18 @@ class _Work:
             return min(setting, self.documents)
         if name not in self._tuned:
             if not self.dev:
-                raise InputError(
-                    "evaluate.lists: got 'auto', but no dev query has an answer that matches evaluate.filter; "
-                    "allowed: a number"
-                )
+                raise InputError("evaluate.lists: got 'auto', but no dev answer matches the filter; allowed: a number")
             dev = self.dev if name == "faiss_ivf" else self.dev.with_vectors(self._encoded(model, self.dev).numpy)
             self._tuned[name] = lists = tuned_lists(documents, dev, seed, LEAVES.get(name, 1))
             if len(dev.ids) < FEW_DEV:
-                say(
-                    f"  {name}: {lists} lists were chosen by only {len(dev.ids)} queries, another number may serve "
-                    "it better: compare with some by --set evaluate.lists=N"
-                )
+                say(f"  {name}: {lists} lists were chosen by only {len(dev.ids)} queries: try --set evaluate.lists=N")
         return self._tuned[name]
 
     def _bm25(self) -> Ranking:
         return Bm25.of_corpus(self.corpus, self.spec.measured).rank(list(self.queries.texts), self.k)
 
     def _once(self, result: SeedResult, name: str, rank: Callable[[], Ranking]) -> None:
-        """Measure a system that does not depend on the seed, once. Later seeds take over the first one's results."""
+        """Measure a system that does not depend on the seed, once. Later seeds copy the results of the first seed."""
         if not self.results:
             self._whole(result, name, rank)
             return

@@ -1,4 +1,4 @@
-"""Read queries and judgements from a user's files, and format runs and tables. An error names a wrong row's line."""
+"""Read queries and judgements from a user's files, and format runs and tables. Errors name the line of a wrong row."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -35,15 +35,12 @@ def read_queries(path: Path, columns: ColumnNames = BEIR) -> dict[str, str]:
     else:
         read = _rows(path, partial(_query, ids=ids, texts=texts))
     rows = distinct(read, set())
-    allowed = f"JSON lines or .csv with {', and '.join(keys)}; or ID TAB TEXT"
+    allowed = f"JSON lines or .csv with {', and '.join(keys)}, or lines of ID TAB TEXT"
     return {entry.key: entry.text for entry in _all(path, rows, allowed)}
 
 
 def read_judgements(path: Path) -> dict[str, dict[str, int]]:
-    """Read judgements: query -> document -> grade.
-
-    InputError if a line has neither BEIR's three columns, nor TREC's four (qrels), or a pair is judged twice.
-    """
+    """Read judgements: query -> document -> grade. InputError if a line is no row of BEIR or TREC, or a pair recurs."""
     grades: dict[str, dict[str, int]] = {}
     for judgement in _all(path, _rows(path, _judgement, HEADER), "BEIR's three columns, or TREC's four"):
         graded = grades.setdefault(judgement.query_id, {})
@@ -54,7 +51,7 @@ def read_judgements(path: Path) -> dict[str, dict[str, int]]:
 
 
 def judged(texts: dict[str, str], grades: dict[str, dict[str, int]]) -> Queries:
-    """Select the queries that have judgements. InputError if none has, or no grade is above 0."""
+    """Select the queries that have judgements. InputError if no query has judgements, or no grade is above 0."""
     ids = [name for name in texts if name in grades]
     if not ids:
         raise InputError(
@@ -110,7 +107,7 @@ def _all(path: Path, rows: Rows[T], allowed: str) -> Iterable[T]:
             f"cannot be read); allowed: {allowed}"
         )
     if not parsed.accepted:
-        raise InputError(f"{path}: holds no rows; allowed: one a line")
+        raise InputError(f"{path}: holds no rows; allowed: one row per line")
     return [row for _, row in parsed.accepted]
 
 
@@ -138,7 +135,7 @@ def cell(value: float) -> str:
 
 
 def aligned(header: list[str], rows: list[list[str]]) -> list[str]:
-    """Format a table as lines of aligned columns: the first to the left, the others to the right."""
+    """Format a table as lines of aligned columns. Only the first column is aligned to the left."""
     widths = [max(len(row[place]) for row in (header, *rows)) for place in range(len(header))]
     return [
         "  ".join(

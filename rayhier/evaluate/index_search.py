@@ -1,4 +1,4 @@
-"""The index itself as a system to measure, opened and searched as every search does."""
+"""Measure the index like any other system. It is opened and searched as in every search."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -23,10 +23,10 @@ TOGETHER = 1_024
 
 
 class IndexSearch:
-    """All of an index as it was built, opened, and the queries."""
+    """A whole opened index, as it was built, and the queries to search it for."""
 
     def __init__(self, snapshot: Snapshot, texts: Sequence[str], encoded: Encoded, k: int) -> None:
-        """Take queries as texts, and encoded as the model does; `k` is the number of results of each."""
+        """Take queries as texts, and as the model encodes them. `k` is the number of results per query."""
         self._snapshot, self._texts, self._encoded, self._k = snapshot, texts, encoded, k
         self._where = snapshot.spec.measured
 
@@ -48,7 +48,7 @@ class IndexSearch:
         return stacked([self._scanned(rows, beam) for rows in self._batches()])
 
     def search(self, beam: int) -> Ranking:
-        """Search as the spec does from `beam` leaves on, or by a level with a beam of 0."""
+        """Search with the spec's settings from `beam` leaves on. A beam of 0 searches by a level."""
         rankings = []
         for rows in self._batches():
             encoded = self._encoded[rows]
@@ -82,7 +82,7 @@ class IndexSearch:
 
 
 def index_system(name: str, searches: IndexSearch, model: Model, documents: int, dimension: int) -> System:
-    """Make a system of an index over its leaves; routing costs the router's multiply-adds, as dot products."""
+    """Make a system of an index over its leaves. The cost of routing is the router's multiply-adds, as dot products."""
     router = model.router
     return System(
         name,
@@ -95,7 +95,7 @@ def index_system(name: str, searches: IndexSearch, model: Model, documents: int,
 
 
 def as_searched(system: System, searches: IndexSearch) -> System:
-    """Return the system as its spec searches with a filter: it visits more leaves if few documents match."""
+    """Return the system as the spec searches it with a filter: it visits more leaves if few documents match."""
     return replace(system, rank=searches.search, seconds=None)
 
 

@@ -1,4 +1,4 @@
-"""How queries spread over leaves, as in EHI's Figures 1b and 6b. Shapes: Q queries, L leaves."""
+"""Measure how queries spread over leaves, as in EHI's Figures 1b and 6b. Shapes: Q queries, L leaves."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,9 +11,9 @@ from rayhier.dataset.measures import means
 def groups_of(first_Q: Ints, sizes: Sequence[int], values: Mapping[str, Values]) -> dict[str, dict[str, float]]:
     """Describe three groups of leaves, and measure the queries that visit a leaf of each group first.
 
-    The head: leaves that most queries visit first, until half of the queries are in it. The tail: others that a query
-    visits first. `first_Q` is each query's first leaf [q], `sizes` are the rows of each leaf [l], `values` each query's
-    measures [q].
+    The head has the leaves that most queries visit first, until half of the queries are covered. The tail has the other
+    leaves that a query visits first. `first_Q` is each query's first leaf [q], `sizes` are the rows of each leaf [l],
+    `values` each query's measures [q].
     """
     query_L, size_L = np.bincount(first_Q, minlength=len(sizes)), np.array(sizes)
     order, head_L = np.argsort(-query_L, kind="stable"), np.zeros(len(sizes), bool)

@@ -1,4 +1,4 @@
-"""Files of an evaluation: report.json, report.md, curve.csv, TREC runs, plots."""
+"""Write the files of an evaluation: report.json, report.md, curve.csv, TREC runs, plots."""
 
 import csv
 import io
@@ -29,9 +29,9 @@ HOW_TO_READ = (
     "of so few are too narrow."
 )
 REACHED_BY = (
-    "The documents that a system visits to find that share of what exact search with the same encoder finds. In "
-    "brackets is its cost in dot products per query, for rows scanned and for routing. Both are shares of the corpus, "
-    "means over queries. Then the median time of a single query, its routing and its scan, on one core in this run. "
+    "A column shows how many documents a system visits to find this share of what exact search with the same encoder "
+    "finds. In brackets is the cost in dot products per query, for rows scanned and for routing. Both are shares of "
+    "the corpus, means over queries. The time is the median of a single query on one core, for routing and scan. "
     "ScaNN is not timed, because it has to return all that it finds."
 )
 SERVED = (
@@ -109,7 +109,7 @@ def _measured(spec: JobSpec, report: Report) -> str:
     queries = f"{report.queries:,} {spec.evaluate.split} queries in {report.families:,} families"
     if report.filter is not None:
         documents += f" of {report.corpus:,} that match `{json.dumps(report.filter, ensure_ascii=False)}`"
-        queries += f" ({report.left_out:,} others, none of whose answers matches, are left out)"
+        queries += f" ({report.left_out:,} queries without a matching answer are left out)"
     cut = "" if report.cut is None else f" {told_cut(**report.cut).capitalize()}."
     return (
         f"{documents} ({spec.corpus.type}), {queries}, "
@@ -119,7 +119,7 @@ def _measured(spec: JobSpec, report: Report) -> str:
 
 
 def _searched(report: Report) -> str:
-    """Settings with which the router's system was searched: its beam, or level and shortlist."""
+    """Describe the settings with which the router's system was searched: its beam, or its level and shortlist."""
     beam = report.systems[report.router].beam
     if report.level is None:
         return f"beam {beam:g}"

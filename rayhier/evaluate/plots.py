@@ -1,4 +1,4 @@
-"""Plots of a report. Each answers the question that its title asks. Labels are at the curves."""
+"""Plot the results of a report. Each plot answers the question in its title, and labels its curves directly."""
 
 import io
 from collections.abc import Callable, Mapping
@@ -34,10 +34,10 @@ OTHERS: list[dict[str, Any]] = [
     {"color": "#7a4a8a", "linestyle": "-."},
     {"color": "#3f6fa8", "linestyle": (0, (1, 3))},
 ]
-"""Lines of the systems that the index is compared with."""
+"""Styles of the lines for systems that the index is compared with."""
 SMALL = 8
 PLACES = 30
-"""Number of places along a curve that are tried for its name."""
+"""Number of places along a curve that are tried for the curve's name."""
 SIDES: dict[Literal["left", "right"], tuple[int, int]] = {"left": (6, -9), "right": (-6, 4)}
 """Alignment of a name -> its distance from the curve in points."""
 
@@ -83,7 +83,7 @@ def name_curves(figure: Figure, axes: Axes, names: Mapping[str, Line2D]) -> None
 
 
 def _dense(points: Values, count: int = 400) -> Values:
-    """Place `count` points evenly by number on the line through points [p, 2]."""
+    """Place `count` points on the line through points [p, 2], equally many between neighbours."""
     place = np.linspace(0, len(points) - 1, count)
     return np.stack([np.interp(place, np.arange(len(points)), axis) for axis in np.asarray(points).T], axis=1)
 

@@ -1,4 +1,4 @@
-"""report.json: results of an evaluation, as means over seeds and for each seed."""
+"""Define report.json: results of an evaluation, as means over seeds and for each seed."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -27,7 +27,7 @@ DIGITS = 6
 TRAINED = {"encoder", "joint"}
 """Names of the phases of training that change the encoder."""
 ENCODERS = ("exact", "exact_same_encoder")
-"""Systems that show only the encoder's quality: exact search by the base encoder, and by the trained one."""
+"""Systems that show only the encoder's quality: exact search by the base encoder, and by the trained encoder."""
 
 NAMES = {
     "exact": "exact search, base encoder",
@@ -52,18 +52,18 @@ class _Row(BaseModel):
 
 
 class SystemRow(_Row):
-    """Measures of a system: the router with the spec's beam, a baseline at its first point that visits as much."""
+    """Measures of a system: the router with the spec's beam, or a baseline at its first point that visits as much."""
 
     visited: float
     """Mean number of distinct documents scored for a query, as a share of the corpus."""
     beam: float | None = None
-    """Most leaves that a query visits; for HNSW efSearch; in a search by a level the size of the shortlist."""
+    """Most leaves that a query visits. For HNSW efSearch, and in a search by a level the size of the shortlist."""
     leaves: float | None = None
-    """Mean number of leaves that a query visits; absent, like `beam`, for a system without a curve."""
+    """Mean number of leaves that a query visits. Absent, like `beam`, for a system without a curve."""
     calls: float | None = None
-    """Mean number of documents that the cross-encoder reads for a query; only for the index as it is served."""
+    """Mean number of documents that the cross-encoder reads per query. Only for the index as it is served."""
     ms: float | None = None
-    """Milliseconds of one process for a query; only for the index as it is served."""
+    """Milliseconds of one process per query. Only for the index as it is served."""
 
 
 class CurveRow(_Row):
@@ -76,7 +76,7 @@ class CurveRow(_Row):
     """Mean number of rows scanned plus dot products of routing, as a share of the corpus."""
     leaves_mean: float
     microseconds: float | None = None
-    """Median time of a single query on one core, routing and scan; absent where it was not measured."""
+    """Median time of a single query on one core, routing and scan. Absent if it was not measured."""
 
     @property
     def point(self) -> Point:
@@ -117,7 +117,7 @@ class MeanBalance(Balance):
 
 
 class GroupRow(BaseModel):
-    """Measures of exact search by base encoder and by trained encoder, over one group of queries."""
+    """Measures of exact search with the base encoder and with the trained encoder, over one group of queries."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     queries: int
@@ -143,46 +143,46 @@ class Report(BaseModel):
     documents: int
     """Number of documents that were searched: all, or those that match the filter."""
     whole: int | None = None
-    """Number of documents if `documents` counts passages of them. Absent with a filter."""
+    """Number of documents if `documents` counts passages. Absent with a filter."""
     queries: int
     families: int = 0
     """Number of families of queries, which intervals resample."""
     asked_before: dict[str, int] = {}
-    """Number of `queries`, and of queries that also train or choose, `by_id` or `by_text`. Empty if no query does."""
+    """Number of `queries`, and of queries that also train or choose, `by_id` or `by_text`. Empty if there are none."""
     cut: dict[str, Any] | None = None
     """Number of `families` that cut dev out of train, and what their queries `shared`. Absent if dev was not cut."""
     others: dict[str, dict[str, float]] = {}
     """System -> measures over the queries that neither train nor choose. Empty if no query is left out."""
     filter: dict[str, Any] | None = None
-    """Filter that chose the documents to search; absent where all were searched, as are `corpus` and `left_out`."""
+    """Filter that chose the documents to search. Without a filter, `filter`, `corpus` and `left_out` are absent."""
     corpus: int | None = None
     """Number of documents of the corpus, also those that the filter leaves out."""
     left_out: int | None = None
     """Number of judged queries that were not measured because no answer matches the filter."""
     systems: dict[str, SystemRow]
     encoders: dict[QueryGroup, GroupRow]
-    """Group of queries -> measures of exact search with both encoders. Empty if one was not measured."""
+    """Group of queries -> measures of exact search with both encoders. Empty if an encoder was not measured."""
     curves: dict[str, list[MeanRow]]
     balance: MeanBalance
     leaf_groups: dict[str, LeafRow] = {}
-    """`head`, `tail` or `unvisited` -> this group of leaves. Measures are those of the index."""
+    """`head`, `tail` or `unvisited` -> this group of leaves, with measures of the index."""
     significance: list[Difference]
     lists: dict[str, int]
     """Name of a baseline that cuts the corpus into lists (groups of documents, like leaves) -> its number of lists."""
     level: int | None = None
-    """Level of ReTreever's tree by which the index is searched; absent where a query visits leaves."""
+    """Level of ReTreever's tree by which the index is searched. Absent if a query visits leaves."""
     beams: list[ChosenBeam] = []
-    """The beam that dev queries chose for each seed's index, and its recall on dev; empty if they chose none."""
+    """The beam that dev queries chose for each seed's index, and its recall on dev. Empty if they chose none."""
     weights: list[FusionWeight] = []
-    """Weight of BM25 that dev queries chose for each seed's model; empty where none was chosen."""
+    """Weight of BM25 that dev queries chose for each seed's model. Empty if they chose none."""
     besides: list[RerankWeight] = []
     """Weight of the search's score in re-ranking that dev queries chose for each seed's model."""
     precisions: list[QueryPrecision] = []
     """The choice between float32 and int8 for each seed's queries. Exact search and baselines use stored vectors."""
     adoptions: list[Adoption] = []
-    """For each seed that decided, whether the trained encoder is kept."""
+    """The decision of each seed whether the trained encoder is kept. Seeds without a decision are left out."""
     began_best: bool = False
-    """True if the training of every seed kept the weights that it began with, because no epoch was better on dev."""
+    """True if the training of every seed kept its first weights, because no epoch was better on dev."""
     seconds: dict[str, float]
     seeds: list[int]
 
@@ -238,7 +238,7 @@ class Report(BaseModel):
 
     @property
     def groups(self) -> list[QueryGroup]:
-        """Groups of queries that tell what training gains: new answers first, because they show what generalises."""
+        """Groups of queries that show what training gains. New answers, which show what generalises, come first."""
         return sorted(self.encoders, key=lambda group: group == "all")
 
     def learned(self, measure: str, queries: QueryGroup) -> Difference:
@@ -246,7 +246,7 @@ class Report(BaseModel):
         return difference
 
     def told_before(self, spec: JobSpec) -> str:
-        return f"{told_before(spec.evaluate.split, **self.asked_before)}; `without those` is of the other queries"
+        return f"{told_before(spec.evaluate.split, **self.asked_before)}. `without those` is of the other queries"
 
     @property
     def keeps_base(self) -> bool:

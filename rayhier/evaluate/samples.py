@@ -1,4 +1,4 @@
-"""Sample queries with their best results, for the end of a report."""
+"""Show sample queries with their best results at the end of a report."""
 
 from collections.abc import Mapping
 from urllib.parse import unquote

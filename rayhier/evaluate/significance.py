@@ -1,4 +1,4 @@
-"""Test if a difference is more than chance, by a paired bootstrap (Efron; Sakai 2006 for retrieval).
+"""Test if a difference is more than chance, by a paired bootstrap (Efron, and Sakai 2006 for retrieval).
 
 Resamples draw whole families of queries (`dataset.families`). Queries of a family ask for the same, so their values are
 not independent.
@@ -20,13 +20,12 @@ from rayhier.spec.evaluate import VISITED
 
 RESAMPLES = 10_000
 DRAWS = 4_000_000
-"""Most random numbers that are drawn at a time, for memory."""
 SEED = 0
 INTERVAL = (0.025, 0.975)
 FEWEST = 20
-"""Fewest families of queries whose interval tells a difference from chance. Intervals of fewer are too narrow."""
+"""Fewest families of queries for an interval that can exclude chance. Intervals of fewer families are too narrow."""
 QueryGroup = Literal["all", "new answers"]
-"""Group of queries: all, or those none of whose answers is the answer of a train query."""
+"""Group of queries: all queries, or those without an answer that is also the answer of a train query."""
 
 
 class Difference(BaseModel):
@@ -37,7 +36,6 @@ class Difference(BaseModel):
     baseline: str
     measure: str
     visited: float
-    """Share of the documents that both systems visit."""
     queries: QueryGroup = "all"
     difference: float
     low: float
@@ -47,13 +45,11 @@ class Difference(BaseModel):
 
     @property
     def doubt(self) -> str:
-        """Why the difference may be chance, as the end of a sentence. Empty if the interval tells that it is not."""
+        """Why the difference may be chance, as the end of a sentence. Empty if the interval excludes chance."""
         if self.low == self.high == 0:
-            return "; no family of queries gained or lost on average"
+            return ", and no family of queries gained or lost on average"
         if self.families < FEWEST:
-            return (
-                f"; {self.families} famil{'y' if self.families == 1 else 'ies'} of queries cannot tell this from chance"
-            )
+            return f", but {self.families} famil{'y' if self.families == 1 else 'ies'} cannot tell this from chance"
         return "; this may be chance" if self.low <= 0 <= self.high else ""
 
 
@@ -106,7 +102,7 @@ def pairs(spec: JobSpec, evaluation: Evaluation) -> Iterator[Compared]:
     """Yield the pairs of systems that the report compares, with their differences for each query.
 
     At equal shares visited: the router and each baseline with a curve. For each group of queries: exact search by both
-    encoders, the index with BM25 and each of its parts, and the index with and without re-ranking.
+    encoders, the index with and without BM25, and with and without re-ranking.
     """
     seeds, router = evaluation.seeds, str(spec.router.type)
     measure = spec.evaluate.deepest_recall
@@ -152,7 +148,7 @@ def bootstrap(
 ) -> Sequence[Interval]:
     """Compute means of paired differences [q, p] and percentile intervals of the means, from resamples of families.
 
-    `family_Q` numbers the family [q] of each query. None: each query is a family.
+    `family_Q` numbers the family [q] of each query. If it is None, each query is a family.
 
     >>> bootstrap(np.array([[0.5], [0.5]]))
     [Interval(difference=0.5, low=0.5, high=0.5, wins=1.0)]
@@ -165,7 +161,7 @@ def bootstrap(
     chunk = max(1, DRAWS // len(size_F))
     means = []
     for begin in range(0, RESAMPLES, chunk):
-        # A resample is defined by how often each family is drawn.
+        # The number of times that each family is drawn defines a resample.
         drawn_RF = generator.multinomial(len(size_F), share_F, size=min(chunk, RESAMPLES - begin))
         means.append(drawn_RF @ sum_FP / (drawn_RF @ size_F)[:, None])
     mean_RP = np.concatenate(means)

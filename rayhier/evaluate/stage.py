@@ -1,4 +1,4 @@
-"""The stages test, calibrate and evaluate."""
+"""Run the stages test, calibrate and evaluate."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,7 +33,7 @@ from rayhier.track import tracked
 
 
 class Measure:
-    """An actor that measures an index and its baselines, with the CPUs of all workers, and writes the report."""
+    """Actor that measures an index and its baselines with the CPUs of all workers, and writes the report."""
 
     def __init__(self, spec: JobSpec, cpus: int, root: Location, measured: Mapping[str, Any]) -> None:
         self.spec, self.cpus, self.root, self.measured = spec, cpus, root, measured
@@ -81,10 +81,7 @@ def build(
 def build_test(
     executor: Executor, spec: JobSpec, model: ModelFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt
 ) -> Output:
-    """Publish the test split: queries and judgements that only evaluation reads, with the base encoder's vectors.
-
-    The test split is a separate artifact. So more test queries, or other judgements, change nothing that was trained.
-    """
+    """Publish the test split as a separate artifact, so that other test queries change nothing that was trained."""
     queries, rows = read_test(spec, corpus)
     workers = spec.cluster.evaluate
     encoder = as_embedded(spec, vectors, workers.gpus).encoder
@@ -94,10 +91,7 @@ def build_test(
 
 
 def read_test(spec: JobSpec, corpus: Artifact) -> tuple[pa.Table, Questions]:
-    """Read the test split of a spec's source, checked against the published corpus: queries with judgements, all rows.
-
-    InputError if the spec evaluates this split and no judgement in it is above 0.
-    """
+    """Read the spec's test split. Returns judged queries, and all rows. InputError if it has no answer to evaluate."""
     everything = questions.read(sources.reader(spec.corpus), ids.IdSet(ids.of(ids.of_documents(corpus))))
     rows = everything.of_test()
     requirements.check_judgements(rows.counts())
@@ -134,7 +128,6 @@ def build_calibration(
     attempt: Attempt,
     cross_encoder: Artifact | None = None,
 ) -> Output:
-    """Calibrate a built index. `cross_encoder` is given if the spec re-ranks."""
     workers = spec.cluster.evaluate
     read = corpus, vectors, model, index, attempt.root, cross_encoder
     counts, scan = executor.call(_calibrate, workers, spec, *read)

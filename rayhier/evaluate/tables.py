@@ -1,4 +1,4 @@
-"""Tables of a report: a measure at shares visited with differences and intervals, and the cost of recall."""
+"""Make tables of a report: a measure at shares visited with differences and intervals, and the cost of recall."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from rayhier.evaluate.significance import Difference
 
 REACHED = (0.9, 0.95, 0.98)
 EXACT = {"faiss_ivf": "exact"}
-"""Name of a baseline -> the exact search that it is compared with, where that is not the trained encoder's."""
+"""Name of a baseline -> the exact search that it is compared with, if that is not the trained encoder's search."""
 
 
 def table(report: Report, visited: Sequence[float], measure: str) -> tuple[list[str], list[list[str]]]:
@@ -35,7 +35,7 @@ def table(report: Report, visited: Sequence[float], measure: str) -> tuple[list[
 
 def served_path(report: Report, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows: measures and costs of the index by vectors, with BM25, and re-ranked."""
-    header = ["as it is served", *measures, "visited", "calls", "ms a query"]
+    header = ["as it is served", *measures, "visited", "calls", "ms per query"]
     named = [name for name, values in report.systems.items() if values.calls is not None]
     rows = []
     for name in [report.router, *named] if named else []:
@@ -78,7 +78,7 @@ def _interval(row: Difference) -> str:
 
 
 def reached(report: Report, measure: str) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows: documents visited, cost and time of a query for shares of exact search's measure."""
+    """Return header and rows: documents visited, cost and time per query for shares of exact search's measure."""
     header = [f"visited (cost, time) for … of exact {measure}", *(f"{share:.0%}" for share in REACHED)]
     rows = []
     for name in report.curves:

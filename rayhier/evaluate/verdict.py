@@ -1,4 +1,4 @@
-"""The verdict on an evaluation in at most five lines."""
+"""Give the verdict on an evaluation in at most five lines."""
 
 from rayhier.evaluate.report import ENCODERS, NAMES, Report
 from rayhier.evaluate.significance import Difference
@@ -6,13 +6,12 @@ from rayhier.progress import counted
 from rayhier.spec import JobSpec
 
 MOST = 5
-"""Most lines."""
 SMALL = 5_000
 """Number of documents that exact search compares within a millisecond on one core (faiss, 384 numbers a vector)."""
 MIDDLING = 100_000
 """Number of documents up to which exact search takes a few milliseconds on one core (docs/choosing.md: 6.6)."""
 DEAR = 0.5
-"""Cost, as a share of exact search's cost, above which an index saves too little to be worth its upkeep."""
+"""Share of exact search's cost above which an index saves too little for its upkeep."""
 NEVER = float("inf")
 SHARE = 0.95
 """Share of exact search's measure at which costs of systems are compared."""
@@ -46,7 +45,6 @@ def _training(spec: JobSpec, report: Report) -> str:
 
 
 def _changed(measure: str, before: float, after: float, by: Difference) -> str:
-    """Say how a measure changed, and how sure that is."""
     return f"{measure} {before:.3f} -> {after:.3f} (95% interval of the change {by.low:+.3f} to {by.high:+.3f})"
 
 
@@ -55,7 +53,7 @@ def untrained_because(spec: JobSpec) -> str:
         return "as encoder.train says"
     if spec.train.objective == "documents":
         return "as train.objective says"
-    return f"for want of train judgements{'' if spec.train.draws is None else ' and pseudo-queries'}"
+    return f"because there are no train judgements{'' if spec.train.draws is None else ' or pseudo-queries'}"
 
 
 def _hybrid(spec: JobSpec, report: Report) -> str:
@@ -73,7 +71,7 @@ def _reranked(spec: JobSpec, report: Report) -> str:
     if not rows:
         return ""
     after, value = report.systems[name], report.systems[name].measures[measure]
-    before = report.systems.get(rows[0].baseline)  # none where seeds are searched differently
+    before = report.systems.get(rows[0].baseline)  # None if seeds are searched in different ways
     instead = "" if before is None or before.ms is None else f" instead of {before.ms:,.0f}"
     worse = " Re-ranking makes results worse: search without it." if rows[0].high < 0 and not rows[0].doubt else ""
     gain = _changed(measure, value - rows[0].difference, value, rows[0])

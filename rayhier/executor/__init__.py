@@ -1,6 +1,6 @@
 """Do the work of stages in this process (`here.py`) or on Ray (`ray.py`).
 
-A stage gets an Executor and does not know which one it is. Equal workers and threads give equal results.
+A stage gets an Executor and does not know which of the two it is. Equal workers and threads give equal results.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,14 +12,13 @@ from rayhier.spec.cluster import TrainWorkers, Workers
 T = TypeVar("T")
 Row = dict[str, Any]
 CPU = "CPU"
-"""Name of the device of a stage that has no GPU."""
 
 
 class Actor(Protocol):
     """An object that does items of a stage's work, one after another. Two threads never use one actor at a time."""
 
     def __call__(self, item: Row, /) -> Iterator[Row]:
-        """Do one item. Yields what is done so far, for a progress bar."""
+        """Do one item. Yields the work done so far, for a progress bar."""
         ...
 
 
@@ -34,14 +33,11 @@ class Pool:
 
 class Executor(Protocol):
     def device(self, workers: Workers | TrainWorkers) -> str:
-        """Return the name of the GPU that these workers compute on, else "CPU"."""
+        """Return the name of the GPU that these workers compute on, or else "CPU"."""
         ...
 
     def stream(self, items: Sequence[Row], pool: Pool) -> Iterator[Row]:
-        """Yield what actors of a pool yield for all items, as it arrives.
-
-        Raises InputError if an actor raises InputError or has no room to write.
-        """
+        """Yield what actors of a pool yield for all items. InputError if an actor raises it or has no room to write."""
         ...
 
     def call(self, function: Callable[..., T], workers: Workers | TrainWorkers, *arguments: Any) -> T:
@@ -57,6 +53,6 @@ class Executor(Protocol):
     ) -> None:
         """Run `worker(config)` in a group of training workers, again from its checkpoint if a worker dies.
 
-        The config gets a function `report`, which passes a row on to this one.
+        `config` gets a function, also called `report`, that passes a worker's row on to the argument `report`.
         """
         ...

@@ -14,7 +14,6 @@ CONNECT_SECONDS = 10.0
 
 
 def running() -> str | None:
-    """Say which cluster `cluster.address: auto` means. None if there is no cluster."""
     ray = sys.modules.get("ray")
     if ray is not None and ray.is_initialized():
         return "this process is connected to a cluster"
@@ -34,7 +33,7 @@ def noted() -> bool:
 
 
 def check_answers(address: str, key: str) -> None:
-    """Raise InputError if nothing listens at HOST:PORT. Without this test Ray would wait for minutes."""
+    """Check that HOST:PORT listens. InputError if nothing listens there, because Ray would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         return
@@ -42,6 +41,6 @@ def check_answers(address: str, key: str) -> None:
         socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise InputError(
-            f"{key}: got {address!r}; nothing answers there ({error}); "
+            f"{key}: got {address!r}, but nothing answers there ({error}); "
             "allowed: auto, local, or HOST:PORT of a running cluster"
         ) from None

@@ -1,4 +1,4 @@
-"""Do the work of stages in this process, by threads: most of the work releases Python's lock.
+"""Do the work of stages in this process, by threads. Most of the work releases Python's lock.
 
 Numbers of workers and CPUs in a spec are upper limits here. If no core is left, no further thread is started.
 """
@@ -25,7 +25,8 @@ class Here:
         done = queue.SimpleQueue[Row | BaseException | None]()
         free, stops = queue.SimpleQueue[Actor](), threading.Event()
         count = min(_at_once(pool.workers), len(items))
-        # All before the first thread starts: transformers changes torch's default type meanwhile.
+        # All actors are made before the first thread starts, because transformers changes torch's default type in
+        # between.
         for _ in range(count):
             free.put(pool.actor(**pool.arguments))
 
@@ -68,13 +69,13 @@ class Here:
 
     def train(
         self, worker: Callable[[Row], None], config: Row, workers: TrainWorkers, report: Callable[[Row], None]
-    ) -> None:  # one worker: a group in one process would share its cores
+    ) -> None:  # one worker, because a group in one process would share its cores
         with threads(workers.cpus):
             worker({**config, "report": report})
 
 
 def within_cores(spec: JobSpec) -> JobSpec:
-    """Return a spec whose stages have no more workers and CPUs than this machine has cores, and one training worker."""
+    """Return a spec with at most one training worker, and no more workers and CPUs than this machine has cores."""
     cluster, most = spec.cluster, cores()
     workers = {name: value for name in type(cluster).model_fields if hasattr(value := getattr(cluster, name), "cpus")}
     capped = {}

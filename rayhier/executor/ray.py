@@ -1,7 +1,4 @@
-"""Do the work of stages on a Ray cluster: join one, check that it has the resources of a spec, and use it.
-
-Actors are processes of Ray Data, and training workers those of Ray Train.
-"""
+"""Do the work of stages on a Ray cluster. Actors are processes of Ray Data, training workers those of Ray Train."""
 
 import contextlib
 import importlib
@@ -29,23 +26,21 @@ T = TypeVar("T")
 CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Environment variable by which Ray listens for other machines ("1") or on loopback alone ("0")."""
 LOOK_SECONDS, SILENT_LOOKS = 5.0, 4
-"""Seconds between two looks at the cluster, and looks without an answer after which it is gone."""
+"""Seconds between two checks of the cluster, and number of checks without an answer after which the cluster is gone."""
 MISTAKE = 2
 MAX_FAILURES = 3
-"""Times that training goes on from its checkpoint after a worker died."""
+"""Number of times that training goes on from its checkpoint after a worker died."""
 ERROR = "error"
 RESERVED = ("corpus", "embed", "train", "index", "evaluate")
-"""Sections of `cluster` that reserve resources. Other stages run on the workers of one of them."""
+"""Sections of `cluster` that reserve resources. Each other stage runs on the workers of one of these sections."""
 PARTS = 4
 """Decimals to which sums of resources are rounded, as Ray does: 100 x 0.07 GPUs are 7, not 7.000000000000001."""
 
 
 def join(spec: JobSpec) -> None:
-    """Connect this process to the Ray cluster that the spec names, or with `auto` to one that runs, or start Ray here.
+    """Connect this process to the spec's Ray cluster, or with `auto` to a running cluster, or start Ray here.
 
-    Does nothing where the process is connected already.
-
-    InputError if no cluster answers at the address, or Ray cannot start on this machine.
+    InputError if no cluster answers at the address, or Ray cannot start.
     """
     if ray.is_initialized():
         return
@@ -65,15 +60,15 @@ def join(spec: JobSpec) -> None:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         if address in ("local", None):
             raise InputError(
-                f"cluster.address: Ray did not start on this machine ({reason}); is it busy, memory or /tmp full? "
-                "Run again; `ray stop` ends what a killed run left"
+                f"cluster.address: Ray did not start on this machine ({reason}). Is it busy, or memory or /tmp full? "
+                "Run the command again. `ray stop` ends what a stopped run left"
             ) from None
-        raise InputError(f"{key}: got {address!r}; no cluster answers there: {reason}") from None
+        raise InputError(f"{key}: got {address!r}, but no cluster answers there: {reason}") from None
 
 
 @contextlib.contextmanager
 def watched(spec: JobSpec) -> Iterator[None]:
-    """End this process with a message if its cluster goes away in the block. Ray would end it without one."""
+    """End this process with a message if its cluster goes away in the block. Ray would end it without a message."""
     address, ended = ray.get_runtime_context().gcs_address, threading.Event()
     named = spec.cluster.address == "auto" and os.environ.get(ADDRESS)
     key = ADDRESS if named else "cluster.address"
@@ -102,10 +97,7 @@ def watched(spec: JobSpec) -> Iterator[None]:
 
 
 def _say_of_ray(data: dict[str, Any], ignore_prefix: bool) -> None:  # noqa: ARG001  Ray's own signature
-    """Say the first sentence of what Ray reports to drivers, such as the death of a worker. The rest is for the log.
-
-    Ray would print the whole paragraph on standard output, after the summary. Its logs on the node have all of it.
-    """
+    """Say the first sentence of a report of Ray, which would print a paragraph after the summary. Log the rest."""
     for line in data["lines"]:
         first, _, rest = line.strip().partition("\n")[0].partition(". ")
         rest = rest or line.strip().partition("\n")[2]
@@ -115,7 +107,7 @@ def _say_of_ray(data: dict[str, Any], ignore_prefix: bool) -> None:  # noqa: ARG
 
 @contextlib.contextmanager
 def _no_stderr() -> Iterator[None]:
-    """Hide standard error while Ray starts: it prints its log level there, and raises real errors as exceptions."""
+    """Hide standard error while Ray starts. Ray prints its log level there, and raises real errors as exceptions."""
     sys.stderr.flush()
     stderr_copy, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
@@ -129,10 +121,9 @@ def _no_stderr() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Let a cluster that Ray starts in the block listen on loopback alone: all of it runs on this machine.
+    """Let a cluster that Ray starts in the block listen on loopback alone, because all of it runs on this machine.
 
-    Ray does so where clusters are switched off, as they are by default on macOS and Windows. It reads the variable when
-    it is imported, so that the constant is set too.
+    Ray does so if clusters are switched off. It reads the variable at its import, so the constant is set too.
     """
     constants: Any = importlib.import_module("ray._private.ray_constants")
     before, exported = constants.ENABLE_RAY_CLUSTER, os.environ.get(CLUSTERS)
@@ -147,11 +138,11 @@ def _on_loopback() -> Iterator[None]:
 
 
 def check_resources(spec: JobSpec) -> None:
-    """Raise InputError if a stage needs more CPUs or GPUs than the cluster has: Ray would wait for ever."""
+    """Check that the cluster has each stage's CPUs and GPUs. InputError if not, because Ray would wait for ever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     for stage in RESERVED:
         workers: Workers | TrainWorkers = getattr(spec.cluster, stage)
-        if stage == "evaluate":  # one process has the CPUs of all
+        if stage == "evaluate":  # one process has the CPUs of all workers
             cpus = min(workers.workers * workers.cpus, int(max(node.get("CPU", 0) for node in nodes)))
             workers = workers.model_copy(update={"workers": 1, "cpus": max(cpus, workers.cpus)})
         least = workers.least_workers if isinstance(workers, TrainWorkers) else None
@@ -161,21 +152,21 @@ def check_resources(spec: JobSpec) -> None:
 
 
 def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float]) -> None:
-    """InputError if `workers` processes with `each` of a resource do not fit these nodes."""
+    """Check that `workers` processes with `each` of a resource fit these machines. InputError if they do not."""
     has, largest = sum(nodes), max(nodes, default=0)
     total = round(workers * each, PARTS)
     where = f"{key}: got {workers} workers x {each:g} {kind}s = {total:g}"
     if total > has:
         raise InputError(f"{where}; allowed: at most the cluster's {has:g} {kind}s")
     if each > largest:
-        raise InputError(f"{where}; allowed: at most {largest:g} {kind}s a worker, as the largest node has")
+        raise InputError(f"{where}; allowed: at most {largest:g} {kind}s per worker, as on the largest node")
     if workers > (fit := sum(int(round(node / each, PARTS)) for node in nodes)):
         shown = [float(f"{node:g}") for node in nodes]
-        raise InputError(f"{where}; allowed: at most {fit} workers of that size, as nodes have {shown} {kind}s")
+        raise InputError(f"{where}; allowed: at most {fit} workers of this size, because nodes have {shown} {kind}s")
 
 
 def check_gpus(spec: JobSpec) -> str:
-    """Return the name of the GPUs that stages reserve. InputError if torch sees none in a process that reserves one."""
+    """Return the name of the GPUs that stages reserve. InputError if torch sees none in a process with a GPU."""
     asked = {stage: gpus for stage in RESERVED if (gpus := getattr(spec.cluster, stage).gpus)}
     if not asked:
         return CPU
@@ -188,8 +179,8 @@ def check_gpus(spec: JobSpec) -> str:
     for address, name in names.items():
         if name is None:
             raise InputError(
-                f"cluster.{stage}.gpus: got {gpus:g}, but torch sees no CUDA device in a process with a GPU of "
-                f"node {address}; allowed: 0, or a node with NVIDIA's driver and rayhier[gpu]"
+                f"cluster.{stage}.gpus: got {gpus:g}, but torch sees no CUDA device on "
+                f"node {address}; allowed: 0, or a machine with NVIDIA's driver and rayhier[gpu]"
             )
     return ", ".join(sorted({*filter(None, names.values())}))
 
@@ -201,7 +192,6 @@ def _gpu() -> str | None:
 
 
 def get(results: Sequence[Any]) -> list[Any]:
-    """Wait for the results of calls. An InputError that a call raises is raised again here."""
     try:
         values: list[Any] = ray.get(list(results))
     except RayTaskError as error:
@@ -219,7 +209,6 @@ class RayExecutor:
         return self._gpu if workers.gpus else CPU
 
     def stream(self, items: Sequence[Row], pool: Pool) -> Iterator[Row]:
-        """Do items by actors of Ray Data."""
         if not items:
             return
         import ray.data
@@ -257,7 +246,7 @@ class RayExecutor:
             resources_per_worker={"CPU": workers.cpus, **({"GPU": workers.gpus} if workers.gpus else {})},
         )
         rows = Queue(actor_options={"num_cpus": 0})
-        with tempfile.TemporaryDirectory() as nothing:  # the workers keep their checkpoints themselves
+        with tempfile.TemporaryDirectory() as nothing:  # workers keep their own checkpoints
             failures = FailureConfig(max_failures=MAX_FAILURES)
             trainer = TorchTrainer(
                 worker,
@@ -276,7 +265,7 @@ def _largest() -> float:
 
 
 def _fit(trainer: Any, rows: Any, report: Callable[[Row], None]) -> None:
-    """Train in a thread, and report rows meanwhile. In the main thread Ray would handle Ctrl-C itself."""
+    """Train in a thread, and report rows in the main thread. In the main thread, Ray would handle Ctrl-C itself."""
     failed: list[BaseException] = []
 
     def fit() -> None:
@@ -297,7 +286,7 @@ def _fit(trainer: Any, rows: Any, report: Callable[[Row], None]) -> None:
 
 
 def _reporting(actor: Any) -> type:
-    """Make a subclass of the actor that returns InputErrors as rows: Ray would hide them in a stack trace."""
+    """Make a subclass of the actor that returns InputErrors as rows, because Ray would hide them in a stack trace."""
 
     class Reporter(actor):  # type: ignore[misc]
         def __call__(self, item: Row) -> Iterator[Row]:
@@ -316,7 +305,6 @@ def _reporting(actor: Any) -> type:
 
 
 def _told(row: Row) -> Row:
-    """Return the row that an actor returned. InputError if the row reports an error."""
     if row[ERROR]:
         raise InputError(row[ERROR])
     return row

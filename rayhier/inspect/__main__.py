@@ -1,4 +1,4 @@
-"""`rayhier inspect WORKDIR`: show the tree of an index, and the path of a document or a query through it."""
+"""Show the tree of an index, or the path of a document or a query through the tree: `rayhier inspect WORKDIR`."""
 
 import argparse
 import json
@@ -16,17 +16,15 @@ if TYPE_CHECKING:
     from rayhier.inspect.nodes import Inspection, PathStep
 
 DEPTH, MOST_DEPTH = 3, 16
-"""DEPTH: number of levels shown where no depth is given. MOST_DEPTH: most levels that `--depth` allows."""
+"""DEPTH: number of levels shown by default. MOST_DEPTH: most levels that `--depth` allows."""
 WORDS, WIDTH, SHORT = 8, 100, 40
-"""WORDS: most keywords in a line. WIDTH: most characters of a text that fills a line. SHORT: of one that shares a
-line."""
+"""WORDS: most keywords in a line. WIDTH: most characters of a text that fills a line. SHORT: most characters of a text
+that shares a line."""
 TEMPLATE = Path(__file__).with_name("page.html")
 DATA = "/* data */"
-"""Placeholder in the page's template, which the page's data replace."""
+"""Placeholder in the template of the page, which the page's data replace."""
 MOST_NODES = 20_000
-"""Most nodes that a page shows."""
 MOST_PATHS = 2_000
-"""Most documents, and most queries, whose paths a page shows."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,14 +49,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rayhier inspect", description="Show the tree of an index.", allow_abbrev=False
     )
-    parser.add_argument("workdir", help="folder, or s3:// or gs:// prefix, where a run built an index")
+    parser.add_argument("workdir", help="folder, or s3:// or gs:// prefix, of a run that built an index")
     parser.add_argument("--depth", type=_depth, default=DEPTH, help=f"levels shown (default {DEPTH})")
     parser.add_argument("--brief", action="store_true", help="show the tree without documents and queries")
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--node", metavar="LEVEL:NUMBER", help="show one node, its place, and what it holds")
     only.add_argument("--document", metavar="ID", help="show the path of a document, with probabilities")
     only.add_argument("--query", metavar="TEXT", help="show the path of a query, with probabilities")
-    only.add_argument("--html", type=Path, metavar="FILE", help="write one page, which needs nothing else")
+    only.add_argument("--html", type=Path, metavar="FILE", help="write a page that needs no other file")
     return parser
 
 
@@ -84,7 +82,7 @@ def heading(tree: "Inspection") -> str:
     grouped = ", grouped by their centroids" if tree.tree.grouped else ""
     return (
         f"{manifest.documents:,} documents, {manifest.rows:,} rows in {manifest.leaves:,} leaves of "
-        f"{router}{grouped}; nodes of each level: {levels}"
+        f"{router}{grouped}, nodes of each level: {levels}"
     )
 
 
@@ -146,10 +144,7 @@ def _path(steps: "Sequence[PathStep]") -> Iterator[str]:
 
 
 def _write_page(tree: "Inspection", file: Path, depth: int) -> tuple[int, int]:
-    """Write the page of the first `depth` levels of a tree. Returns its size in bytes and its number of nodes.
-
-    InputError if the tree has too many nodes for a page, or the file cannot be written.
-    """
+    """Write the page of the first `depth` levels. Returns its bytes and nodes. InputError if it has too many nodes."""
     from rayhier.storage import files
 
     nodes = [node for level in tree.levels[:depth] for node in level if node.size]
@@ -164,7 +159,7 @@ def _write_page(tree: "Inspection", file: Path, depth: int) -> tuple[int, int]:
 
 
 def _data(tree: "Inspection", nodes: list["Node"]) -> str:
-    """Make the data of the page, as JSON in which `<`, `>` and `&` are escaped, so that no text can end the script."""
+    """Make the data of the page as JSON. `<`, `>` and `&` are escaped, so that no text can end the script."""
     queries = tree.queries
     titles = tree.titles([name for node in nodes for name in node.documents])
     shown = {

@@ -27,13 +27,12 @@ from rayhier.storage.paths import Location
 from rayhier.storage.schemas import NODES
 
 MOST_QUERIES = 1_000
-"""Most queries of the corpus that are routed to find representative queries of the nodes."""
+"""Most queries of the corpus that are routed to find typical queries of the nodes."""
 QUERIES = 3
-"""Largest number of representative queries that are shown for a node."""
+"""Largest number of typical queries that are shown for a node."""
 PLACED = 256
-"""Number of texts that are routed at a time."""
 TITLE = 200
-"""Most characters of a text that stand for a missing title."""
+"""Most characters of a text that replaces a missing title."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +55,13 @@ class Inspection:
     @classmethod
     @contextlib.contextmanager
     def open(cls, workdir: Location) -> Iterator[Self]:
-        """Open the index of a workdir; `vacuum` keeps its version during the block. InputError without an index."""
+        """Open the index of a workdir. `vacuum` keeps its version during the block. InputError without an index."""
         now = current.read(workdir)
         with reading_leaf_map(workdir, now) as leaf_map:
             yield cls(workdir, now, leaf_map, Model.of_workdir(workdir, now, leaf_map))
 
     def _table(self) -> pa.Table:
-        """Descriptions of the nodes: read for the version that was built, else computed now."""
+        """Descriptions of the nodes. They are stored for the built version, and computed for later versions."""
         if self.there.manifest.version == BUILT:
             table = parquet.read(self.there.root / LEAVES)
             if table.schema.equals(schemas.LEAVES):
@@ -71,12 +70,11 @@ class Inspection:
 
     @property
     def root(self) -> Node:
-        """The root of the tree, whose size is the number of all rows."""
         manifest = self.there.manifest
         return Node(0, 0, 0, sum(manifest.counts), [], [])
 
     def node(self, name: str) -> Node:
-        """Find the node named LEVEL:NUMBER. InputError if there is none."""
+        """Find the node named LEVEL:NUMBER. InputError if the tree has no such node."""
         level, _, number = name.partition(":")
         if level.isdecimal() and number.isdecimal() and 1 <= int(level) <= len(self.levels):
             nodes = self.levels[int(level) - 1]
@@ -85,7 +83,7 @@ class Inspection:
             allowed = f"{level}:0 to {level}:{len(nodes) - 1}"
         else:
             allowed = f"LEVEL:NUMBER, levels 1 to {len(self.levels)}"
-        raise InputError(f"--node: got {name!r}, which this tree has not; allowed: {allowed}")
+        raise InputError(f"--node: got {name!r}, which is not in this tree; allowed: {allowed}")
 
     def children(self, node: Node) -> list[Node]:
         return self._nodes.below(node.name, limit=self.model.router.n_leaves)[0]
@@ -98,7 +96,7 @@ class Inspection:
         return path
 
     def titles(self, ids: Sequence[str]) -> dict[str, str]:
-        """Read the titles of documents, or the beginnings of texts where titles are missing: id -> title."""
+        """Read the titles of documents, or the beginnings of texts if titles are missing: id -> title."""
         wanted, titles = pa.array(sorted(set(ids)), pa.string()), {}
         for shard in self.there.manifest.shards:
             table = self.there.read(shard, ["doc_id", "rank", "title", "text"], verify=False)
@@ -111,7 +109,7 @@ class Inspection:
         """Return the path of a document to its leaf, with probabilities. InputError for an id not in the index."""
         paths = self.documents([name])
         if name not in paths:
-            raise InputError(f"--document: got {name!r}, which the index does not hold; allowed: an id of a document")
+            raise InputError(f"--document: got {name!r}, which is not in the index; allowed: an id of a document")
         return paths[name]
 
     def documents(self, names: Sequence[str]) -> dict[str, list[PathStep]]:
@@ -131,7 +129,7 @@ class Inspection:
         return paths
 
     def _placed(self, rows: pa.Table) -> Floats:
-        """Probability [n, leaves] of each leaf for the documents of a table."""
+        """Compute the probability [n, leaves] of each leaf for the documents of a table."""
         router = self.model.router
         if isinstance(router, Tree):
             return np.asarray(2 * columns.matrix(rows[NODES]) / router.n_leaves)
@@ -139,12 +137,10 @@ class Inspection:
         return _spread(*router.place(encoded, router.n_leaves), router.n_leaves)
 
     def query(self, text: str) -> list[PathStep]:
-        """Return the path of a query to its most probable leaf, with probabilities."""
         probability_L = self.routed(self.model.encode_queries([text]))[0]
         return self._path(int(probability_L.argmax()), probability_L)
 
     def routed(self, encoded: Encoded) -> Floats:
-        """Compute the probability [q, leaves] of each leaf for encoded queries."""
         router, begins = self.model.router, range(0, len(encoded), PLACED)
         parts = (router.route(encoded[begin : begin + PLACED], router.n_leaves) for begin in begins)
         return np.concatenate([_spread(*part, router.n_leaves) for part in parts])
@@ -159,7 +155,7 @@ class Inspection:
 
     @cached_property
     def _asked(self) -> tuple[list[str], Floats]:
-        """Texts of queries of the corpus, each once, and the probability [q, leaves] of every leaf for them."""
+        """Read the distinct texts of the corpus's queries, and compute the probability [q, leaves] of each leaf."""
         corpus, vectors, *test = (
             current.artifact(self.workdir, self.now, kind)
             for kind in ("corpus", "vectors", *(["test"] if "test" in self.now.artifacts else []))
@@ -193,7 +189,7 @@ def by_node(
 ) -> list[list[list[str]]]:
     """Return the most probable queries of each node, at most QUERIES, among queries whose path leads through it.
 
-    A path leads to a query's most probable leaf; `path_LT` are the nodes above each leaf, `counts` the numbers of nodes
+    A path leads to a query's most probable leaf. `path_LT` are the nodes above each leaf, `counts` the numbers of nodes
     of each level.
     """
     names_at: list[list[list[str]]] = [[[] for _ in range(count)] for count in counts]
@@ -220,7 +216,7 @@ def _nodes(table: pa.Table) -> list[list[Node]]:
 
 
 def _spread(leaf_NK: Ints, log_prob_NK: Floats, leaves: int) -> Floats:
-    """Probabilities [n, leaves] from leaves [n, k], in any order, and their log-probabilities."""
+    """Compute probabilities [n, leaves] from leaves [n, k], in any order, and their log-probabilities."""
     probability_NL = np.zeros((len(leaf_NK), leaves), np.float32)
     np.put_along_axis(probability_NL, leaf_NK, np.exp(log_prob_NK), axis=1)
     return probability_NL

@@ -1,1 +1,1 @@
-"""A job: its spec becomes a plan of steps, with sizes and hours, and a run of these steps."""
+"""Turn a spec into a plan of steps, with sizes and hours, and run these steps."""

@@ -14,9 +14,9 @@ from rayhier.job.stages import STAGES
 from rayhier.spec import JobSpec
 
 SECONDS = 1_800.0
-"""Estimated seconds of work above which a job starts Ray. Its processes take about a minute to start."""
+"""Estimated seconds of work above which a job starts Ray. Ray's processes take about a minute to start."""
 SHARE = 0.5
-"""Share of this machine's memory above which a stage gets processes, which give their memory back."""
+"""Share of this machine's memory above which a stage gets processes, because they give their memory back."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Choice:
 
 
 def choose(plan: Plan, to_make: Sequence[Step]) -> Choice:
-    """Choose by the spec's address, a cluster that runs, and what steps need: GPUs, memory and hours."""
+    """Choose by the spec's address, a running cluster, and what the steps need: GPUs, memory and hours."""
     spec = plan.spec
     if spec.cluster.address != "auto":
         return Choice(True, f"cluster.address is {spec.cluster.address}")
@@ -58,7 +58,7 @@ def _by_size(plan: Plan, to_make: Sequence[Step]) -> Choice:
 
 
 def _here_if_small(spec: JobSpec, why: str) -> Choice:
-    """Choose Ray, unless it would refuse the spec: the machine has fewer cores than a stage has CPUs."""
+    """Choose Ray, unless Ray would refuse the spec because a stage has more CPUs than the machine has cores."""
     cores = os.cpu_count() or 1
     for name in dict.fromkeys(stage.workers for stage in STAGES.values()):
         workers = getattr(spec.cluster, name)

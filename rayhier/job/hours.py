@@ -1,9 +1,9 @@
 """Estimate how long a stage takes, before the job runs.
 
 Time is an amount of work / (rate x devices), and the start of processes. A rate that a run measured on this machine
-(`rates.py`) takes the place of the table's. The table was measured in November 2026 on two shared cores (AMD EPYC,
-AVX512-BF16, no AMX) with all-MiniLM-L6-v2. Its estimates are rough. It has no rate of a GPU. The time of a
-stage on a GPU is unknown until a run on this machine measures it.
+(`rates.py`) replaces the table's rate. The table was measured in November 2026 with all-MiniLM-L6-v2, on two shared
+cores (AMD EPYC, AVX512-BF16, no AMX). Its estimates are rough. It has no rate of a GPU. The time of a stage on a GPU is
+unknown until a run on this machine measures it.
 """
 
 import math
@@ -26,56 +26,51 @@ RATES = {
     "index": ("documents", 10e3),  # routed to 1,000 leaves, sorted, written
     "factors": ("scores", 100e3),
     "calibrate": ("comparisons", 30e6),  # of a query and a document
-    "evaluate": ("visits", 5e3),  # of a query by a system: √documents, as many as there are leaves or lists
+    "evaluate": ("visits", 5e3),  # of a query by a system: √documents, the number of leaves or lists
 }
-"""Unit of a stage's work, and how much of it one core does in a second. Other work is tokens, at the rates below."""
+"""Unit of a stage's work, and its amount per second on one core. The work of other stages is tokens (rates below)."""
 FLOPS = {False: 150e9, True: 60e9}
-"""FLOP/s of a core that passes tokens through a transformer: in float32 (True), or in bfloat16."""
+"""FLOP/s of a core that passes tokens through a transformer, in float32 (True) or in bfloat16."""
 TOKENISED = 100e3
-"""Most tokens per second of a core, however small the transformer is. Texts are tokenised first."""
+"""Most tokens per second of a core, even if the transformer is small, because texts are tokenised first."""
 START, START_HERE, LEAST_WORK = 5.0, 2.0, 2.0
-"""Seconds that a stage's processes need to start on Ray, and seconds that a stage needs in a process that runs. The
-third is the least seconds of work by the table's rate. A stage that took twice its start, and had that work to do,
-tells its rate."""
+"""START: seconds to start a stage's processes on Ray. START_HERE: seconds to start a stage in this process. LEAST_WORK:
+seconds of work by the table's rate. A rate is measured if a stage had that work, and took twice its start."""
 IDS = 200e3
-"""Ids of documents that a process reads in a second. Judgements of the test split must name some of them."""
+"""Ids of documents that a process reads per second. Judgements of the test split must name some of these ids."""
 PLACED = 4e9
-"""Multiply-adds of a core in a second while it places documents in leaves."""
+"""Multiply-adds per second of a core that places documents in leaves."""
 POOLS = {"index": 3}
-"""Times that a stage starts processes, one after another, if more than once."""
+"""Number of times that a stage starts processes, one after another, if more than once."""
 BYTES_A_TOKEN = 4
-"""Bytes of text that make one token, about."""
+"""Approximate bytes of text per token."""
 DEV_PAIRS = 200 * 50
 """Most pairs that a cross-encoder reads when it is measured on dev queries: 200 queries, 50 documents for each."""
 BACKWARD = 3
-"""A training step takes about as long as three forward passes."""
+"""Number of forward passes that take as long as a training step."""
 DEV = 0.1
 """Share of the train queries that dev is cut from."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """Amounts that a job processes, from which time and memory are estimated: counts, exact or estimated."""
+    """Exact or estimated amounts that a job processes. Time and memory are estimated from them."""
 
     documents: int
     """Number of rows of the corpus: documents or passages."""
     document_bytes: float
-    """Mean bytes of a row's text."""
     queries: int
     query_bytes: float
-    """Mean bytes of a query's text."""
     pairs: int
-    """Number of pairs of a query and its answer to train on, judged or generated; 0 if documents serve as queries."""
+    """Number of pairs of a query and its answer to train on, judged or generated. 0 if documents serve as queries."""
     measured: int
     """Number of judgements of the split on which the index is evaluated."""
     parameters: int
     """Number of parameters of the encoder's transformer without embeddings, which is the multiply-adds of one token."""
     dimension: int
-    """Size of a text's vector, m."""
     generated: int = 0
-    """Number of pairs of a generated query and a document."""
     reader: int = 0
-    """Number of parameters, without embeddings, of the cross-encoder; 0 without one."""
+    """Number of parameters of the cross-encoder, without embeddings. 0 without a cross-encoder."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +78,11 @@ class Cost:
     amount: float
     unit: str
     rate: float | None
-    """Amount that one device does in a second. None if it was not measured."""
+    """Amount of work that one device does per second. None if it was not measured."""
     devices: float
     device: str = "core"
     of: str = ""
-    """What the rate depends on, for rates that were measured."""
+    """What a measured rate depends on."""
     is_measured: bool = False
     """True if a run on this machine measured the rate."""
     start: float = START
@@ -99,10 +94,7 @@ class Cost:
         return None if self.rate is None else self.start + (self.amount / self.rate + self.extra) / self.devices
 
     def measured(self, seconds: float) -> float | None:
-        """Return the rate of a run that took so many seconds.
-
-        None if the run was short, or had less to do than the table does in two seconds.
-        """
+        """Return the rate of a run of so many seconds. None if the run was too short to measure it."""
         is_little = not self.amount or self.amount < LEAST_WORK * (self.rate or 0) * self.devices
         left = (seconds - self.start) * self.devices - self.extra
         return None if is_little or seconds < 2 * self.start or left < self.extra else self.amount / left
@@ -111,10 +103,7 @@ class Cost:
 def stage_cost(
     stage: str, spec: JobSpec, work: Work, rates: Mapping[str, float] | None = None, *, on_ray: bool = True
 ) -> Cost:
-    """Estimate the time of one run of a stage, by measured rates where there are any.
-
-    Stages train and index run once for each seed.
-    """
+    """Estimate the time of one run of a stage, preferably by measured rates. Train and index run once per seed."""
     cost = _cost(stage, spec, work)
     kind = f"{cost.unit} {cost.of} on a {cost.device}"
     own = f"train {spec.train.type} {spec.encoder.train}: {kind}" if stage == "train" else f"{stage}: {kind}"
@@ -233,7 +222,7 @@ def tokens(spec: JobSpec, mean_bytes: float) -> float:
 
 
 def drawn_tokens(spec: JobSpec, work: Work) -> float:
-    """Estimate the tokens of all pseudo-queries (titles and spans of documents); 0 if the training uses none."""
+    """Estimate the tokens of all pseudo-queries (titles and spans of documents). 0 if the training uses none."""
     draws = spec.train.draws
     if draws is None:
         return 0.0

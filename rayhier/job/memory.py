@@ -7,11 +7,11 @@ from rayhier.spec.train import RetreeverTraining
 from rayhier.spec.train.pseudo_queries import MOST_DRAWN, SPANS
 
 STARTED, SETTLED, SEARCHED, NUMBERS = 200_000, 1_024, 100_000, 1 << 28
-"""Limits of ReTreever's training, for memory: STARTED documents and SETTLED splits whose scores the first fit of a tree
-holds; SEARCHED documents that dev queries search, and NUMBERS numbers that represent these documents."""
+"""Limits of ReTreever's training, for memory. The first fit of a tree holds scores of STARTED documents and SETTLED
+splits. Dev queries search SEARCHED documents, which NUMBERS numbers represent."""
 
 BYTES_AN_ID = 150.0
-"""Bytes that training holds for a document's id, as a string and in a column, and for the document's row numbers."""
+"""Bytes of memory per document in training: its id as a string and in a column, and its row numbers."""
 
 
 def drawn_rows(spec: JobSpec, work: Work) -> int:
@@ -21,7 +21,7 @@ def drawn_rows(spec: JobSpec, work: Work) -> int:
 
 
 def stage_memory(stage: str, spec: JobSpec, work: Work) -> float:
-    """Estimate the peak memory of one process in bytes, without that for a batch or a shard, which the spec limits."""
+    """Estimate the peak memory of one process in bytes, without batches and shards, which the spec limits."""
     match stage:
         case "cross_encoder":
             return _vectors(work) + work.documents * work.document_bytes
@@ -29,7 +29,7 @@ def stage_memory(stage: str, spec: JobSpec, work: Work) -> float:
             return _vectors(work)
         case "train":
             return _train_memory(spec, work)
-        case "evaluate":  # a baseline with two lists a document; the vectors that it is made of are mapped
+        case "evaluate":  # a baseline has two lists per document, and the vectors that it is made of are mapped
             return 2 * _vectors(work)
         case _:
             return 0
@@ -38,8 +38,8 @@ def stage_memory(stage: str, spec: JobSpec, work: Work) -> float:
 def _train_memory(spec: JobSpec, work: Work) -> float:
     """Estimate the bytes of ids, of base and trained vectors, and of pseudo-queries' base vectors with a copy.
 
-    Texts and large arrays of vectors are mapped, and do not count. ReTreever's tree adds scores at its deepest level:
-    of its first fit, or of the documents that dev queries search, with two arrays to compare them. The larger counts.
+    Texts and large arrays are mapped, and do not count. ReTreever adds scores of a tree's first fit, or of the
+    documents that dev queries search, in two arrays. The larger counts.
     """
     drawn = 2 * 4.0 * drawn_rows(spec, work) * work.dimension
     sizes = [4.0 * rows * work.dimension for rows in (work.documents, work.queries + work.generated)]

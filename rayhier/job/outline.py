@@ -14,17 +14,14 @@ from rayhier.progress import counted
 from rayhier.spec import JobSpec
 from rayhier.spec.corpus import FileCorpus, passages_of
 
-NOT_EVALUATED = (
-    "evaluate: left out, as corpus.judgements names no file; search the index with rayhier search, "
-    "and measure it with rayhier eval once there are judgements"
-)
+NOT_EVALUATED = "evaluate: left out, because corpus.judgements names no file. rayhier eval can measure it later"
 
 
 def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> str:
-    """Format a plan as text. A line for each step has its amount of work, rate and hours. Total and notes follow.
+    """Format a plan as text: a line per step with its amount of work, rate and hours, then total and notes.
 
-    Rates are those that runs measured on this machine, or else the table's.
-    The state "to do" marks the steps of `stages` that are not published yet; with `fresh`, all steps of `stages`.
+    Rates are those that runs measured on this machine, or else the table's. The state "to do" marks the steps of
+    `stages` that are not published. With `fresh`, it marks all steps of `stages`.
     """
     to_do = [step for step in plan.steps if step.stage in stages and (fresh or not step.is_published)]
     removed = plan.made_of(to_do) if fresh else []
@@ -61,8 +58,7 @@ def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = F
 
 
 def told(counts: Mapping[str, Any], spec: JobSpec) -> str:
-    """Say in a few words what a step made, by the counts of its artifact."""
-    if "rows" in counts and isinstance(counts.get("documents"), dict):  # of a corpus
+    if "rows" in counts and isinstance(counts.get("documents"), dict):  # the counts of a corpus
         return counted(counts["rows"], counts["documents"]["accepted"])
     text = ", ".join(f"{name} {count:,}" for name, count in counts.items() if type(count) is int and count)
     return text.replace("documents", "passages") if passages_of(spec.corpus) else text
@@ -96,21 +92,19 @@ def notes(plan: Plan) -> list[str]:
     """List notes about valid settings that may surprise: skipped stages, assumed sizes, extra rows, full scans."""
     lines = [] if plan.evaluates else [NOT_EVALUATED]
     if plan.source.rows is None:
-        lines.append(f"corpus: its size is unknown until it is read; this plan assumes {ASSUMED_DOCUMENTS:,} documents")
+        lines.append(f"corpus: its size is unknown until it is read. This plan assumes {ASSUMED_DOCUMENTS:,} documents")
     documents = plan.source.rows or ASSUMED_DOCUMENTS
     if plan.spec.leaves_per_document > 1:
         index, rows = next(step for step in plan.steps if step.stage == "index"), plan.spec.rows_per_document
         beside = beside_rows(plan.spec, plan.work)
         lines.append(
-            f"index.leaves_per_document: {rows:g} rows a document in the leaf map: "
+            f"index.leaves_per_document: {rows:g} rows per document in the leaf map: "
             f"{size_of(index.bytes)} instead of {size_of((index.bytes - beside) / rows + beside)} with one row"
         )
     leaves = plan.spec.leaves(documents)
     beam = plan.spec.search.leaves_visited(leaves, round(documents * plan.spec.rows_per_document))
     if beam >= leaves and plan.spec.search.recall is None:
-        lines.append(
-            f"warning: search.beam: a query visits {beam} of {leaves:,} leaves: every search reads the whole index"
-        )
+        lines.append(f"warning: search.beam: {beam} of {leaves:,} leaves, so every search reads the whole index")
     return lines + _splits(plan) + _reading(plan) + _too_large(plan)
 
 
@@ -118,7 +112,7 @@ def _splits(plan: Plan) -> list[str]:
     test = plan.step("test").place.published() if plan.evaluates else None
     if not isinstance(plan.spec.corpus, FileCorpus) and test is None:
         return []
-    from rayhier.corpus import questions, sample, sources, tables  # a generated or downloaded corpus needs none of them
+    from rayhier.corpus import questions, sample, sources, tables  # other corpora need none of these
 
     if isinstance(plan.spec.corpus, FileCorpus):
         read = questions.read(sources.reader(plan.spec.corpus), None)
@@ -131,7 +125,7 @@ def _reading(plan: Plan) -> list[str]:
     if plan.spec.scores is None:
         return []
     pairs = plan.spec.scores.pairs(plan.source.rows or ASSUMED_DOCUMENTS)
-    return [f"scores: {pairs:,} pairs are scored ahead of any search"]
+    return [f"scores: {pairs:,} pairs are scored before any search"]
 
 
 def _too_large(plan: Plan) -> list[str]:

@@ -1,7 +1,4 @@
-"""Turn a spec into ordered steps, each with its inputs, and the place and size of its artifact.
-
-A plan needs no cluster. Missing inputs, and jobs that cannot fit, are refused here.
-"""
+"""Turn a spec into ordered steps, with their inputs, places and sizes. Refuses missing inputs and jobs too large."""
 
 import hashlib
 import importlib.util
@@ -37,17 +34,17 @@ HOLDS: dict[str, Kind] = {"dev": "corpus", "test": "test"}
 """Split that may be evaluated -> kind of the artifact that has its queries and judgements."""
 PREFIXES = ("query_prefix", "document_prefix")
 PATHS = ("path", "documents", "queries", "judgements")
-"""Fields with the place of a corpus. Fingerprints leave them out and cover the content instead."""
+"""Fields with the place of a corpus. Fingerprints leave out these fields and cover the content."""
 ASSUMED_DOCUMENTS, ASSUMED_TEST = 5_000, 500
-"""Documents and test queries that a plan assumes if the source has to be read to count them."""
+"""Numbers of documents and test queries that a plan assumes if the source must be read to count them."""
 BYTES_A_DOCUMENT = 1_500
 BYTES_A_QUERY = 50
 BYTES_A_PAIR = 20
 BYTES_A_POSITION = 4
 COUNTED = 0.3
-"""Bytes of a document's postings, as a share of those of its text."""
+"""Bytes of a document's postings as a share of the bytes of its text."""
 BYTES_A_SCORE = 12
-"""Bytes of a scored pair: its ids repeat, and are stored once."""
+"""Bytes of a scored pair. Its ids repeat, and are stored once."""
 REPORT_BYTES = 10_000_000
 
 
@@ -60,12 +57,11 @@ class Step:
     """Kind of each input (for evaluate: kind.seed) -> its fingerprint."""
     resources: str
     bytes: int
-    """Expected size of the artifact."""
     seed: int | None = None
 
     @property
     def fingerprint(self) -> str:
-        """Hash of everything the artifact depends on. Its folder has this name."""
+        """Hash of everything that the artifact depends on. Its folder has this name."""
         return self.place.folder.name
 
     @property
@@ -83,21 +79,18 @@ class Plan:
     workdir: Location
     source: Source
     model: ModelFolder
-    """The encoder of documents, which is trained."""
+    """The encoder of documents. Training starts from this encoder."""
     query_model: ModelFolder | None = None
-    """The encoder of queries. None if one encoder encodes both."""
     pairs: PairSource | None = None
-    """Source of generated pairs. None without `train.generated`."""
     cross_encoder: CrossEncoderFolder | None = None
-    """The cross-encoder's folder. None without `cross_encoder`."""
     steps: list[Step] = field(default_factory=list)
 
     def step(self, kind: Kind, seed: int | None = None) -> Step:
-        """Find the step that makes a kind of artifact, for `seed` where the kind is made once for each seed."""
+        """Find the step that makes a kind of artifact. `seed` is needed if the kind is made once per seed."""
         return next(step for step in self.steps if step.kind == kind and step.seed == seed)
 
     def made_of(self, to_make: Sequence[Step]) -> list[Step]:
-        """List published steps, outside `to_make`, that were made of a model in it, which keeps its fingerprint."""
+        """List published steps outside `to_make` made from a model in `to_make`, whose fingerprint stays the same."""
         gone = {step.fingerprint for step in to_make if step.stage == "train"}
         steps: list[Step] = []
         for step in self.steps:
@@ -112,7 +105,7 @@ class Plan:
 
     @property
     def report(self) -> Artifact | None:
-        """The published evaluation. None if it is not published yet or the corpus has no judgements."""
+        """The published evaluation. None if it is not published or the corpus has no judgements."""
         return self.step("evaluate").place.published() if self.evaluates else None
 
     @property
@@ -121,21 +114,20 @@ class Plan:
         lacking = {} if self.pairs is not None else {"generate": "train.generated"}
         if not self.spec.calibrates:
             lacking["calibrate"] = (
-                "search.hybrid.weight auto, cross_encoder.beside auto, encoder.precision auto, search.beam auto, or a "
-                "recall"
+                "`search.hybrid.weight`, `cross_encoder.beside`, `encoder.precision` or `search.beam` auto, or a recall"
             )
         return lacking
 
     @property
     def evaluates(self) -> bool:
-        """Return True if the corpus has judgements, or may have them (unknown until it is read)."""
+        """Return True if the corpus has judgements, or may have some, which is unknown until it is read."""
         return self.spec.corpus.names_judgements
 
 
 def make_plan(spec: JobSpec, fresh: Collection[str] = ()) -> Plan:
-    """Check corpus, model and workdir and plan the steps. InputError if any is missing or the job cannot fit.
+    """Check corpus, model and workdir and plan the steps. Stages in `fresh` are not taken from an upgraded workdir.
 
-    Artifacts of an upgraded workdir are taken as they are, except those of the stages in `fresh`.
+    InputError if an input is missing or the job cannot fit.
     """
     place = workdir.find(spec.workdir)
     is_built = current.check_format(place)
@@ -144,14 +136,13 @@ def make_plan(spec: JobSpec, fresh: Collection[str] = ()) -> Plan:
     if spec.train.objective in ("supervised", "joint") and "train" not in described.judged and generation is None:
         raise InputError(
             f"train.objective: got {spec.train.objective!r}, but the corpus has no train judgements; "
-            "allowed: 'documents' or 'auto', or a corpus with train judgements, such as a BEIR folder's qrels/train.tsv"
+            "allowed: 'documents', 'auto', or a corpus with judgements such as qrels/train.tsv"
         )
     judged = described.judged | ({"dev"} if "train" in described.judged else set())
     if spec.corpus.names_judgements and spec.evaluate.split not in judged:
-        allowed = ", ".join(sorted(judged - {"train"})) or "none of dev, test: a corpus with judgements is needed"
+        allowed = ", ".join(sorted(judged - {"train"})) or "a corpus with judgements of dev or test"
         raise InputError(
-            f"evaluate.split: got {spec.evaluate.split!r}, but the corpus has no judgements of that split; "
-            f"allowed: {allowed}"
+            f"evaluate.split: got {spec.evaluate.split!r}, but the corpus has no such judgements; allowed: {allowed}"
         )
     if "scann" in spec.evaluate.baselines and importlib.util.find_spec("scann") is None:
         raise InputError(
@@ -171,7 +162,7 @@ def make_plan(spec: JobSpec, fresh: Collection[str] = ()) -> Plan:
 
 
 class _Steps:
-    """Build the steps of a plan. A step's folder is named by the hash of its settings and its inputs' fingerprints."""
+    """Build the steps of a plan. The hash of a step's settings and its inputs' fingerprints names its folder."""
 
     def __init__(self, plan: Plan, upgraded: Upgraded | None = None, fresh: Collection[str] = ()) -> None:
         self.plan, self.spec, self.work = plan, plan.spec, plan.work
@@ -179,11 +170,7 @@ class _Steps:
         self.leaves: list[object] = [plan.spec.leaves_per_document]
 
     def all(self) -> list[Step]:
-        """All steps in order: corpus, vectors, a model and an index for every seed, one evaluation of all seeds.
-
-        Before the vectors, generated pairs where the spec has any; after an index, its calibration where the spec
-        needs one.
-        """
+        """List all steps in order. Generated pairs come before vectors, and a calibration after each index."""
         corpus = self._corpus()
         generated = [] if self.plan.pairs is None else [self._generated(corpus, self.plan.pairs)]
         written = {str(step.kind): step.fingerprint for step in generated}
@@ -349,7 +336,7 @@ def _is_published(place: Place) -> bool:
 
 
 def beside_rows(spec: JobSpec, work: Work) -> float:
-    """Return the bytes of an index beside its rows, which a document's second row does not add to."""
+    """Return the bytes of an index that do not grow with a document's second row."""
     words = work.document_bytes * COUNTED if spec.index.words else 0
     return work.documents * (spec.router.sidecar_bytes + words)
 

@@ -1,4 +1,4 @@
-"""Rates of stages that runs measured on this machine: one small file in the cache, which plans read."""
+"""Keep rates of stages that runs measured on this machine in one small file of the cache. Plans read the file."""
 
 import contextlib
 import json
@@ -10,11 +10,11 @@ from rayhier.storage.cache import home
 
 FILE = "rates.json"
 MOST, MOST_BYTES = 200, 100_000
-"""Most rates in the file, the newest, and most bytes that are read of it."""
+"""Most rates that the file keeps (the newest), and most bytes that are read from the file."""
 
 
 def load() -> dict[str, float]:
-    """Read the measured rates, by what they are of; none, with a warning, if the file is damaged."""
+    """Read the measured rates by their descriptions. If the file is damaged, warn and return no rates."""
     path = home() / FILE
     try:
         with path.open("rb") as opened:
@@ -25,12 +25,12 @@ def load() -> dict[str, float]:
         rates = json.loads(data) if len(data) <= MOST_BYTES else None
         if isinstance(rates, dict) and all(_is_rate(rate) for rate in rates.values()):
             return rates
-    say(f"warning: {path}: holds no rates that rayhier wrote, so it is ignored; the next run writes it again")
+    say(f"warning: {path}: holds no rates that rayhier wrote, so it is ignored. The next run writes it again")
     return {}
 
 
 def note(of: str, rate: float) -> None:
-    """Keep a rate, newest last; nothing happens if the cache cannot be written."""
+    """Keep a rate, newest last. If the cache cannot be written, do nothing."""
     rates = {name: known for name, known in load().items() if name != of} | {of: rate}
     with contextlib.suppress(OSError):
         files.write_json(home() / FILE, dict(list(rates.items())[-MOST:]))

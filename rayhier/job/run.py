@@ -1,4 +1,4 @@
-"""Run the steps of a plan: each makes an artifact, and current.json names them once searches can use them."""
+"""Run the steps of a plan. Each step makes an artifact. current.json names the artifacts when searches can use them."""
 
 import contextlib
 import time
@@ -29,11 +29,11 @@ from rayhier.threads import threads
 
 
 def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> dict[str, Any]:
-    """Make every artifact of the named stages that is not published yet. Returns a summary, as JSON values.
+    """Make every artifact of the named stages that is not published. Returns a summary, as JSON values.
 
     With `fresh`, the artifacts of these stages, and all that depend on a model among them, are removed and made again.
-    The summary has name, workdir, steps and seconds. Raises InputError before any step runs where an input is missing,
-    a published file differs from its record, or the cluster is too small.
+    The summary has name, workdir, steps and seconds. InputError before any step runs if an input is missing, a
+    published file was changed, or the cluster is too small.
     """
     began = time.monotonic()
     executor = _prepare(plan, stages, fresh=fresh)
@@ -72,7 +72,7 @@ def _prepare(plan: Plan, stages: Collection[str], *, fresh: bool) -> Executor:
     choice = choose(plan, to_make) if to_make else Choice(False, "nothing is left to do")
     if to_make:
         track.check(plan.spec)
-        say(f"{plan.spec.name} runs {choice}")  # before Ray starts, which takes seconds
+        say(f"{plan.spec.name} runs {choice}")  # say this before Ray starts, which takes seconds
     executor = open_executor(choice, plan.spec)
     if fresh:
         for step in gone:
@@ -103,7 +103,7 @@ def _watched(executor: Executor, spec: JobSpec) -> contextlib.AbstractContextMan
 
 
 def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
-    """InputError if a published file differs from its record, or a step to make lacks a published input."""
+    """Check published files. InputError if a file differs from its record, or a step lacks a published input."""
     missing: list[Step] = []
     for step in plan.steps:
         if step in to_make:
@@ -123,10 +123,10 @@ def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
         elif any(step.fingerprint in other.inputs.values() for other in to_make):
             missing.append(step)
     if missing:
-        add = dict.fromkeys(f"--stage {step.stage}" for step in missing)
+        add = " ".join(dict.fromkeys(f"--stage {step.stage}" for step in missing))
         raise InputError(
             f"--stage: {', '.join(dict.fromkeys(step.stage for step in to_make))} needs "
-            f"{', '.join(step.title for step in missing)}, not published in {plan.workdir}; add {' '.join(add)}"
+            f"{', '.join(step.title for step in missing)}, not published in {plan.workdir}; allowed: also {add}"
         )
 
 
@@ -142,7 +142,7 @@ def _make(executor: Executor, plan: Plan, step: Step) -> Artifact:
 
 @contextlib.contextmanager
 def _alone(executor: Executor) -> Iterator[None]:
-    """Let a stage in this process compute on the CPU, as on Ray, and leave threads and random numbers as they were."""
+    """Let a stage in this process compute on the CPU, as on Ray, and restore threads and random numbers afterwards."""
     if not isinstance(executor, Here):
         yield
         return
@@ -164,7 +164,7 @@ def _note_rate(plan: Plan, step: Step, seconds: float, *, on_ray: bool) -> None:
 
 
 def _build(executor: Executor, plan: Plan, step: Step, attempt: Attempt) -> Output:
-    """Write a step's files; only here do stages import each other's code."""
+    """Write a step's files. Only this function may import the code of several stages."""
     spec = within_cores(plan.spec) if isinstance(executor, Here) else plan.spec
     opened = {other.kind: Artifact.open(other.place.folder) for other in plan.steps if _feeds(other, step)}
     match step.stage:
@@ -235,10 +235,10 @@ def _feeds(other: Step, step: Step) -> bool:
 
 
 def _make_current(plan: Plan) -> None:
-    """Once every index is published, and its calibration where searches need it, let current.json name this run.
+    """Let current.json name this run when every index, and every calibration that searches need, is published.
 
-    They need it if dev queries choose the beam, and to re-rank. Searches open what current.json names, by the spec that
-    it holds, with an automatic mode and weight settled. The report is copied to the workdir.
+    Searches need a calibration to re-rank, or if dev queries choose the beam. Searches open what current.json names, by
+    its spec, in which automatic mode and weight are settled. The report is copied to the workdir.
     """
     published = [step for step in plan.steps if step.place.published()]
     needs_calibration = plan.spec.chooses_beam or plan.spec.chooses_beside
@@ -260,7 +260,7 @@ def _make_current(plan: Plan) -> None:
     if model is not None:
         workdir.point_at(plan.workdir / "encoder", model.root / "encoder")
     report = plan.report
-    if not plan.evaluates:  # a report of an earlier run is of another spec
+    if not plan.evaluates:  # an earlier run's report is about another spec
         for name in ("report.md", "report.json"):
             (plan.workdir / name).unlink(missing_ok=True)
     if report is not None:
@@ -275,7 +275,7 @@ def _make_current(plan: Plan) -> None:
 
 
 def _weight(plan: Plan, seed: int) -> float | None:
-    """BM25's weight that was chosen for a seed's model. None if none was, or not yet."""
+    """BM25's weight that was chosen for a seed's model. None if no weight was chosen, or the calibration is missing."""
     calibration = plan.step("calibration", seed).place.published() if plan.spec.chooses_weight else None
     if calibration is None:
         return None
@@ -299,11 +299,10 @@ def _show_report(plan: Plan) -> None:
 
 
 def carry_changes(plan: Plan, spec: JobSpec, artifacts: dict[str, str]) -> str | None:
-    """Carry changes of the index that current.json names into this run's. Returns that index's fingerprint.
+    """Carry changes of the index that current.json names to this run's index. Returns that index's fingerprint.
 
-    Where current.json names this run's index already, the one before it, carried again where it was written to since;
-    None if there was none. Where nobody wrote to the index that it names, but a server to the one before that, this
-    goes on, and is carried and returned too.
+    If current.json already names this run's index, or an index without changes, changes of the index before are
+    carried. None if there is no such index.
     """
     try:
         named = current.read(plan.workdir)
@@ -333,6 +332,6 @@ def carry_changes(plan: Plan, spec: JobSpec, artifacts: dict[str, str]) -> str |
 
 
 def _goes_on(before: Artifact, index: Artifact) -> bool:
-    """Return True if an index was written to after the changes that another has of it."""
+    """Return True if `before` was written to after its changes were carried to `index`."""
     taken = ChangeLog(index.root).last(LeafMap.open(index.root).manifest.log)
     return max(ChangeLog(before.root).last(), LeafMap.open(before.root).manifest.log) > taken

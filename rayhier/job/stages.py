@@ -1,4 +1,4 @@
-"""The stages of a run, in their order. Imports no other module, so the command line gets the names quickly."""
+"""The stages of a run, in order. This module imports no other module, so that the command line starts quickly."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,9 +12,8 @@ class Stage:
     """Declaration of a stage of a run. Its inputs are in `_Steps`, its code in a stage.py, its hours in hours.py."""
 
     kind: "Kind"
-    """Kind of the artifact that the stage makes."""
     code: int
-    """Version of the stage's code, a part of fingerprints: raised when the same input gives another result."""
+    """Version of the stage's code, a part of fingerprints. It grows when equal input gives another result."""
     workers: str
     """Field of `cluster` with the stage's workers."""
 
@@ -32,4 +31,3 @@ STAGES = {
     "calibrate": Stage("calibration", 9, "evaluate"),
     "evaluate": Stage("evaluate", 14, "evaluate"),
 }
-"""Stages by name, in the order of a run."""

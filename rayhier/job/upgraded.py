@@ -1,9 +1,9 @@
-"""Find what rayhier 0.2.0 made in an upgraded workdir, so that a run takes it as it is and trains nothing again.
+"""Find what rayhier 0.2.0 made in an upgraded workdir, so that a run reuses it and trains nothing again.
 
-An artifact's folder has the name of a hash of all that the artifact depends on. 0.2.0 hashed other codes of stages, and
-keys of the spec that were removed since. So a run also looks for a step under the hash of 0.2.0. This hash has the
-values of the run's spec, and for removed keys the values that the artifact was made with. If a value or the source has
-changed, the hash differs, and the step is made again.
+The name of an artifact's folder is a hash of all that the artifact depends on. 0.2.0 hashed other codes of stages, and
+keys of the spec that were removed later. So a run also looks for a step under the hash of 0.2.0, with the values of the
+run's spec. Removed keys have the values that the artifact was made with. If a value or the source has changed, the hash
+differs, and the step is made again.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,7 +22,7 @@ SECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "train": {"router": ("first_pass",), "train": ("micro_batch", "generated")},
     "index": {"index": ("leaves_per_document", "second_leaf", "spilled")},
 }
-"""Stage -> the sections of the spec that 0.2.0 hashed and that lost keys since -> keys that 0.2.0 left out."""
+"""Stage -> sections of the spec that 0.2.0 hashed and that lost keys later -> keys that 0.2.0 left out of the hash."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Upgraded:
                     changed["corpus"].pop("query_columns", None)
             case "embed" if self.spec.train.type == self.before["train"]["type"] == "contrast":
                 if not self.spec.train.changed("objective", "pseudo_queries"):
-                    parts = {name: value for name, value in parts.items() if name != "draws"}  # 0.2.0 drew none
+                    parts = {name: value for name, value in parts.items() if name != "draws"}  # 0.2.0 had no draws
             case "cross_encoder":
                 if changed["cross_encoder"].get("layers") is None:
                     changed["cross_encoder"].pop("layers", None)

@@ -1,1 +1,1 @@
-"""Models in plain torch: encoder, routers, cross-encoder and losses; nothing here uses Ray or reads an index."""
+"""Models in plain torch: encoder, routers, cross-encoder and losses. No module here uses Ray or reads an index."""

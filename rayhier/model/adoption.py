@@ -1,4 +1,4 @@
-"""The decision to build an index with a trained encoder or with the base encoder; the stage train publishes it.
+"""Decide whether an index uses the trained encoder or the base encoder. The train stage publishes the decision.
 
 Shapes: Q queries that the training did not read.
 """
@@ -13,9 +13,9 @@ from rayhier.storage.decision import Decision
 
 MEASURE = "nDCG@10"
 ERRORS = 1.0
-"""Number of standard errors by which a mean gain must be above 0."""
+"""Number of standard errors that a mean gain must exceed."""
 ROUNDING = 1e-9
-"""Least excess over these: a gain of one query among many is one standard error exactly."""
+"""Least excess over the standard errors, because one gain among many queries is exactly one standard error."""
 
 Source = Literal["dev queries", "train queries in folds", "pseudo-queries"]
 
@@ -28,7 +28,6 @@ class Adoption(Decision):
     source: Source
     queries: int
     mode: str
-    """`hybrid`, by vectors and BM25, or `dense`, by vectors."""
     measure: str
     base: float
     gain: float
@@ -40,7 +39,7 @@ class Adoption(Decision):
     def of(
         cls, source: Source, base_Q: Values, trained_Q: Values, mode: str = "dense", family_Q: Ints | None = None
     ) -> Self:
-        """Decide by the measure of each query [q] with the base encoder and with the trained one.
+        """Decide by the measure of each query [q] with the base encoder and with the trained encoder.
 
         Queries of a family [q] count as one, because only families are independent. If there is one query, or no gain
         or loss, the base encoder stays.

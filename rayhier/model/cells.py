@@ -1,4 +1,4 @@
-"""The leaves' centroids as part of a router that trains. `opened_router.OpenedCells` places documents by them.
+"""Keep the leaves' centroids in a router that trains. `opened_router.OpenedCells` places documents by them.
 
 Shapes: M embedding size, L leaves, G groups of leaves.
 """
@@ -8,16 +8,17 @@ from torch import Tensor, nn
 
 
 class Cells(nn.Module):
-    """Centroids, by which documents are placed, with prices that divert documents from crowded leaves."""
+    """Centroids that place documents in leaves, with prices that divert documents from crowded leaves."""
 
     centroid_LM: Tensor
-    """Centroids of the leaves, unit vectors [leaves, m]; zero for a leaf without documents."""
+    """Centroids of the leaves, unit vectors [leaves, m]. A leaf without documents has zeros."""
     price_L: Tensor
-    """Amounts [leaves] that are subtracted from a document's cosines to the centroids, higher for crowded leaves."""
+    """Amounts [leaves] that are subtracted from a document's cosines to the centroids. Crowded leaves have higher
+    amounts."""
     border: Tensor
     """Scalar: a document lies in a second leaf if its two greatest (cosine - price) differ by at most this much."""
     group_GM: Tensor
-    """Centroids of groups of leaves [groups, m]. Without rows a document is compared with every leaf."""
+    """Centroids of groups of leaves [groups, m]. If it has no rows, a document is compared with every leaf."""
     group_L: Tensor
 
     def __init__(self, leaves: int, dimension: int, groups: int = 0) -> None:

@@ -1,7 +1,7 @@
-"""The cross-encoder: a transformer that reads a query and a document as one sequence and scores the pair.
+"""Score pairs with a cross-encoder: a transformer that reads a query and a document as one sequence.
 
-`cls` is sequence classification with one output. `emb` is the scaled cosine of the two segments' mean vectors (after
-[EMB]-CE of Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders", 2024).
+`cls` is sequence classification with one output. `emb` is the scaled cosine of the two segments' mean vectors. It
+follows [EMB]-CE of Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders", 2024.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ IDENTITY = "torch.nn.modules.linear.Identity"
 NEW = ("classifier.", "score.", "pre_classifier.", "bert.pooler.", "pooler.", "roberta.pooler.")
 """Prefixes of the names of weights that a transformer lacks until it is trained on pairs."""
 FIRST_READ = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "ElectraLayer")
-"""Class names of transformer layers, built alike, of models whose classifiers read only the first token."""
+"""Class names of transformer layers with equal structure, in models whose classifiers read only the first token."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class TokenPairs:
     ids_NT: Tensor
     mask_NT: Tensor
     type_NT: Tensor
-    """Token types [n, t], by which the transformer tells query from document."""
+    """Token types [n, t] that tell the transformer which tokens are of the query and of the document."""
     segment_NT: Tensor
 
     def to(self, device: torch.device) -> "TokenPairs":
@@ -45,7 +45,7 @@ class TokenPairs:
 
 
 class ScoreLayer(nn.Linear):
-    """A linear layer that computes scores in float32 under any precision: bfloat16 would make many scores equal."""
+    """A linear layer that computes scores in float32 under any precision. bfloat16 would make many scores equal."""
 
     def forward(self, x_NM: Tensor) -> Tensor:
         with torch.autocast(x_NM.device.type, enabled=False):
@@ -73,9 +73,9 @@ class CrossEncoder(nn.Module):
         return self.scale * F.cosine_similarity(query_NM, item_NM, dim=-1)
 
     def tokenise(self, queries: Sequence[str], items: Sequence[str], max_length: int) -> list[tuple[Any, ...]]:
-        """Tokenise each query with its item (document), cut to `max_length` tokens.
+        """Tokenise pairs, cut to `max_length`. Returns for each pair token ids, types, and segments.
 
-        Returns for each pair token ids, token types, and segments: 1 in the query, 2 in the document, 0 elsewhere.
+        Segments are 1 in the query, 2 in the document, and 0 elsewhere.
         """
         max_length = min(max_length, self.longest)
         encoding = self.tokenizer(
@@ -107,10 +107,9 @@ def load_cross_encoder(
     dtype: torch.dtype = torch.float32,
     seed: int | None = None,
 ) -> CrossEncoder:
-    """Load a cross-encoder from a folder.
+    """Load a cross-encoder. InputError if the model has more than one output, or weights are missing.
 
-    With a `seed`, weights of the head that the folder lacks are drawn at random, for training to start from. Raises
-    InputError if weights are missing otherwise, or where the model has more than one output.
+    With a `seed`, missing weights of the head are drawn at random, for training.
     """
     from transformers import AutoTokenizer
 
@@ -126,10 +125,7 @@ def load_cross_encoder(
 
 
 def _last_layer_for_first_token(transformer: Any) -> None:
-    """Make a classifier's last layer compute the first token only, which alone is read.
-
-    With six layers, pairs are read a sixth faster. Training, and models whose layers are not known, compute all tokens.
-    """
+    """Make a classifier's last layer compute only the first token, which is all it reads. Saves a sixth of the time."""
     layers = [module for module in transformer.modules() if type(module).__name__ in FIRST_READ]
     if not layers:
         return
@@ -167,8 +163,8 @@ def _classifier(folder: Path, dtype: torch.dtype, seed: int | None) -> Any:
     wrong = [*(name for name in missing if seed is None or not name.startswith(NEW)), *mismatched]
     if wrong:
         raise InputError(
-            f"{KEY}: {folder / WEIGHTS} lacks {len(wrong)} tensors of a cross-encoder, the first: {wrong[0]}; allowed: "
-            "a model trained on pairs, cross_encoder.train, or head emb, which needs no weights of its own"
+            f"{KEY}: {folder / WEIGHTS} lacks {len(wrong)} tensors of a cross-encoder, the first: {wrong[0]}; "
+            "allowed: a model trained on pairs, cross_encoder.train, or head emb"
         )
     _score_in_float32(model)
     return model.eval()

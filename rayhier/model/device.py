@@ -1,4 +1,4 @@
-"""Compute on a GPU what routers and searches compute in numpy: the greatest of very many scores."""
+"""Find the greatest of very many scores on a GPU, for routers and searches that otherwise use numpy."""
 
 import sys
 
@@ -15,7 +15,7 @@ def gpu() -> str | None:
 
 
 class Leaders:
-    """The greatest of the scores x Wᵀ + b. The device holds W [l, m] and b [l]."""
+    """Finds the greatest of the scores x Wᵀ + b. The device holds W [l, m] and b [l]."""
 
     def __init__(self, weight_LM: Floats, bias_L: Floats | None, device: str) -> None:
         import torch

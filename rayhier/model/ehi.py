@@ -1,8 +1,8 @@
-"""EHI's router in training: a tree of learned classifiers. `opened_router.Ehi` searches it with a beam.
+"""Train EHI's router: a tree of learned classifiers. `opened_router.Ehi` searches the tree with a beam.
 
 Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Retrieval", 3.3. At height h (1..H) the
-input is x = [onehot(i_{h-1}); …; onehot(i_1); E(t)], then k = x + ReLU(U_h x) and p̂_h = softmax(W_h k); a child's
-probability is p̂_h times its parent's. W_h and U_h serve all nodes of a level.
+input is x = `[onehot(i_{h-1}); …; onehot(i_1); E(t)]`. Then k = x + ReLU(U_h x) and p̂_h = softmax(W_h k). A child's
+probability is p̂_h times its parent's. All nodes of a level share W_h and U_h.
 
 Shapes: N texts, M embedding size, B branching, H height.
 """
@@ -34,7 +34,7 @@ class EhiRouter(nn.Module):
             # Weights of exactly zero would never change: ReLU'(0) = 0.
             nn.init.normal_(linear.weight, std=U_STD)  # type: ignore[arg-type]
         self.cells = Cells(branching**height, dimension)
-        """Centroids of each leaf's training documents, without prices. Every document gets a second leaf by them."""
+        """Centroids of each leaf's training documents, without prices. They choose a second leaf for every document."""
 
     @property
     def n_leaves(self) -> int:
@@ -46,14 +46,11 @@ class EhiRouter(nn.Module):
 
     @torch.no_grad()
     def warm_start(self, centroids_BM: Tensor) -> None:
-        """Begin as k-means IVF: set W_1 to 20 x unit centroids [B, M], whose nearest is then the best child."""
+        """Begin as k-means IVF: set W_1 to 20 x unit centroids [B, M], so that the nearest centroid's child is best."""
         self.W[0].weight.copy_(WARM_SCALE * centroids_BM)  # type: ignore[operator]
 
     def path_embedding(self, x_NM: Tensor) -> Tensor:
-        """Compute path embeddings T(t) = [p_1; …; p_H] [n, B·H] of texts' vectors [n, m].
-
-        p_h are the probabilities of the B children at level h on the path of the most probable children.
-        """
+        """Compute path embeddings `T(t) = [p_1; …; p_H]` [n, B·H]: probabilities along the most probable path."""
         taken_N1 = x_NM.new_ones(len(x_NM), 1)
         input_ND = x_NM
         levels = []
@@ -89,7 +86,7 @@ class Batch:
     positive_NM: Tensor
     hard_NM: Tensor | None
     hard_N: Tensor | None
-    """Booleans [n], True if a query has a mined negative. Rows without it are ignored."""
+    """Booleans [n], True if a query has a mined negative. `hard` rows of other queries are ignored."""
     query_NT: Tensor
     positive_NT: Tensor
     document_DM: Tensor
@@ -111,8 +108,8 @@ class Losses:
 def ehi_losses(batch: Batch, spec: Loss) -> Losses:
     """Compute EHI's loss (Eq. 6) and its parts: λ1·semantic + λ2·indexing + λ3·intra-leaf, with the weights of `spec`.
 
-    Semantic: triplets on encoder vectors. Indexing: triplets on path embeddings. Intra-leaf: keeps documents that are
-    not similar out of the same leaf.
+    Semantic: triplets on encoder vectors. Indexing: triplets on path embeddings. Intra-leaf: keeps unlike documents out
+    of the same leaf.
     """
     semantic = semantic_loss(batch, MARGIN)
     indexing = indexing_loss(batch, MARGIN)

@@ -1,4 +1,4 @@
-"""Encoded texts as routers take them: a vector of each text, and for some routers scores of its tokens."""
+"""Hold encoded texts for routers: a vector of each text, and for some routers scores of its tokens."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,13 +16,12 @@ Reader = Callable[[Any, Any], Any]
 @dataclass(frozen=True)
 class Encoded:
     source: Floats
-    """Vectors [n, m] of 16 or 32 bits."""
+    """Vectors [n, m], float16 or float32."""
     token_scores: Floats | None = None
     """Scores [n, w] by the router's reader. None if a router reads vectors."""
 
     @cached_property
     def numpy(self) -> Floats:
-        """The vectors as float32."""
         return np.asarray(self.source, np.float32)
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
-"""The text encoder: a transformer, pooling, and further layers, such as a trained head.
+"""Encode texts with a transformer, pooling, and further layers, such as a trained head.
 
 Folders are in sentence-transformers' layout, weights in safetensors only. A trained residual head E(x) = x + W x is a
-`Dense` module with the weight I + W after all modules of the base encoder. For cosine it is before the last
-`Normalize`: the length of x does not matter there.
+`Dense` module with the weight I + W after the base encoder's modules. If the similarity is cosine, the head comes
+before the last `Normalize`, because the length of x does not matter there.
 """
 
 import shutil
@@ -76,7 +76,7 @@ class Encoder(nn.Module):
         self.steps = nn.Sequential(*load_steps(layout, similarity))
 
     def forward(self, ids_NT: Tensor, mask_NT: Tensor) -> Tensor:
-        """Compute float32 vectors [n, m] of texts from token ids [n, t]; the mask is 1 on tokens, 0 on padding."""
+        """Compute float32 vectors [n, m] of texts from token ids [n, t]. The mask is 1 on tokens, 0 on padding."""
         return self.pool(self.hidden(ids_NT, mask_NT), mask_NT)
 
     def hidden(self, ids_NT: Tensor, mask_NT: Tensor) -> Tensor:
@@ -88,9 +88,9 @@ class Encoder(nn.Module):
         return pooled_NM
 
     def trainable(self, which: Literal["last_layer", "all"]) -> list[nn.Parameter]:
-        """Let the last transformer layer train, or with `all` the whole encoder, and freeze the others.
+        """Let the last transformer layer train, or with `all` the whole encoder but its pooler. Freeze other weights.
 
-        The unused pooler is always frozen. InputError for `last_layer` if the architecture's layers are not known.
+        InputError for `last_layer` if the architecture's layers are not known.
         """
         chosen: nn.Module = self if which == "all" else self._last_layer()
         self.requires_grad_(requires_grad=False)
@@ -110,7 +110,7 @@ class Encoder(nn.Module):
                 return layers[-1]
         raise InputError(
             f"encoder.train: got 'last_layer', but the layers of {type(self.transformer).__name__} are not known; "
-            "allowed: head, all, or a model like BERT, RoBERTa, MPNet, DistilBERT, ModernBERT, T5"
+            "allowed: head, all, or a model like BERT, DistilBERT, ModernBERT, T5"
         )
 
 
@@ -120,7 +120,7 @@ def mean(hidden_NTM: Tensor, mask_NT: Tensor) -> Tensor:
 
 
 def first(hidden_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-    """Return each text's first token vector [n, m], in float32, on whichever side is padding."""
+    """Return each text's first token vector [n, m], in float32, whether padding is on the left or on the right."""
     at_N = mask_NT.int().argmax(dim=1)
     return hidden_NTM[torch.arange(hidden_NTM.shape[0], device=at_N.device), at_N].float()
 
@@ -140,7 +140,7 @@ def load_tokenizer(layout: Layout) -> Any:
 
 
 def load_transformer(folder: Path, dtype: torch.dtype, **own: Any) -> Any:
-    """Load the transformer of a folder. InputError if weights are missing, which would be random."""
+    """Load the transformer of a folder. InputError if weights are missing, because they would be random."""
     from transformers import AutoModel, AutoModelForTextEncoding
 
     layout = read_layout(folder)
@@ -150,14 +150,14 @@ def load_transformer(folder: Path, dtype: torch.dtype, **own: Any) -> Any:
     wrong = [*(name for name in missing if not name.startswith("pooler.")), *mismatched]
     if wrong:
         raise InputError(
-            f"encoder.model: {place / WEIGHTS} lacks {len(wrong)} tensors of its config, or has them in another shape; "
-            f"the first: {wrong[0]}"
+            f"encoder.model: {place / WEIGHTS} lacks {len(wrong)} tensors of its config, or has other shapes; "
+            f"allowed: the weights of its config. The first: {wrong[0]}"
         )
     return model
 
 
 def load_pretrained(kind: Any, folder: Path, dtype: torch.dtype, **own: Any) -> tuple[Any, list[str], list[str]]:
-    """Load a model by a class of `transformers`, with the names of missing weights and of those of another shape."""
+    """Load a model by a class of `transformers`. Returns it with the names of missing weights and of wrong shapes."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -176,7 +176,7 @@ def positions(transformer: Any) -> int:
 
 
 def load_steps(layout: Layout, similarity: Similarity) -> list[nn.Module]:
-    """Load the layers after pooling. For cosine the last is `Normalize`, even if the folder has none."""
+    """Load the layers after pooling. For cosine the last layer is `Normalize`, even if the folder has none."""
     steps: list[nn.Module] = [load_dense(step) if isinstance(step, DenseStep) else Normalize() for step in layout.steps]
     ends_normal = bool(steps) and isinstance(steps[-1], Normalize)
     return steps if ends_normal or similarity == "dot" else [*steps, Normalize()]

@@ -1,4 +1,4 @@
-"""HCE's loss: a query must choose, at each level of a tree of documents, its answer's node among the node's siblings.
+"""Compute HCE's loss: at each level of a tree, a query chooses its answer's node among the node's siblings.
 
 "Hierarchical Corpus Encoder: Fusing Generative Retrieval and Dense Indices", Eq. 5-7.
 
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 
 class Hierarchy(nn.Module):
-    """Trainable centroids of the nodes in the upper levels of a tree of documents, and which nodes are siblings."""
+    """Trainable centroids of the nodes in the upper levels of a tree of documents, and the siblings of each node."""
 
     def __init__(self, counts: Sequence[int], dimension: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Hierarchy(nn.Module):
 
 
 def siblings(parent_K: Tensor, alive_K: Tensor) -> Tensor:
-    """List each parent node's children that hold documents: [parents, most children], with -1 after the last.
+    """List each parent node's children that hold documents: [parents, most children], with -1 after the last child.
 
     >>> siblings(torch.tensor([0, 1, 0, 0]), torch.tensor([True, True, False, True]))
     tensor([[ 0,  3],

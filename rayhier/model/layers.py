@@ -1,4 +1,4 @@
-"""An encoder's layers after the transformer, in numpy. Shapes: N texts, T tokens, M size of a vector."""
+"""Compute an encoder's layers after the transformer in numpy. Shapes: N texts, T tokens, M size of a vector."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +30,7 @@ class DenseLayer:
 
 
 def load_head(folder: Path) -> Callable[[Floats], Floats] | None:
-    """Load the function that maps base vectors [n, m] to trained ones, if an encoder's folder has a trained head."""
+    """Load the function of a trained head from base vectors [n, m] to trained vectors. None without a trained head."""
     if not (folder / DENSE / WEIGHTS).is_file():
         return None
     head, path = DenseLayer(folder / DENSE), folder / PROMPTS

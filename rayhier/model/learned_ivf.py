@@ -1,13 +1,13 @@
 """The learned IVF (ours): k-means leaves, and a router that learns which leaves hold the answers of a query.
 
-A query x is transformed, y = x + U ReLU(V x), and a leaf's density is exp(w·y + b): how likely one document in the
-leaf is an answer. Density times the leaf's size is the leaf's probability, which training fits. Leaves are visited by
-density, because the cost of a search is the number of documents. W begins at the centroids, times one factor, and U
-at 0, which is k-means IVF. Documents are placed by centroids alone (cells.py).
+A query x is transformed, y = x + U ReLU(V x). A leaf's density exp(w·y + b) says how likely a document of the leaf is
+an answer. Density times the leaf's size is the leaf's probability, which training fits. Leaves are visited by density,
+because the cost of a search is the number of documents. At the start, W is the centroids times one factor and U is 0,
+which equals k-means IVF. Centroids alone place documents (cells.py).
 
-Vecchiato et al. ("A Learning-to-Rank Formulation of Clustering-Based Approximate Nearest Neighbor Search", 2024)
-teach such a W which list holds a query's nearest document. Here judged answers teach too, in either leaf, and sizes
-weigh leaves. LeanVec (Tepper et al., 2023) maps queries and documents to fewer dimensions. V and U map queries alone.
+Vecchiato et al. ("A Learning-to-Rank Formulation of Clustering-Based Approximate Nearest Neighbor Search", 2024) teach
+such a W which list holds a query's nearest document. Here judged answers teach too, in either leaf, and sizes weigh
+leaves. LeanVec (Tepper et al., 2023) maps queries and documents to fewer dimensions. V and U map queries alone.
 
 Shapes: N texts, M embedding size, L leaves, K beam, R rank.
 """
@@ -25,8 +25,8 @@ from rayhier.model.opened_router import SCALE
 class LearnedIvfRouter(nn.Module):
     """The learned IVF's router: learned weights choose the leaves for queries, centroids the leaves for documents.
 
-    `rank` is the number of hidden units that transform queries. `groups` is the number of groups of centroids among
-    which a document's nearest are found (0: all centroids are compared).
+    `rank` is the number of hidden units that transform queries. `groups` is the number of groups of centroids in which
+    a document's nearest centroids are found (0: all centroids are compared).
     """
 
     log_size_L: Tensor
@@ -65,7 +65,7 @@ class LearnedIvfRouter(nn.Module):
 
 
 def reach_loss(log_p_NL: Tensor, row_P: Tensor, leaf_PR: Tensor, weight_P: Tensor) -> Tensor:
-    """Compute the sum over pairs of -w log(p): p is the total probability of the leaves of the answer.
+    """Compute the sum over pairs of -w log(p). p is the total probability of the leaves of the answer.
 
     A pair is a row `row_P` of `log_p_NL` and an answer in the leaves `leaf_PR` [pairs, r]. Equal leaves count once.
 

@@ -1,4 +1,4 @@
-"""Route queries and place documents by trained routers, in numpy. The formulas are those of training in torch.
+"""Route queries and place documents by trained routers, in numpy. Training computes the same formulas in torch.
 
 Shapes: N texts, M embedding size, L leaves, K beam, B branching, C leaves of a document, G groups of leaves, P groups
 compared, A documents compared with a group, D depth of a tree or width of EHI's input, S splits, H hidden units.
@@ -23,13 +23,12 @@ from rayhier.model.layers import normalized
 
 CONFIG, WEIGHTS = "config.json", "router.safetensors"
 FLOATS_AT_ONCE = 1 << 23
-"""Most scores of leaves in memory at a time."""
 ROWS_AT_ONCE, STORED_AT_ONCE = 8192, 1024
 PROBES = 16
-"""A document is compared with the leaves of this many nearest groups."""
+"""Number of nearest groups whose leaves a document is compared with."""
 SCALE = 20.0
 """Factor of cosines before the softmax that makes them probabilities of leaves: p = softmax(20 cos)."""
-UNREAD = "the router reads tokens, and only vectors are known; give it the texts"
+UNREAD = "the router reads tokens, but got only vectors; allowed: texts"
 Weights = Mapping[str, npt.NDArray[Any]]
 
 
@@ -61,7 +60,7 @@ class OpenedRouter(ABC):
         return self.route(encoded, beam)[0]
 
     def place(self, encoded: Encoded, count: int) -> tuple[Ints, Floats]:
-        """Choose the leaves [n, k] where documents most probably lie, with log-probabilities [n, k]."""
+        """Choose the leaves [n, k] in which documents most probably lie, with log-probabilities [n, k]."""
         return self._batched(self._place, encoded, count, self.cells.compared)
 
     @abstractmethod
@@ -87,7 +86,7 @@ class OpenedRouter(ABC):
 
 
 class OpenedCells:
-    """The leaves' centroids, by which documents are placed (model/cells.py has the torch form)."""
+    """The leaves' centroids, which place documents (model/cells.py has the torch form)."""
 
     def __init__(self, weights: Weights) -> None:
         self.centroid_LM: Floats = weights["cells.centroid_LM"]
@@ -126,7 +125,7 @@ class OpenedCells:
         return leaf_NC, near_NC - logsumexp(near_NL)
 
     def _near(self, unit_NM: Floats, count: int) -> tuple[Ints, Floats]:
-        """Find the best leaves in the nearest groups, which estimate the softmax's sum over all leaves."""
+        """Find the best leaves in the nearest groups. These leaves estimate the softmax's sum over all leaves."""
         group_NP = leading(unit_NM @ self.group_GM.T, PROBES)[0]
         near_NPC = np.full((*group_NP.shape, count), -np.inf, np.float32)
         leaf_NPC, total_NP = np.zeros(near_NPC.shape, np.int64), near_NPC[:, :, 0].copy()
@@ -163,7 +162,7 @@ class LearnedIvf(OpenedRouter):
 
     @property
     def in_use(self) -> Bools:
-        """True [leaves] for a leaf that queries visit: others were merged with leaves near them."""
+        """True [leaves] for a leaf that queries visit. The other leaves were merged with leaves near them."""
         return np.isfinite(self.b)
 
     def bend(self, x_NM: Floats) -> Floats:
@@ -171,7 +170,6 @@ class LearnedIvf(OpenedRouter):
         return np.asarray(x_NM + np.maximum(x_NM @ self.V.T, 0) @ self.U.T) if len(self.V) else x_NM
 
     def log_probs(self, x_NM: Floats) -> Floats:
-        """Compute log-probabilities [n, leaves] that leaves hold the answers of queries."""
         all_NL = self._densities(Encoded(x_NM)) + self.log_size_L
         return np.asarray(all_NL - logsumexp(all_NL))
 
@@ -248,7 +246,7 @@ class Ehi(OpenedRouter):
 
 
 class Tree(OpenedRouter):
-    """ReTreever's tree (model/retreever.py). Splits that read tokens are computed by torch."""
+    """ReTreever's tree (model/retreever.py). torch computes splits that read tokens."""
 
     def __init__(self, config: dict[str, Any], weights: Weights) -> None:
         super().__init__(config, weights)
@@ -260,7 +258,7 @@ class Tree(OpenedRouter):
 
     @cached_property
     def reader(self) -> Reader | None:
-        """Function that computes `Encoded.token_scores`. InputError without torch, if the router reads tokens."""
+        """Function that computes `Encoded.token_scores`. InputError if the router reads tokens and torch is missing."""
         if self.config["splits"] != "attention":
             return None
         needs("router.splits: got attention, which reads tokens: it", "torch")
@@ -269,7 +267,6 @@ class Tree(OpenedRouter):
         return token_reader(self.config, self._weights)
 
     def log_probs(self, encoded: Encoded) -> Floats:
-        """Compute log-probabilities [n, leaves] of the leaves."""
         scores = self._scores(encoded.numpy) if encoded.token_scores is None else encoded.token_scores
         log_p_NL = products(scores)
         if "propagation.weight_LDH" not in self._weights:
@@ -285,12 +282,10 @@ class Tree(OpenedRouter):
         return np.asarray(score_NL - logsumexp(score_NL))
 
     def leaves(self, encoded: Encoded) -> npt.NDArray[np.float16]:
-        """Compute leaves' probabilities [n, leaves] as an index stores them."""
         parts = [encoded[begin : begin + STORED_AT_ONCE] for begin in range(0, max(1, len(encoded)), STORED_AT_ONCE)]
         return np.concatenate([stored(self.log_probs(part)) for part in parts])
 
     def _scores(self, vector_NM: Floats) -> Floats:
-        """Compute scores [n, splits] of vectors."""
         read_NH, w = vector_NM, self._weights
         if "splits.trunk.hidden.weight" in w:
             read_NH = np.maximum(vector_NM @ w["splits.trunk.hidden.weight"].T + w["splits.trunk.hidden.bias"], 0)
@@ -309,7 +304,6 @@ class Tree(OpenedRouter):
 
 
 def open_router(folder: Path) -> OpenedRouter:
-    """Open a saved router. ValueError if its type is unknown."""
     config = json.loads((folder / CONFIG).read_text())
     return router_of(config, load_file(folder / WEIGHTS), folder / CONFIG)
 
@@ -327,11 +321,11 @@ def router_of(config: dict[str, Any], weights: Weights, source: object = "router
 
 
 def _renamed(config: dict[str, Any], weights: Weights) -> tuple[dict[str, Any], Weights]:
-    """Give a learned IVF of rayhier 0.2.0 the names of today. ValueError if it has several levels."""
+    """Give a learned IVF of rayhier 0.2.0 today's names. ValueError if it has several levels."""
     if "branching" not in config:
         return config, weights
     if config.pop("height") > 1:
-        raise ValueError("router.height: got a tree of several levels; allowed: 1; build the index again")
+        raise ValueError("router.height: got a tree of several levels; allowed: 1, after you build the index again")
     config["leaves"] = config.pop("branching")
     return config, {name.removesuffix(".0"): array for name, array in weights.items() if name != "reach_T"}
 
@@ -362,7 +356,7 @@ def at_level(stored_NL: npt.NDArray[Any], level: int) -> Floats:
 
 
 def products(score_NS: Floats) -> Floats:
-    """Compute log-probabilities [n, leaves]. Paths multiply sigmoid(score) to the left, sigmoid(-score) right.
+    """Compute log-probabilities [n, leaves]. Paths multiply sigmoid(score) to the left, sigmoid(-score) to the right.
 
     >>> np.exp(products(np.array([[0.0, np.inf, -np.inf]], np.float32)))
     array([[0.5, 0. , 0. , 0.5]], dtype=float32)
@@ -376,7 +370,6 @@ def products(score_NS: Floats) -> Floats:
 
 
 def log_sigmoids(x: Floats) -> tuple[Floats, Floats]:
-    """Compute log sigmoid(x) and log sigmoid(-x)."""
     rest = np.log(1 + np.exp(-np.abs(x)))
     return np.minimum(x, 0) - rest, np.minimum(-x, 0) - rest
 

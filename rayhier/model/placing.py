@@ -1,4 +1,4 @@
-"""Places documents in leaves: the one that a router chooses, and a second one if it is as near."""
+"""Place documents in leaves: in the leaf that a router chooses, and in a second leaf that is as near."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,7 +11,6 @@ from rayhier.model.opened_router import OpenedCells, OpenedRouter
 from rayhier.model.spill import CANDIDATES, second_leaves
 
 PLACED = 16_384
-"""Number of documents placed at a time."""
 
 
 def parts(n: int) -> list[slice]:
@@ -26,9 +25,9 @@ def parts(n: int) -> list[slice]:
 def place(
     router: OpenedRouter, encoded: Encoded, leaves: int, each: Callable[..., Iterable[Any]] = map
 ) -> tuple[Ints, Floats]:
-    """Place documents in 1 or 2 leaves: leaves [n, leaves] with log-probabilities.
+    """Place documents in 1 or 2 leaves. Returns leaves [n, leaves], the first again if there is no second.
 
-    A document without a second leaf has its first leaf twice. Vectors may be float16. `each` places the parts.
+    Also returns log-probabilities [n, leaves]. Vectors may be float16. `each` places the parts.
     """
     batches = each(lambda part: _place(router, encoded[part], leaves), parts(len(encoded)))
     leaf_NR, log_prob_NR = (np.concatenate(arrays) for arrays in zip(*batches, strict=True))
@@ -43,7 +42,7 @@ def _place(router: OpenedRouter, encoded: Encoded, leaves: int) -> tuple[Ints, F
 
 
 def choose(cells: OpenedCells, document_NM: Floats, leaf_NC: Ints, leaves: int) -> Ints:
-    """Choose each document's leaves among `leaf_NC` [n, c]: their columns [n, leaves], a second 0 for none."""
+    """Choose each document's leaves among `leaf_NC` [n, c]. Returns their columns [n, leaves], 0 for no second leaf."""
     first_N = np.zeros(len(leaf_NC), dtype=np.int64)
     if leaves == 1:
         return first_N[:, None]

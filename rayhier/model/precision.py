@@ -1,4 +1,4 @@
-"""Chooses the device and the number format (float32, bfloat16, float16) in which the encoder computes."""
+"""Choose the device and the number format (float32, bfloat16, float16) in which the encoder computes."""
 
 import contextlib
 import functools
@@ -12,17 +12,17 @@ from torch.nn.functional import linear
 from rayhier.spec.encoder import Precision
 
 ROWS, M, INNER = {"cpu": 512, "cuda": 16_384}, 384, 1536
-"""Size of the two layers that are timed, those of a small encoder: number of tokens (ROWS, by type of device), width of
-a token's vector (M), and width between the layers (INNER)."""
+"""Size of the two layers that are timed, as in a small encoder. ROWS: number of tokens, by type of device. M: width of
+a token's vector. INNER: width between the layers."""
 ROUNDS = 4
-"""Rounds of timing, of which the fastest counts. The first initialises libraries."""
+"""Rounds of timing. The fastest round counts, because the first round initialises libraries."""
 
 
 _uses_gpus = True
 
 
 def best_device() -> torch.device:
-    """Return CUDA if this process has such a device and may use it, else the CPU."""
+    """Return CUDA if this process has a GPU and may use it, else the CPU."""
     return torch.device("cuda" if _uses_gpus and torch.cuda.is_available() else "cpu")
 
 
@@ -38,7 +38,7 @@ def on_cpu() -> Iterator[None]:
 
 
 def resolve(precision: Precision, device: torch.device) -> torch.dtype:
-    """Choose the number format: `auto` is the faster of bfloat16 and float32, measured once per process."""
+    """Choose the number format. `auto` is the faster of bfloat16 and float32, measured once per process."""
     match precision:
         case "float32":
             return torch.float32
@@ -60,7 +60,7 @@ def _faster(device: torch.device) -> torch.dtype:
 
 @torch.inference_mode()
 def seconds(device: torch.device) -> dict[torch.dtype, float]:
-    """Time two linear layers in bfloat16 and in float32: the fastest of several rounds each, in seconds."""
+    """Time two linear layers in bfloat16 and in float32. Returns the seconds of the fastest round for each."""
     rows = ROWS[device.type]
     operands = {
         dtype: tuple(torch.ones(shape, dtype=dtype, device=device) for shape in ((rows, M), (INNER, M), (M, INNER)))

@@ -1,9 +1,9 @@
 """ReTreever's tree: the probability that a text belongs to each node of every level of a perfect binary tree.
 
 "ReTreever: Tree-based Coarse-to-Fine Representations for Retrieval" (Gupta et al., 2025), section 3. A split at every
-inner node says how probably a text goes left; all splits are computed in one pass. The nodes of a level are a
-distribution, and each node is the sum of its children, so that the 2^h numbers of level h represent a text coarsely
-and those of the leaves finely.
+inner node gives the probability that a text goes left. All splits are computed in one pass. The nodes of a level are a
+distribution, and each node is the sum of its children. So the 2^h numbers of level h represent a text coarsely, and the
+numbers of the leaves represent it finely.
 
 Shapes: N texts, C texts that they are compared with, T tokens, M embedding size, D depth, S = 2^D - 1 splits, L = 2^D
 leaves, H hidden units, A heads, E size of a head. Splits are breadth first: the children of split s are 2s + 1, to the
@@ -25,7 +25,7 @@ from rayhier.spec.router.retreever import Aggregation
 from rayhier.spec.train.retreever import Comparison
 
 DEEPEST = 0.7
-"""Standard deviation, at the start, of the scores of the deepest splits; it is √2 smaller at each level above."""
+"""Standard deviation of the deepest splits' scores at the start. Each level above has a value √2 times smaller."""
 HEADS, HEAD = 8, 64
 ANCESTRY = 8
 """Hidden units of the small network that adds to a split's score by its ancestors' scores."""
@@ -45,7 +45,7 @@ class Trunk(nn.Module):
 
 
 class Splits(nn.Module):
-    """A hyperplane over texts' vectors for each split of a tree: a score above 0 sends a text left, else right."""
+    """A hyperplane over texts' vectors for each split of a tree. A score above 0 sends a text left, any other right."""
 
     def __init__(self, dimension: int, depth: int, trunk: Trunk | None = None) -> None:
         """Make 2^depth - 1 hyperplanes over vectors of size `dimension`, or over the hidden units of `trunk`."""
@@ -59,10 +59,10 @@ class Splits(nn.Module):
 
     @torch.no_grad()
     def scale(self, vector_NM: Tensor) -> Tensor:
-        """Shift and scale each split's scores: over these texts mean 0 and the standard deviation of its level.
+        """Shift and scale each split's scores. Over these texts, their mean is 0 and their deviation that of the level.
 
-        Returns the means that were removed [splits]. ValueError if a split scores all texts alike: equal distributions
-        have no gradient.
+        Returns the means that were removed [splits]. ValueError if a split gives all texts one score, because equal
+        distributions have no gradient.
         """
         was_training = self.training
         self.eval()
@@ -83,8 +83,8 @@ class AttentionSplits(nn.Module):
     def __init__(self, dimension: int, depth: int, aggregation: Aggregation = "ancestors") -> None:
         """Make embeddings of 2^depth - 1 splits over one attention.
 
-        Scores are made by one linear map for all splits (`shared`) or for each (`linear`), or by one for each plus a
-        small MLP over the scores of the split and its ancestors (`ancestors`).
+        One linear map makes the scores of all splits (`shared`), or each split has a linear map (`linear`). `ancestors`
+        is `linear` plus a small MLP over the scores of the split and its ancestors.
         """
         super().__init__()
         splits, width = 2**depth - 1, HEADS * HEAD
@@ -185,7 +185,7 @@ def products(score_NS: Tensor) -> list[Tensor]:
 
 
 def sums(leaf_NL: Tensor) -> list[Tensor]:
-    """Compute log-probabilities [n, 2^h] of the nodes at each level from the leaves': a node is its children's sum.
+    """Compute log-probabilities [n, 2^h] of the nodes at each level from the leaves'. A node is its children's sum.
 
     >>> [level.exp() for level in sums(torch.tensor([[0.1, 0.2, 0.3, 0.4]]).log())]
     [tensor([[0.3000, 0.7000]]), tensor([[0.1000, 0.2000, 0.3000, 0.4000]])]
@@ -197,7 +197,7 @@ def sums(leaf_NL: Tensor) -> list[Tensor]:
 
 
 class LearnedPropagation(nn.Module):
-    """Leaf probabilities by small MLPs, one for each leaf, which correct the product of probabilities on its path."""
+    """Corrects the product of probabilities on each leaf's path by a small MLP for the leaf."""
 
     path_LD: Tensor
     sign_LD: Tensor
@@ -237,7 +237,7 @@ class NodeTree(nn.Module):
 
 
 def represent(probability_NK: Tensor, similarity: Comparison, offset_K: Tensor | None = None) -> Tensor:
-    """Make texts' vectors from probabilities p [n, k] at a level: p for `tv`, for cosine k·p - 1 at unit length."""
+    """Make texts' vectors from probabilities p [n, k] at a level: p for `tv`, and k·p - 1 at unit length for cosine."""
     if similarity == "tv":
         return probability_NK
     centred_NK = probability_NK * probability_NK.shape[1] - 1
@@ -245,7 +245,7 @@ def represent(probability_NK: Tensor, similarity: Comparison, offset_K: Tensor |
 
 
 def similarities(first_NK: Tensor, second_CK: Tensor, similarity: Comparison) -> Tensor:
-    """Compute similarities [n, c] of texts' vectors at a level: for `tv` -½‖a - b‖₁ (Eq. 1), else the cosine.
+    """Compute similarities [n, c] of texts' vectors at a level: -½‖a - b‖₁ for `tv` (Eq. 1), or else the cosine.
 
     >>> similarities(torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, 0.0], [0.5, 0.5]]), "tv")
     tensor([[-0.5000, -0.0000]])
@@ -256,7 +256,7 @@ def similarities(first_NK: Tensor, second_CK: Tensor, similarity: Comparison) ->
 
 
 class Representations(nn.Module, ABC):
-    """A model of vectors at several sizes, which it makes from scores of a text."""
+    """A model that makes vectors of several sizes from the scores of a text."""
 
     similarity: Comparison
 
@@ -295,7 +295,7 @@ class TreeLevels(Representations):
     def begin(self, removed_S: Tensor) -> None:
         """Set the start of cosine's learned offset from the mean scores [splits] that `scale` removed.
 
-        Splits are centred so that leaves are even, but the cosine needs what all texts have in common.
+        Splits are centred so that leaves are even. The offset restores what all texts have in common, for the cosine.
         """
         if self.offset_L is not None:
             self.offset_L.copy_(products(removed_S[None])[-1][0].exp() * len(self.offset_L) - 1)
@@ -353,7 +353,7 @@ class RetreeverRouter(nn.Module):
         learned = LearnedPropagation(depth) if propagation == "learned" else None
         self.representations = TreeLevels(NodeTree(node_scores, learned, dropout), similarity)
         self.cells = Cells(2**depth, dimension)
-        """Centroids of each leaf's training documents, without prices; every document gets a second leaf by them."""
+        """Centroids of each leaf's training documents, without prices. They choose a second leaf for every document."""
 
     def config(self) -> dict[str, Any]:
         return {"type": "retreever", **self._config}

@@ -1,7 +1,7 @@
-"""Leaves that are split in two, moved or given up without training (our method, after Xu et al., "SPFresh", 2023).
+"""Split leaves in two, move them, or give them up, without training (our method, after Xu et al., "SPFresh", 2023).
 
-Documents follow centroids c, and queries follow learned weights w, which began as s times the centroids. So a leaf
-that moves from c to c' gets w + s (c' - c), and halves begin with the leaf's weights and bias.
+Documents follow centroids c. Queries follow learned weights w, which began as s times the centroids. So a leaf that
+moves from c to c' gets w + s (c' - c). Both halves of a leaf start with its weights and bias.
 
 Shapes: L leaves, S leaves to change, M embedding size.
 """
@@ -15,7 +15,7 @@ from rayhier.model.opened_router import LearnedIvf
 
 
 def resized(router: LearnedIvf, leaves: int | None = None) -> LearnedIvf:
-    """Copy a router into one with `leaves` leaves (None: as many). Further leaves are not in use."""
+    """Copy a router into a router with `leaves` leaves (None: equally many). Additional leaves are not in use."""
     further = (leaves or router.n_leaves) - router.n_leaves
     rows, unused = ("W", "log_size_L", "cells.centroid_LM"), {"b": -np.inf, "cells.price_L": np.inf}
     weights = {name: array.copy() for name, array in router.weights.items()}
@@ -29,8 +29,8 @@ def resized(router: LearnedIvf, leaves: int | None = None) -> LearnedIvf:
 def split(router: LearnedIvf, leaf_S: Sequence[int], centroid_S2M: Floats) -> tuple[LearnedIvf, list[int]]:
     """Split leaves in halves with these unit centroids [s, 2, m], in a new router.
 
-    The first half keeps the leaf's number. Second halves take the numbers of unused leaves, then new ones, which are
-    returned too. The halves have no price.
+    The first half keeps the leaf's number. The second half takes the number of an unused leaf, or else a new number.
+    Returns the router and the numbers of second halves. The halves have no price.
     """
     unused = np.flatnonzero(~router.in_use).tolist()[: len(leaf_S)]
     further = len(leaf_S) - len(unused)
@@ -52,7 +52,7 @@ def move(router: LearnedIvf, leaf_S: Sequence[int], centroid_SM: Floats) -> None
 
 
 def give_up(router: LearnedIvf, leaf_S: Sequence[int]) -> None:
-    """Give leaves up, in place: no query visits them and no document is placed there."""
+    """Give leaves up, in place. Then no query visits these leaves, and no document is placed there."""
     router.b[list(leaf_S)] = -np.inf
     router.cells.price_L[list(leaf_S)] = np.inf
 

@@ -1,15 +1,15 @@
-"""Choice of a document's second leaf by SOAR (Sun et al., 2023): its residual is not parallel to the first's."""
+"""Choose a document's second leaf by SOAR (Sun et al., 2023): its residual is not parallel to the first leaf's."""
 
 import numpy as np
 
 from rayhier.arrays import Floats
 
 WEIGHT = 1.0
-"""λ, the weight in SOAR's loss of a residual's part that is parallel to the first leaf's."""
+"""λ, the weight in SOAR's loss of the part of a residual that is parallel to the first leaf's residual."""
 CANDIDATES = 32
-"""Nearest leaves, the first leaf included, among which the second leaf is chosen."""
+"""Number of nearest leaves, including the first leaf, from which the second leaf is chosen."""
 VECTORS = 64
-"""Number of documents computed at a time: their candidates' centroids fit in the cache, three times as fast."""
+"""Documents computed at a time. Their candidates' centroids fit in the cache, which is three times as fast."""
 
 
 def second_leaves(
@@ -19,11 +19,10 @@ def second_leaves(
     price_L: Floats | None = None,
     border: float | None = None,
 ) -> np.ndarray:
-    """Choose each document's second leaf among its nearest leaves [n, c]: columns [n], 1 or more.
+    """Choose each document's second leaf among its nearest leaves [n, c]. Returns columns [n], 1 or more.
 
-    With a `border`, column 0 says that a document's two best (cosine - price) differ by more. The least |r'|² + λ
-    (r'·r / |r|)² + 2 price is chosen: r and r' are the unit vector's differences to the first and the candidate
-    centroid.
+    With a `border`, column 0 says that a document's two best (cosine - price) differ by more. Minimises the loss `|r'|²
+    + λ (r'·r / |r|)² + 2 price`. The unit vector differs by r from the first centroid, by r' from the candidate.
     """
     prices = np.zeros(len(centroids_LM), np.float32) if price_L is None else price_L
     if border is not None:
@@ -50,12 +49,12 @@ def _unit(vectors_NM: Floats) -> Floats:
 
 
 def _soar(vectors_NM: Floats, leaf_NC: np.ndarray, centroids_LM: Floats, price_L: Floats) -> np.ndarray:
-    # Centroids are unit vectors, so that residuals to them are meaningful for unit vectors only.
+    # Centroids are unit vectors, so residuals to them are meaningful only for unit vectors.
     residual_NCM = _unit(vectors_NM)[:, None, :] - centroids_LM[leaf_NC]
     first_NM = residual_NCM[:, 0]
     length_N1 = np.maximum(np.linalg.norm(first_NM, axis=1, keepdims=True), 1e-12)
     candidate_NCM = residual_NCM[:, 1:]
     parallel_NC = np.einsum("ncm,nm->nc", candidate_NCM, first_NM / length_N1)
     loss_NC = np.square(candidate_NCM).sum(axis=2) + WEIGHT * np.square(parallel_NC)
-    # |x - c|² = 2 - 2 cos: a price in cosine counts twice.
+    # |x - c|² = 2 - 2 cos, so a price in cosine counts twice.
     return np.asarray(1 + (loss_NC + 2 * price_L[leaf_NC[:, 1:]]).argmin(axis=1))

@@ -1,1 +1,1 @@
-"""Scores by a cross-encoder: in a search, ahead of any search, and the factors that are learned from scores."""
+"""Score pairs with a cross-encoder, in a search or before any search, and learn factors from the scores."""

@@ -1,4 +1,4 @@
-"""Search by a cross-encoder within a budget of calls, in rounds (Algorithm 1 of AXN).
+"""Re-rank by a cross-encoder within a budget of calls, in rounds (Algorithm 1 of AXN).
 
 Each round reads the documents with the best estimates by earlier scores. No pair is read twice.
 """
@@ -18,7 +18,7 @@ T = TypeVar("T")
 LARGEST = 1e30
 """Largest score allowed, so that no sum of squares of scores is infinite."""
 Asking = Generator[tuple[Ints, Ints], object, list["Spent"]]
-"""Generator that yields each round's pairs, queries [n] and rows [n], is sent their scores, and returns results."""
+"""Generator that yields each round's pairs, queries [n] and rows [n]. It is sent their scores, and returns results."""
 
 
 class ScorerError(RuntimeError):
@@ -33,22 +33,21 @@ class Asked:
 
 @dataclass(frozen=True)
 class Spent:
-    """The result for a query: all documents of its pool, first those read, then the others."""
+    """The result for a query: all documents of its pool. Documents that the cross-encoder read come first."""
 
     row_P: Ints
     score_P: Values
-    """Scores [p] of `row_P`. Those after the first `calls` are estimates."""
     calls: int
 
 
 def spending(queries: Sequence[Asked], budget: int, rounds: int) -> Asking:
-    """Spend a budget of calls for each query: yield each round's pairs, and be sent their scores.
+    """Spend a budget of calls for each query. Yields each round's pairs, and is sent their scores.
 
-    Each round has an equal part of the calls, the last also the remainder. ValueError if there are fewer calls than
-    rounds. ScorerError if an answer is no score for each pair.
+    All rounds have equally many calls, and the last round also has the remainder. ValueError if there are fewer calls
+    than rounds. ScorerError if the scores sent are not one finite score for each pair.
     """
     if rounds < 1 or budget < rounds:
-        raise ValueError(f"budget: got {budget} calls in {rounds} rounds; allowed: at least one round, and a call each")
+        raise ValueError(f"budget: got {budget} calls in {rounds} rounds; allowed: at least one round, one call each")
     states, each = [_State(query) for query in queries], budget // rounds
     for number in range(rounds):
         last = number == rounds - 1
@@ -122,9 +121,7 @@ def checked(answer: object, count: int) -> Values:
             raise TypeError("no numbers")
         score_N = score_N.astype(np.float64)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ScorerError(
-            f"the scorer answered with {type(answer).__name__}; allowed: a number for each pair"
-        ) from error
+        raise ScorerError(f"the scorer answered with {type(answer).__name__}; allowed: a number per pair") from error
     if score_N.shape != (count,):
         raise ScorerError(f"the scorer answered with shape {list(score_N.shape)}; allowed: one score for {count} pairs")
     finite_N = np.abs(score_N) <= LARGEST

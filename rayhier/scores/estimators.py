@@ -1,8 +1,9 @@
-"""Estimates the scores of all documents for a query from the scores of some: by AXN, by ADACUR and our way.
+"""Estimate the scores of all documents for a query from the scores of some: by AXN, by ADACUR, and by our method.
 
-Shapes: P documents that may be read (the pool), S documents read, M dimensions. Sources: Yadav et al., "Adaptive
-Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders", ICLR 2024; "Efficient Nearest Neighbor Search
-for Cross-Encoder Models using Matrix Factorization", EMNLP 2022 (ADACUR).
+Shapes: P documents that may be read (the pool), S documents read, M dimensions.
+
+Sources: Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders", ICLR 2024. Yadav
+et al., "Efficient Nearest Neighbor Search for Cross-Encoder Models using Matrix Factorization", EMNLP 2022 (ADACUR).
 """
 
 from collections.abc import Callable
@@ -14,11 +15,11 @@ import numpy as np
 from rayhier.arrays import Floats, Ints, Values
 
 CUT = 1e-6
-"""Singular values below this share of the largest count as zero. The usual 1e-15 gives wrong estimates."""
+"""Singular values below this share of the largest value count as zero. The usual 1e-15 gives wrong estimates."""
 
 
 class Fit(Protocol):
-    """Interface of the estimators of all documents' scores for a query from the scores of those read."""
+    """Interface of the estimators: estimate all documents' scores for a query from the scores of the documents read."""
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values: ...
 
@@ -33,7 +34,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class PlusBase:
-    """An estimator of scores that are a known score plus the cross-encoder's."""
+    """Estimates a sum of two scores: a known score, and the cross-encoder's score."""
 
     fit: Fit
     known_P: Values
@@ -44,17 +45,17 @@ class PlusBase:
 
 @dataclass(frozen=True)
 class Ridge:
-    """An estimator of scores as intercept + slope · prior + a residual that similar documents share (ours).
+    """Estimates scores as intercept + slope · prior + a residual that similar documents share (ours).
 
-    With V the vectors, s the scores of the documents A read, F = [1, prior] and G = V_A V_Aᵀ + μ I, c minimises
-    (s - F_A c)ᵀ G⁻¹ (s - F_A c) with slope >= 0. The estimate is F c + V V_Aᵀ G⁻¹ (s - F_A c).
+    V are the vectors, s the scores of the documents A read, `F = [1, prior]` and `G = V_A V_Aᵀ + μ I`. The line c
+    minimises `(s - F_A c)ᵀ G⁻¹ (s - F_A c)` with slope >= 0. The estimate is `F c + V V_Aᵀ G⁻¹ (s - F_A c)`.
     """
 
     prior_P: Values
-    """Score [p] that each document is expected to have, up to scale."""
+    """Expected score [p] of each document, up to scale."""
     vector_PM: Floats
     mu: float = 1.0
-    """μ, the penalty on residuals, for unit vectors; a large one keeps the prior's order."""
+    """μ, the penalty on residuals, for unit vectors. A large μ keeps the prior's order."""
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values:
         read_SM = self.vector_PM[read_S].astype(np.float64)
@@ -73,11 +74,11 @@ def _products(vector_PM: Floats, query_M: Values) -> Values:
 
 
 def _trend(prior_S: Values, score_S: Values, solve: Callable[[np.ndarray], np.ndarray]) -> tuple[Values, Values]:
-    """Fit intercept and slope (at least 0) by generalised least squares, with the line's values [s]."""
+    """Fit intercept and slope (at least 0) by generalised least squares. Returns them with the line's values [s]."""
     design_S2 = np.stack([np.ones(len(prior_S)), prior_S], axis=1)
     weighted_S2 = solve(design_S2)
     normal_22, right_2 = design_S2.T @ weighted_S2, weighted_S2.T @ score_S
-    # Where the prior is equal for all documents that were read, there is no slope.
+    # If the prior is equal for all documents that were read, there is no slope.
     spread = np.ptp(prior_S) > CUT * max(1.0, float(np.abs(prior_S).max(initial=0)))
     line_2 = np.linalg.solve(normal_22, right_2) if spread else np.array([0.0, -1.0])
     if line_2[1] < 0 or not np.isfinite(line_2).all():
@@ -87,7 +88,7 @@ def _trend(prior_S: Values, score_S: Values, solve: Callable[[np.ndarray], np.nd
 
 @dataclass(frozen=True)
 class LeastSquares:
-    """An estimator that fits a query vector to the scores, mixed as (1 - λ) fitted + λ base (AXN)."""
+    """Fits a query vector to the scores, and mixes estimates as (1 - λ) fitted + λ base (AXN)."""
 
     vector_PM: Floats
     base_M: Values | None = None
@@ -117,7 +118,7 @@ class Matching:
 
     @classmethod
     def of(cls, score_N: Values, base_N: Values) -> "Matching":
-        """Fit the map to scores [n] and base scores [n]. It is the identity if either are all equal."""
+        """Fit the map to scores [n] and base scores [n]. If either are all equal, the map is the identity."""
         spread, base_spread = float(np.std(score_N)), float(np.std(base_N))
         if not spread or not base_spread:
             return cls(0.0, 1.0)

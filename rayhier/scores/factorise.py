@@ -1,7 +1,7 @@
-"""Learns a vector and a bias for every document from a sparse matrix of a cross-encoder's scores.
+"""Learn a vector and a bias for every document from a sparse matrix of a cross-encoder's scores.
 
-Transductive vectors are free. Inductive vectors are a learned function of the index's (AXN, estimators.py). The bias
-is ours.
+Transductive vectors are free parameters. Inductive vectors are a learned function of the index's vectors (AXN,
+estimators.py). The bias is ours.
 
 Shapes: Q queries, N documents, M dimensions, X scored pairs.
 """
@@ -18,14 +18,14 @@ from rayhier.scores.estimators import Matching
 from rayhier.spec.cross_encoder import LARGE, FactorKind, factor_passes
 
 SHRINK = 0.5
-"""Number added to a document's number of scores in the mean that is its bias, so that few scores make a small bias."""
+"""Number added to the count when a document's bias is averaged. So a document with few scores has a small bias."""
 OWN_LINE = 10
-"""Least number of scores with which a query has a line of its own: intercept and slope of scores on base scores."""
+"""Least number of scores for which a query gets a separate line: intercept and slope of scores on base scores."""
 MATCHED = 100
-"""Number of queries, the first ones, whose scores fit the map from scores to the range of base scores."""
+"""Number of queries, the first in order, whose scores fit the map from scores to the range of base scores."""
 SCORES_A_STEP = 256
 GATE = -5.0
-"""Start of w in an inductive map, so low that the map begins almost as the identity."""
+"""Start of w in an inductive map. The value is so low that the map begins almost as the identity."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Matrix:
 
 
 class Inductive(nn.Module):
-    """A map of vectors [n, m], σ(w) MLP(x) + (1 - σ(w)) x, w learned. The MLP has one hidden layer, 2m wide, GELU."""
+    """Maps vectors x [n, m] to σ(w) MLP(x) + (1 - σ(w)) x with learned w. The MLP has one hidden layer of size 2m."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ def _line(base_X: Values, score_X: Values) -> Values:
 def transductive(
     matrix: Matrix, target_X: Values, query_QM: Floats, item_NM: Floats, kind: FactorKind, seed: int
 ) -> Floats:
-    """Learn free vectors for the documents that have scores from `target_X` (`match`): all vectors [n, m]."""
+    """Learn free vectors for the documents that have scores, starting from `item_NM`. Returns all vectors [n, m]."""
     scored_S, place_X = np.unique(matrix.item_X, return_inverse=True)
     starts = (torch.tensor(start, dtype=torch.float32) for start in (query_QM, item_NM[scored_S]))
     queries, items = (nn.Embedding.from_pretrained(start, freeze=False) for start in starts)  # type: ignore[no-untyped-call]

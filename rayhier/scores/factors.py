@@ -1,4 +1,4 @@
-"""The factors artifact: a vector and a bias for every document that has scores, found by the document's id."""
+"""Read and write the factors artifact: for every document id with scores, a bias and perhaps a vector."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +28,6 @@ class Learned(BaseModel):
     model: str
     """Fingerprint of the model whose vectors the factors start from."""
     slope: float
-    """Mean slope of scores on the base score."""
     alpha: float
     beta: float
     """Factor β that, with `alpha` α, maps scores s to the range of base scores: β (s - α)."""
@@ -47,7 +46,7 @@ class Factors:
     def open(cls, factors: Artifact, model: str) -> "Factors":
         learned = Learned.model_validate(files.read_json(factors.path(CONFIG)))
         if learned.model != model:
-            raise InputError(f"{factors.folder}: was made for model {learned.model}, not {model}; run the spec again")
+            raise InputError(f"{factors.folder}: was made for model {learned.model}, not {model}. Run the spec again")
         table = parquet.read(factors.path(ITEMS))
         if not factors.names("map/"):
             return cls(learned, table)

@@ -1,4 +1,4 @@
-"""Scores pairs of texts with a cross-encoder, in batches of pairs of similar length. Recent scores are remembered."""
+"""Score pairs of texts with a cross-encoder, in batches of pairs of similar length. Recent scores are remembered."""
 
 import time
 from collections import OrderedDict
@@ -20,32 +20,29 @@ from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 
 CPU_TOKENS = 4_096
-"""Most tokens in a CPU's batch, padding included: larger batches outgrow its caches."""
+"""Most tokens in a CPU's batch, padding included. Larger batches outgrow the CPU's caches."""
 PAIRS_AT_ONCE = 64
 CHUNK = 4_096
-"""Pairs that are tokenised and sorted by length together."""
+"""Number of pairs that are tokenised and sorted by length together."""
 KEPT = 65_536
-"""Number of recent scores that are remembered."""
 AGREES = 0.999
 """Least correlation with float32's scores for a number format that `precision: auto` may choose."""
 TRIED = 64
-"""Number of pairs with which number formats are compared."""
 Pair = tuple[str, str]
 ARITHMETICS: tuple[Precision, ...] = ("float32", "bfloat16", "float16")
 SETTINGS = "settings.json"
 
 
 class PairScorer:
-    """A cross-encoder, loaded from a folder, that scores pairs of texts; on CUDA if there is such a device."""
+    """A cross-encoder, loaded from a folder, that scores pairs of texts, on a GPU if there is one."""
 
     def __init__(self, folder: Path, spec: CrossEncoderSpec) -> None:
-        """Load the cross-encoder; with precision `auto` it is in float32 until the first pairs decide the precision."""
+        """Load the cross-encoder. With precision `auto` it is in float32 until the first pairs decide the precision."""
         self.folder, self.spec, self.device = folder, spec, best_device()
         self.precision: Precision = spec.precision
         self.model = self._load("float32" if spec.precision == "auto" else spec.precision)
         self._kept: OrderedDict[Pair, float] = OrderedDict()
         self.scored = 0
-        """Number of pairs that the cross-encoder has read."""
 
     def _load(self, precision: Precision) -> CrossEncoder:
         return load_cross_encoder(self.folder, self.spec.head, getattr(torch, precision)).to(self.device)
@@ -104,7 +101,7 @@ def fastest(
     score: Callable[[CrossEncoder, Sequence[Pair]], Floats],
     pairs: Sequence[Pair],
 ) -> tuple[Precision, CrossEncoder]:
-    """Find the fastest precision whose scores correlate with float32's by 0.999 or more, and its model."""
+    """Find the fastest precision whose scores correlate with float32's by 0.999 or more. Returns its model too."""
     model = load("float32")
     exact_N, seconds = _timed(score, model, pairs)
     best: tuple[Precision, CrossEncoder, float] = ("float32", model, seconds)

@@ -1,6 +1,6 @@
-"""The scores and factors stages: a cross-encoder scores chosen pairs, and vectors are learned from the scores.
+"""Run the stages scores and factors: score chosen pairs with a cross-encoder, and learn vectors from the scores.
 
-Pairs are scored part by part; a killed run keeps the parts that are scored.
+Pairs are scored part by part. A stopped run keeps the parts that are scored.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,14 +37,11 @@ from rayhier.storage.paths import Location
 from rayhier.threads import set_threads
 
 PART = 1_024
-"""Number of pairs that are scored and written together."""
 PAIRS = pa.schema([("query", pa.int32()), ("item", pa.string()), ("text", pa.string())])
 SCORES = pa.schema([("query", pa.string()), ("item", pa.string()), ("score", pa.float32())])
 QUERIES = pa.schema([("query_id", pa.string()), ("kind", pa.string()), ("text", pa.string())])
 SPAN_WORDS = 64
-FEW = (
-    "scores.{}: got {}, but the corpus has only {} {}; allowed: at most as many, or fewer judged queries and more spans"
-)
+FEW = "scores.{}: got {}, but the corpus has {} {}; allowed: at most as many, or fewer judged queries and more spans"
 CHOSEN = "chosen"
 
 
@@ -75,10 +72,7 @@ def build(
     cross_encoder: Artifact,
     attempt: Attempt,
 ) -> Output:
-    """Choose the pairs that the spec asks for and score them: `queries.parquet` and `pairs/`.
-
-    InputError if the corpus has too few queries or documents.
-    """
+    """Choose the spec's pairs and score them. InputError if the corpus has too few queries or documents."""
     if spec.cross_encoder is None:
         raise AssertionError("planned only with cross_encoder")
     ledger = Ledger(attempt.scratch / "ledger", attempt.root)
@@ -121,7 +115,7 @@ def _choose(spec: JobSpec, model: Path, corpus: Artifact, vectors: Artifact, roo
 
 
 def _vectors(spec: JobSpec, model: Path, queries: pa.Table, corpus: Artifact, vectors: Artifact) -> Any:
-    """Return base vectors [q, m] of the queries: stored ones for judged queries, new ones for spans."""
+    """Return base vectors [q, m] of the queries: stored vectors for judged queries, new vectors for spans."""
     judged = load_queries(corpus, vectors, "train")
     stored = dict(zip(judged.ids, judged.vector_QM, strict=True))
     kinds, ids = queries["kind"].to_pylist(), queries["query_id"].to_pylist()
@@ -197,7 +191,7 @@ def read_matrix(scores: Artifact, queries: pa.Array, items: pa.Array) -> Matrix:
 
 @dataclass(frozen=True)
 class ChosenPairs:
-    """Positions of queries [p], and rows [p] of a file of the corpus."""
+    """Queries by position [p], and documents by row [p] in a file of the corpus."""
 
     name: str
     query_P: Ints
@@ -216,7 +210,7 @@ def choose_queries(spec: ScoresSpec, corpus: Artifact, vectors: Artifact) -> pa.
 
 
 def _spans(count: int, corpus: Artifact) -> list[tuple[str, str, str]]:
-    """Make queries of spans of the first documents, by a hash of the id, that are long enough."""
+    """Make queries of spans of documents that are long enough and have the smallest hashes of ids."""
     drawn: list[tuple[int, str, str]] = []
     for name in corpus.names("documents/"):
         table = columns.read([corpus.path(name)], ["doc_id", "text"])

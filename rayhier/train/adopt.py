@@ -1,12 +1,12 @@
-"""Decides if a trained encoder is kept: if queries that training did not read find more with it (ours).
+"""Keep a trained encoder only if queries that training did not read find more with it (ours).
 
-These queries are searched as people's will be: by vectors, and with BM25 where that is usual, each encoder with the
-weight of BM25 that these queries choose for it. What each weight found helps to choose the weight of searches.
+These queries are searched as in practice: by vectors, and with BM25 if searches use BM25. They choose the weight of
+BM25 for each encoder. What each weight found helps to choose the weight of searches.
 
-Few dev queries cannot tell: of twenty, the mean gain in nDCG@10 has a standard error of five points. So the encoder
-is trained again without folds of the train queries, and each fold is searched for by the encoder that did not read
-it, until ENOUGH queries were used. If folds are not possible, judged dev queries tell, or else pseudo-queries, by
-vectors alone, because they share words with their documents. A transformer needs ENOUGH of either.
+Few dev queries cannot decide: the mean gain in nDCG@10 of twenty has a standard error of five points. So the encoder is
+trained again without a fold of the train queries, and then searches for the queries of this fold. This repeats until
+ENOUGH queries were used. Without folds, judged dev queries decide, or else pseudo-queries. Pseudo-queries are searched
+by vectors alone, because they share words with their documents. A transformer needs ENOUGH of either.
 
 Queries that ask the same (`dataset.families.alike`) are in one fold and count as one query.
 
@@ -43,12 +43,12 @@ from rayhier.train.group import WorkerGroup
 from rayhier.train.tower import HeadTower, Side, Tower, divided
 
 RESULTS, DEPTH = 10, 100
-"""RESULTS: number of results that nDCG@10 reads; DEPTH: number that vectors and BM25 each give to fusion."""
+"""RESULTS: number of results that nDCG@10 reads. DEPTH: number of results that vectors and BM25 each give to fusion."""
 FEWEST = 10
 """Fewest train queries that are divided into folds."""
 FOLD = "fold "
 MOST_ASKED, TOGETHER = 1_000, 200
-"""MOST_ASKED: most queries of dev or of a fold. TOGETHER: most queries in a search at a time, for memory."""
+"""MOST_ASKED: most queries of dev or of a fold. TOGETHER: most queries that are searched together, to limit memory."""
 MOST_COUNTED = 200_000
 """Most documents whose words are counted. Larger corpora are searched by vectors alone."""
 
@@ -62,7 +62,7 @@ class Searches:
     def __init__(
         self, documents: Documents, words: Callable[[], Bm25Index] | None = None, *, cosines: bool = True
     ) -> None:
-        """Take documents with base vectors, a function that counts their words, and if scores are cosines."""
+        """Take documents with base vectors, a function that counts their words, and whether scores are cosines."""
         self.documents, self.cosines = documents, cosines
         self.ids, self.results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
         self._count = words if len(documents.ids) <= MOST_COUNTED else None
@@ -120,8 +120,8 @@ class Fold:
 def folds(examples: Examples, documents: Documents) -> Iterator[Fold]:
     """Divide judged train queries by families, and yield folds until ENOUGH families were yielded.
 
-    Here a family has queries of equal text only: people ask for the same documents in other words, and a training may
-    gain by that.
+    A family here has only queries of equal text. A shared answer does not join queries, because people search for the
+    same documents in other words. A training may gain by such queries.
     """
     query_P, yielded = examples.pair_P2[:, 0], 0
     grades = dict[int, dict[str, int]]()
@@ -160,7 +160,7 @@ def decide(
     make: Callable[[Tower, Examples], Contrast],
     run: Callable[[str, Contrast], None],
 ) -> Adoption:
-    """Decide, on every worker alike, if the encoder that a phase has trained is kept.
+    """Decide whether the encoder that a phase has trained is kept. All workers decide alike.
 
     `before` are the weights before training. `make` makes a training like the phase's of a tower on other examples, and
     `run` runs it under a name.

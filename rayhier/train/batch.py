@@ -1,9 +1,9 @@
-"""Terms of a training step's loss, divided among workers, and the encoding of a step's texts in little memory.
+"""Divide the terms of a training step's loss among workers, and encode a step's texts in little memory.
 
 InfoNCE compares pairs with negatives (van den Oord et al., "Representation Learning with Contrastive Predictive
-Coding", 2018). Gradient caching (Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory Limited
-Setup", 2021) encodes in pieces without activations, takes the loss's gradient with respect to the vectors, then
-encodes each piece again and passes that gradient back through it.
+Coding", 2018). Gradient caching encodes in pieces without activations, and takes the loss's gradient with respect to
+the vectors. Then it encodes each piece again and passes that gradient back. It is by Gao et al., "Scaling Deep
+Contrastive Learning Batch Size under Memory Limited Setup", 2021.
 
 Shapes: N queries, C documents that every query is compared with, S documents that a single query is compared with,
 M embedding size.
@@ -26,7 +26,7 @@ Ask = tuple[Side, Ints]
 
 
 def encode(tower: Tower, asks: Sequence[Ask]) -> tuple[list[Tensor], Callable[[], None]]:
-    """Encode texts: the vectors [n, m] of each request, and a function to call after the loss's backward pass.
+    """Encode texts. Returns vectors [n, m] of each request, and a function to call after the loss's backward pass.
 
     With more texts than `tower.micro_batch`, every text is encoded twice, and the function passes the gradients on.
     """
@@ -51,7 +51,7 @@ def encode(tower: Tower, asks: Sequence[Ask]) -> tuple[list[Tensor], Callable[[]
 
 
 def pieces(rows: Ints, size: int) -> list[Ints]:
-    """Split rows into pieces of at most `size`; no rows give one empty piece.
+    """Split rows into pieces of at most `size`. Without rows, there is one empty piece.
 
     >>> [part.tolist() for part in pieces(np.arange(5), 2)]
     [[0, 1], [2, 3], [4]]
@@ -70,7 +70,7 @@ def info_nce(
     """Compute InfoNCE: the cross-entropy of e^(q·d/τ) against each query's document, summed over queries.
 
     `target_N` is the column of each query's document. `spared_NC` marks further answers, which are left out. `own_NS`
-    are inner products of each query with further documents of its own, -inf for none.
+    are inner products of each query with further documents for that query, -inf for none.
 
     >>> query, documents = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> info_nce(query, documents, torch.tensor([0]), torch.zeros(1, 2, dtype=torch.bool), 1.0)  # log(1 + 1/e)
@@ -82,7 +82,7 @@ def info_nce(
 
 
 def anchor_loss(trained_NM: Tensor, base_NM: Tensor) -> Tensor:
-    """Compute the sum over documents of 1 - cosine(trained vector, base encoder's vector); both are [n, m].
+    """Compute the sum over documents of 1 - cosine(trained vector, base encoder's vector). Both are [n, m].
 
     >>> anchor_loss(torch.tensor([[0.0, 2.0], [1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
     tensor(1.)
@@ -122,7 +122,6 @@ class PairBatch:
         self.rows = group.shares(np.arange(len(pair_N2)))
         self.columns = group.shares(np.arange(len(self.column_C)))
         self.own = self.rows[group.rank]
-        """Positions in the batch of this worker's pairs."""
 
     @property
     def asks(self) -> list[Ask]:
@@ -134,7 +133,6 @@ class PairBatch:
         return self.weight * self.queries_pick(query_NM, column_CM) / len(self.query_N)
 
     def queries_pick(self, query_NM: Tensor, column_CM: Tensor, own_NS: Tensor | None = None) -> Tensor:
-        """Compute InfoNCE of this worker's queries against the documents of all workers."""
         target_N, spared_NC = self._targets(self.known.among(self.query_N[self.own], self.column_C), query_NM.device)
         return info_nce(query_NM, column_CM, target_N, spared_NC, self.temperature, own_NS)
 
@@ -144,7 +142,7 @@ class PairBatch:
         return info_nce(column_CM[target_N], query_QM, target_N, spared_NQ, self.temperature)
 
     def _targets(self, spared_NC: Bools, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return each row's partner [n], and which others are partners too [n, c]: neither positive nor negative."""
+        """Return each row's partner [n], and a mask [n, c] of further partners: neither positive nor negative."""
         spared_NC[np.arange(len(self.own)), self.own] = False
         return torch.from_numpy(self.own).to(device), torch.from_numpy(spared_NC).to(device)
 

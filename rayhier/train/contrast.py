@@ -1,4 +1,4 @@
-"""Contrastive training of the encoder without an index, for the best exact search. HCE's training is a subclass."""
+"""Train the encoder by contrast without an index, for the best exact search. HCE's training is a subclass."""
 
 from collections.abc import Iterator, Sequence
 
@@ -51,11 +51,9 @@ class Contrast(Phase):
 
     @property
     def teaches(self) -> bool:
-        """Return True if there are pairs or pseudo-queries to learn from."""
         return self.judged or self.pseudo is not None
 
     def term(self, pairs: PairBatch) -> LossTerm:
-        """Return the loss of a batch of pairs."""
         return pairs
 
     def parts(self, rows: Ints, generator: np.random.Generator) -> list[LossTerm]:
@@ -93,7 +91,6 @@ class Contrast(Phase):
             yield (epoch + number / len(steps)) / self.epochs, rows, generator
 
     def documents(self) -> Floats:
-        """Encode all documents [n, m] with the current weights."""
         if self._documents is None or self._documents[0] != self.learner.version:
             self._documents = self.learner.version, self.pairs.side("document")
         return self._documents[1]

@@ -1,4 +1,4 @@
-"""Loads training pairs and dev queries from the artifacts of earlier stages."""
+"""Load training pairs and dev queries from the artifacts of earlier stages."""
 
 import numpy as np
 
@@ -17,11 +17,11 @@ from rayhier.train.group import WorkerGroup
 
 POSITIVES = 3
 SIBLINGS = 16
-"""Further neighbours to fetch, because passages of the same document are dropped."""
+"""Number of further neighbours to fetch, because passages of the same document are dropped."""
 
 
 def count_pairs(spec: TrainSpec, corpus: Artifact, generated: Artifact | None = None) -> int:
-    """Count the judged and generated (query, document) pairs; 0 where `train.objective` uses none."""
+    """Count the judged and generated (query, document) pairs. 0 if `train.objective` uses none."""
     if spec.objective == "documents":
         return 0
     judged = int(corpus.record.counts["splits"]["train"]["relevant"])
@@ -41,8 +41,7 @@ def check_differences(vectors: Artifact) -> None:
             return
     rows = int(vectors.record.counts["vectors"])
     raise InputError(
-        f"corpus: the vectors of all documents are equal ({rows:,} texts embedded), and no split tells them apart; "
-        "allowed: texts that differ within encoder.max_length"
+        f"corpus: all {rows:,} texts have equal vectors; allowed: texts that differ within encoder.max_length"
     )
 
 
@@ -69,8 +68,8 @@ def load_examples(
 def judged_pairs(queries: Queries, documents: Documents) -> Examples:
     """Make training pairs from queries and the documents judged as their answers (grades above 0).
 
-    Of a document that is cut into passages the pair holds the passage nearest to the query. Other passages may answer
-    too, so they are never negatives.
+    If a document is cut into passages, the pair holds the passage nearest to the query. Other passages of the document
+    may answer too, so they are never negatives.
     """
     answers = [relevant(queries.grades[query]) for query in queries.ids]
     rows: dict[str, list[int]] = {name: [] for names in answers for name in names}
@@ -117,13 +116,10 @@ def others(vectors_NM: Floats, result_N: Ints | None, rows: Ints, count: int) ->
 
 
 def neighbours(vectors_NM: Floats, rows: Ints, count: int) -> Ints:
-    """Find for each vector at `rows` its exact nearest neighbours [r, count], not itself. -1 for none.
-
-    Each worker searches for a share of the rows.
-    """
+    """Find the exact nearest neighbours [r, count] of each vector at `rows`, without itself. -1 for none."""
     documents = Neighbours(vectors_NM)
     (near,) = WorkerGroup().spread(lambda some_N: (documents.search(vectors_NM[some_N], count + 1)[0],), rows)
     itself = near == rows[:, None]
-    # Equal vectors can push a row out of its own list; then the last neighbour is dropped instead.
+    # Equal vectors can push a row out of its own list. Then the last neighbour is dropped instead.
     itself[~itself.any(axis=1), -1] = True
     return np.asarray(near[~itself].reshape(len(rows), count))

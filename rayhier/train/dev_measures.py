@@ -1,4 +1,4 @@
-"""Measures rankings of dev queries, to pick the best epoch, with the error of each comparison."""
+"""Measure rankings of dev queries to pick the best epoch, with the error of each comparison."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ DEPTH = 100
 
 
 class DevJudge:
-    """Judges rankings of dev queries, over all of them and over those whose answers answer no train query."""
+    """Judges rankings of dev queries, over all queries, and over those whose answers answer no train query."""
 
     def __init__(self, queries: Queries, measures: tuple[str, ...], answers: Collection[str]) -> None:
         self.judge = Judge(queries, measures)

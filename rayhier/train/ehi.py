@@ -1,4 +1,4 @@
-"""EHI's joint training of encoder and router by three losses.
+"""Train EHI's encoder and router together by three losses.
 
 Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Retrieval", Algorithm 1.
 """
@@ -39,7 +39,7 @@ from rayhier.train.tower import Side, Tower
 VISITED = (0.05, 0.1, 0.2)
 MEASURES = ("R@10", "R@100")
 MOST_READ = 200_000
-"""Most documents that the start of a tree of several levels reads. Of a larger corpus it reads a random sample."""
+"""Most documents that start a tree of several levels. In a larger corpus, a random sample starts the tree."""
 STEPS, BATCH, RATE = 1_000, 512, 3e-3
 LOSSES = ("semantic", "indexing", "intra_leaf", "total")
 MINING_BEAM = 4
@@ -53,9 +53,8 @@ class TrainedIndex:
     document_NM: Floats
     dev_QM: Floats
     leaf_N: Ints
-    """Leaf [n] of each document."""
     result_N: Ints | None = None
-    """Number [n] of the result that each document belongs to. None if each is a result by itself."""
+    """Number [n] of the result that each document belongs to. None if each document is a separate result."""
     group: WorkerGroup = field(default_factory=WorkerGroup)
 
     @classmethod
@@ -73,7 +72,7 @@ class TrainedIndex:
         return np.bincount(self.leaf_N, minlength=self.router.n_leaves).astype(np.int64)
 
     def scan(self, vector_QM: Floats, leaves_QB: Ints, k: int) -> tuple[Floats, Ints]:
-        """Return scores and rows [q, k] of each query's best results in its leaves. -inf and -1 stand for none."""
+        """Return scores and rows [q, k] of each query's best results in its leaves. Missing results are -inf and -1."""
         rows, order_N = self._listed
 
         def fetch(count: int) -> tuple[Floats, Ints]:
@@ -84,7 +83,7 @@ class TrainedIndex:
 
     @cached_property
     def _listed(self) -> tuple[ListedRows, Ints]:
-        """Return the documents leaf after leaf, and the row [n] of each."""
+        """Return the documents, leaf after leaf, and the row [n] of each document."""
         order_N = np.argsort(self.leaf_N, kind="stable")
         cuts = np.split(order_N, np.cumsum(self.sizes)[:-1])
         return ListedRows(self.sizes, lambda leaf: self.document_NM[cuts[leaf]]), order_N
@@ -136,7 +135,6 @@ class Joint(Phase):
         self.router.cells.centroid_LM.copy_(torch.from_numpy(means_LM))
 
     def snapshot(self) -> TrainedIndex:
-        """Build the index of the current encoder and router."""
         if self._snapshot is None or self._snapshot[0] != self.learner.version:
             document_NM, dev_QM = self.pairs.side("document"), self.pairs.side("dev")
             index = TrainedIndex.of(self.router, document_NM, dev_QM, self.examples.result_N)
@@ -150,7 +148,7 @@ class Joint(Phase):
         return losses
 
     def batch(self, rows: Ints, hard_D: Ints) -> tuple[Batch, Callable[[], None]]:
-        """Encode this worker's share of the pairs, and of their hard negatives at rows `hard_D` (-1: none).
+        """Encode this worker's pairs, with their hard negatives at rows `hard_D` (-1: none).
 
         Returns the inputs of the losses, and a function to call after the loss's backward pass.
         """
@@ -208,11 +206,11 @@ class DevMeasure:
 
     def __call__(self, now: TrainedIndex) -> DevMeasured:
         """Compute R@10 and R@100 at 5, 10 and 20% visited, interpolated between beams."""
-        # Curves begin at (0, 0): a collapsed index cannot visit so few documents, and is interpolated from there.
+        # Curves begin at (0, 0). A collapsed index cannot visit so few documents, and is interpolated from there.
         visited: list[float] = [0.0]
         curve = [DevMeasured({}, np.zeros(len(now.dev_QM)))]
         for beam in doublings(now.router.n_leaves):
-            (leaves_QB,) = now.group.each(partial(now.leaves, now.dev_QM), [beam])  # alike, or some workers would end
+            (leaves_QB,) = now.group.each(partial(now.leaves, now.dev_QM), [beam])  # alike on all workers
             visited_Q = now.sizes[leaves_QB].sum(axis=1)
             best = now.group.spread(lambda query_QM, list_QB: now.scan(query_QM, list_QB, DEPTH), now.dev_QM, leaves_QB)
             ranking = whole_scan(*best, self.result_ids, visited_Q)
@@ -220,7 +218,7 @@ class DevMeasure:
             curve.append(self.judge.measured(ranking))
             if visited[-1] >= max(VISITED):
                 break
-        # A taller tree's beams are not nested: a wider one may visit a little less.
+        # In a tree of several levels, a wider beam may visit slightly fewer documents.
         order = np.argsort(visited, kind="stable")
         at = np.array(visited)[order]
 
@@ -248,12 +246,12 @@ def doublings(leaves: int) -> list[int]:
 
 
 def warm_start(router: EhiRouter, vectors_NM: Floats, seed: int) -> None:
-    """Make `router` send vectors [n, m] where spherical k-means would."""
+    """Make `router` send vectors [n, m] to the same leaves as spherical k-means."""
     rng, every_NM, group = np.random.default_rng(seed), vectors_NM, WorkerGroup()
     if len(vectors_NM) > MOST_READ:
         vectors_NM = vectors_NM[np.sort(rng.choice(len(vectors_NM), MOST_READ, replace=False))]
     vectors_NM = vectors_NM.astype(np.float32, copy=False)
-    # 20 x cosine, also where vectors are longer than 1.
+    # This scale gives 20 x cosine, also if vectors are longer than 1.
     length = float(np.linalg.norm(vectors_NM, axis=1).mean())
     if router.height == 1:
         centroid_LM = spherical_kmeans(every_NM, router.branching, seed, each=group.each)
@@ -266,10 +264,7 @@ def warm_start(router: EhiRouter, vectors_NM: Floats, seed: int) -> None:
 
 
 def fit(router: EhiRouter, x_NM: Tensor, centroids: list[Tensor], rng: np.random.Generator) -> None:
-    """Train each level of the router to softmax(20 cos) over its k-means centroids [nodes above, branching, m].
-
-    Paths are drawn, because a beam also expands nodes that are not the best.
-    """
+    """Train each level to softmax(20 cos) over its k-means centroids [nodes above, branching, m], on random paths."""
     draw = torch.Generator().manual_seed(int(rng.integers(2**31)))
     optimizer = torch.optim.AdamW(router.parameters(), lr=RATE, weight_decay=0)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, STEPS)
@@ -285,7 +280,7 @@ def fit(router: EhiRouter, x_NM: Tensor, centroids: list[Tensor], rng: np.random
 
 
 def walk(x_NM: Tensor, centroids: list[Tensor], draw: torch.Generator) -> tuple[Tensor, list[Tensor]]:
-    """Draw paths of vectors [n, m] down a k-means tree: children [n, height], and each level's probabilities."""
+    """Draw paths of vectors [n, m] down a k-means tree. Returns children [n, height] and each level's probabilities."""
     node_N = torch.zeros(len(x_NM), dtype=torch.long)
     children, targets = [], []
     for level in centroids:

@@ -1,4 +1,4 @@
-"""Training examples: vectors of queries and documents, and the pairs of a query and its answer."""
+"""Hold training examples: vectors of queries and documents, and the pairs of a query and its answer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ class Examples:
     pair_P2: Ints
     query_texts: Sequence[str] = ()
     same: bool = False
-    """True if the queries are the documents, row by row; then no document is a negative of itself."""
+    """True if the queries are the documents, row by row. Then no document is a negative of itself."""
     spared_S2: Ints | None = None
     """Further pairs (query row, document row) that are not negatives: other passages of a query's answer."""
     result_N: Ints | None = None
@@ -32,7 +32,7 @@ class Examples:
         return set() if self.same else {results[row] for row in np.unique(self.pair_P2[:, 1])}
 
     def known(self) -> "KnownPositives":
-        """Index which documents are no negatives of a query: its answers, and copies of these by their vectors."""
+        """Index which documents are no negatives of a query: its answers, and documents with an answer's vector."""
         n, first_N = len(self.document_NM), firsts(self.document_NM)
         pairs = self.pair_P2 if self.spared_S2 is None else np.concatenate([self.pair_P2, self.spared_S2])
         keys = pairs[:, 0] * n + first_N[pairs[:, 1]]
@@ -42,7 +42,7 @@ class Examples:
 
 
 def firsts(vector_NM: Floats) -> Ints:
-    """Return for each document the row [n] of the first one with the same vector, to three decimals.
+    """Return for each document the row [n] of the first document with the same vector, to three decimals.
 
     >>> firsts(np.array([[1, 0], [0, 1], [1, 0.0000001]]))
     array([0, 1, 0])
@@ -72,7 +72,7 @@ def joined(first: Examples, other: Examples) -> Examples:
 
 @dataclass(frozen=True)
 class KnownPositives:
-    """Known answers: ascending keys, query x `documents` + document. Equal vectors share a row in `first_N`."""
+    """Known answers as ascending keys, query x `documents` + document. Equal vectors share a row in `first_N`."""
 
     key_P: Ints
     documents: int
@@ -84,7 +84,7 @@ class KnownPositives:
         return np.asarray(self.key_P[place] == key)
 
     def among(self, query_N: Ints, document_D: Ints) -> np.ndarray:
-        """Mark [n, d] where document j is a known answer of query i, in time by the number of answers."""
+        """Mark [n, d] if document j is a known answer of query i. The time grows with the number of answers only."""
         begin, end = np.searchsorted(self.key_P, [query_N * self.documents, (query_N + 1) * self.documents])
         row_P = np.repeat(np.arange(len(query_N)), end - begin)
         positive_P, document_D = self.key_P[ranges(begin, end)] % self.documents, self.first_N[document_D]
@@ -104,7 +104,7 @@ def ranges(begin: Ints, end: Ints) -> Ints:
 
 
 def of_same_documents(row_R: Ints, documents: int, result_N: Ints | None) -> tuple[Ints, Ints]:
-    """Pair each row with all rows of its document, itself too: positions in `row_R`, and rows."""
+    """Pair each row with all rows of its document, itself included: positions in `row_R`, and rows."""
     result_N = np.arange(documents) if result_N is None else result_N
     order_N = np.argsort(result_N, kind="stable")
     begin, end = (np.searchsorted(result_N[order_N], result_N[row_R], side) for side in ("left", "right"))

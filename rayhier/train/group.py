@@ -1,4 +1,4 @@
-"""The workers of a training run: how they divide work and exchange tensors (torch.distributed).
+"""Divide work among the workers of a training run, and exchange tensors between them (torch.distributed).
 
 Gradients on shares of a batch sum to the batch's gradient, because gathering passes gradients back.
 
@@ -46,10 +46,7 @@ class WorkerGroup:
         return [shares[place % self.size][place // self.size] for place in range(len(listed))]
 
     def spread(self, function: Callable[..., A], *arrays: npt.NDArray[Any]) -> A:
-        """Apply `function` to rows of `arrays`. Each worker computes a share of the rows, and gets all results.
-
-        The function returns a tuple of arrays. Those of all workers are joined, in the order of the shares.
-        """
+        """Apply `function`, which returns a tuple of arrays, to rows of `arrays`. Each worker computes a share."""
         if self.size == 1:
             return function(*arrays)
         share = self.shares(np.arange(len(arrays[0])))[self.rank]
@@ -112,7 +109,7 @@ class WorkerGroup:
 
 
 class _Gather(torch.autograd.Function):
-    """Gathers rows of all workers; its backward pass sums the gradients that all workers' losses have for a row."""
+    """Gathers rows of all workers. Its backward pass sums the gradients that all workers' losses have for a row."""
 
     @staticmethod
     def forward(ctx: Any, x_ND: Tensor, sizes: tuple[int, ...], rank: int) -> Tensor:
@@ -127,7 +124,7 @@ class _Gather(torch.autograd.Function):
 
 
 def _collect(x_ND: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Gather shares of unequal length: each is padded to the longest, since torch gathers equal shapes only."""
+    """Collect shares of unequal length, padded to the longest, because torch gathers equal shapes only."""
     filled = x_ND.new_zeros(max(sizes), *x_ND.shape[1:])
     filled[: len(x_ND)] = x_ND
     parts = [torch.empty_like(filled) for _ in sizes]

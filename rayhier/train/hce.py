@@ -1,4 +1,4 @@
-"""HCE's training: an encoder learns to tell a query's answer from its siblings in a document tree.
+"""Train an encoder by HCE: it learns to tell a query's answer from its siblings in a document tree.
 
 "Hierarchical Corpus Encoder: Fusing Generative Retrieval and Dense Indices", Algorithms 1-3.
 """
@@ -29,13 +29,13 @@ from rayhier.train.pseudo import PseudoPairs
 from rayhier.train.tower import Tower
 
 SPARE = 4
-"""Further documents to look at when siblings are drawn, as some are known answers."""
+"""Number of further documents to look at when siblings are drawn, because some are known answers."""
 ROUNDS = 3
 """Iterations of k-means that move the trained centroids to the documents' trained vectors."""
 
 
 class TrainingTree:
-    """The tree that a training uses: its number of nodes is fixed, its shape changes whenever it is rebuilt."""
+    """The tree of documents in a training. Its number of nodes is fixed. Its shape changes when it is rebuilt."""
 
     def __init__(self, learner: Learner, hierarchy: Hierarchy, counts: Sequence[int], documents: int) -> None:
         """Keep an empty tree of `counts` nodes at its levels in `learner.kept`, which checkpoints hold."""
@@ -91,7 +91,7 @@ class TrainingTree:
 
 
 def directions(vector_NM: Floats) -> Floats:
-    """Scale vectors [n, m] to unit length, unless all have it already.
+    """Scale vectors [n, m] to unit length, unless all have unit length already.
 
     >>> directions(np.array([[3.0, 4.0], [0.0, 1.0]], dtype=np.float32)).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 1.0]]
@@ -138,10 +138,7 @@ class TreeBatch:
         *,
         both: bool = False,
     ) -> None:
-        """Take pairs, and sets of further negatives for each pair, rows [n, s] (-1: none).
-
-        `hierarchy` weighs the cross-entropy among siblings. If `both`, documents pick their queries too.
-        """
+        """Take pairs, and rows [n, s] of further negatives (-1: none). If `both`, documents also pick their queries."""
         self.pairs, self.training_tree, self.both = pairs, training_tree, both
         self.hierarchy = hierarchy
         self.sibling_TNS = [set_NS[pairs.own] for set_NS in sibling_TNS]
@@ -206,7 +203,7 @@ class Hce(Contrast):
 
     @property
     def levels(self) -> list[int]:
-        """Levels below whose nodes further negatives are drawn (Eq. 7): one, or for form `paper` all from there on."""
+        """Levels below whose nodes further negatives are drawn (Eq. 7): one level, or for form `paper` all below it."""
         lowest = len(self.hierarchy)
         return [lowest] if self.spec.form == "single" else list(range(lowest, len(self.training_tree.counts) + 1))
 
@@ -223,7 +220,7 @@ class Hce(Contrast):
         return TreeBatch(pairs, self.training_tree, siblings, 1.0 if paper else spec.hierarchy, both=paper)
 
     def measure(self) -> dict[str, float]:
-        """Measure exact search on dev; then build the tree, the first time and whenever a new tree is due."""
+        """Measure exact search on dev. Then build the tree, the first time and whenever a new tree is due."""
         before = self.learner.kept["top"]
         measures = super().measure()
         recluster, improved = self.spec.tree.recluster, self.learner.kept["top"] is not before
@@ -237,10 +234,7 @@ class Hce(Contrast):
 
 @torch.no_grad()
 def node_router(trained: Hce) -> LearnedIvfRouter:
-    """Make a learned IVF router from the lowest level of HCE's centroids, refined by k-means.
-
-    A document's leaf is that of the nearest centroid, not its node in the tree.
-    """
+    """Make a learned IVF router from HCE's lowest centroids, refined by k-means. A leaf is the nearest centroid's."""
     centroid_LM = F.normalize(trained.hierarchy.centroids[-1].detach().cpu(), dim=1)
     vector_NM, group = trained.documents(), trained.learner.group
     (refined_LM,) = group.each(lambda _: refined(vector_NM, centroid_LM.numpy(), ROUNDS), [None])

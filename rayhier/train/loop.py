@@ -1,7 +1,7 @@
-"""The loop that all trainings share: passes over the data, measures, checkpoints, and the best weights.
+"""Run the loop that all trainings share: passes over the data, measures, checkpoints, and the best weights.
 
-Everything random follows from (seed, epoch), so that a killed run resumes with the same result. The first worker
-keeps the history and the best weights.
+Everything random follows from (seed, epoch), so that a stopped run resumes with the same result. The first worker keeps
+the history and the best weights.
 """
 
 import json
@@ -25,7 +25,7 @@ FEW_DEV = 100
 
 @dataclass(frozen=True)
 class Descent:
-    """An optimizer, its settings, and the schedule of learning rates; the defaults are torch's AdamW."""
+    """An optimizer, its settings, and the schedule of learning rates. The defaults are torch's AdamW."""
 
     optimizer: Literal["adamw", "adafactor"] = "adamw"
     betas: tuple[float, float] = (0.9, 0.999)
@@ -35,7 +35,7 @@ class Descent:
     clip: float = math.inf
 
     def height(self, done: float) -> float:
-        """Return the learning rate's factor after a share `done` of training: it rises linearly, then falls.
+        """Return the learning rate's factor after a share `done` of training. It rises linearly, then falls.
 
         >>> Descent(warm_up=0.2).height(0.1), Descent(warm_up=0.2).height(0.6), Descent().height(0.25)
         (0.5, 0.5, 0.75)
@@ -53,7 +53,7 @@ class Learner:
         self.optimizer = _optimizer(self.modules, rates, self.descent)
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.version = 0
-        """Number of changes of the weights, by which callers know that results computed from them are out of date."""
+        """Number of changes of the weights. Callers compare it to know that their results are out of date."""
         self.kept: dict[str, Tensor] = {}
         """Further tensors that a checkpoint must hold, by name."""
 
@@ -93,12 +93,10 @@ class Learner:
 
 
 class Phase(ABC):
-    """A phase of training, such as that of an encoder or of a router, which a `Loop` runs."""
-
     learner: Learner
     epochs: int
     measure_every: int
-    """Number of passes from one measurement to the next; the last pass is always measured."""
+    """Number of passes from one measurement to the next. The last pass is always measured."""
 
     @abstractmethod
     def run_pass(self, epoch: int) -> dict[str, float]: ...
@@ -107,8 +105,8 @@ class Phase(ABC):
     def measure(self) -> dict[str, float]:
         """Measure the current weights on dev, on every worker. The first worker's result counts.
 
-        `best_row` picks the best weights by `dev`, and by `error`: the standard error of its difference to the best so
-        far.
+        `best_row` picks the best weights by `dev` and `error`, the standard error of the difference to the best `dev`
+        so far.
         """
 
     def finish(self) -> None:  # noqa: B027  most phases have nothing left to do
@@ -120,20 +118,16 @@ POSITION = ("epoch", "started", "stopped", "history")
 
 class Loop:
     def __init__(self, phase: Phase, enough: float = math.inf) -> None:
-        """Make a loop that trains nothing if dev is at least `enough` before training.
-
-        With fewer than 100 dev queries it always trains: a perfect measure of a few queries says little.
-        """
+        """Make a loop that trains nothing if at least FEW_DEV dev queries measure `enough` before training."""
         self.enough = enough
         self.phase, self.learner, self.group = phase, phase.learner, phase.learner.group
         self.epoch = 0
         self.started = False
         self.history: list[dict[str, float]] = []
-        """Losses and measures after each measured pass; kept on the first worker only, like `best`."""
+        """Losses and measures after each measured pass. Only the first worker keeps them, like `best`."""
         self.best: dict[str, Tensor] = {}
         self._best_version = -1
         self.stopped = False
-        """True if dev was perfect before training, so that nothing was trained."""
 
     @property
     def ended(self) -> bool:
@@ -151,7 +145,7 @@ class Loop:
 
     def restore_best(self) -> None:
         if self.group.agree(self._best_version == self.learner.version):
-            return  # what was computed from these weights stays valid
+            return  # nothing changed, so results computed from these weights stay valid
         if self.group.rank == 0:
             self.learner.load(self.best)
         self.learner.share()
@@ -198,11 +192,10 @@ class Loop:
 
 
 def best_row(history: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Choose the row of a history whose weights a training returns: the best on dev, or a later one as good.
+    """Choose the row of a history whose weights a training returns: the best on dev, or a later row as good.
 
-    Rows with an `error` count as good as the best where their `dev` is lower by no more than their `error`, and the
-    last such row is chosen: few dev queries tell states apart only by chance, and the end of a schedule is the better
-    guess.
+    A row with an `error` is as good if its `dev` is lower than the best by at most its `error`. The last such row is
+    chosen. Few dev queries tell rows apart only by chance, and the end of a schedule is the better guess.
 
     >>> best_row([{"dev": 0.5}, {"dev": 0.7}, {"dev": 0.7}, {"dev": 0.6}])
     {'dev': 0.7}
@@ -230,10 +223,10 @@ def _optimizer(modules: Mapping[str, nn.Module], rates: Sequence[float], descent
     if descent.optimizer == "adamw":
         return torch.optim.AdamW(groups, betas=descent.betas)
     # AdaFactor (Shazeer and Stern, 2018) with the given rates: no relative steps, no scaling by the parameter's size.
-    # transformers' version: torch's scales by the parameter's size, and would move centroids far less than the encoder.
+    # torch's version scales by the parameter's size, and would move centroids far less than the encoder.
     from transformers.optimization import Adafactor
 
-    # The constructor needs a rate; every step sets another.
+    # The constructor needs a rate, but every step sets another rate.
     optimizer: torch.optim.Optimizer = Adafactor(
         groups, lr=1e-3, relative_step=False, scale_parameter=False, warmup_init=False
     )

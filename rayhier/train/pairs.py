@@ -1,4 +1,4 @@
-"""Steps over training pairs of a query and its document, with mined hard negatives (EHI's Algorithm 1; ANCE)."""
+"""Step over training pairs of a query and its document, with mined hard negatives (EHI's Algorithm 1, ANCE)."""
 
 from collections.abc import Callable, Iterator
 
@@ -20,7 +20,7 @@ Search = Callable[[Ints, int], Ints]
 
 
 def mine(search: Search, query_P: Ints, known: KnownPositives, top: int) -> Ints:
-    """Mine for each pair the `top` best documents that are no known answers, of equal vectors one: rows [p, top]."""
+    """Mine the `top` best documents [p, top] for each pair, without known answers, and only one of equal vectors."""
     mined_PX = np.full((len(query_P), top), -1, dtype=np.int64)
     for part in np.split(np.arange(len(query_P)), range(CHUNK_QUERIES, len(query_P), CHUNK_QUERIES)):
         fetch = top + known.most()
@@ -70,7 +70,7 @@ class Pairs:
             yield done / (self.epochs * len(steps)), rows, generator
 
     def drawn(self, rows: Ints, count: int, generator: np.random.Generator) -> Ints:
-        """Draw up to `count` mined documents for each of the pairs: their rows, one array."""
+        """Draw up to `count` mined documents for each of the pairs. Returns their rows in one array."""
         mined_X = draw(self.mined[rows], count, generator).reshape(-1)
         return np.asarray(mined_X[mined_X >= 0])
 

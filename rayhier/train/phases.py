@@ -1,4 +1,4 @@
-"""Runs the training phases of a job: the only place where a spec's training method is chosen."""
+"""Run the training phases of a job. Only this module chooses the training method by the spec."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ class Material:
     dev: Queries
     phases: Mapping[str, int]
     spans: Spans | None
-    """Embedded pseudo-queries, without those that stand for dev queries. None if there are none."""
+    """Embedded pseudo-queries, without those that replace dev queries. None if there are none."""
     titled: Callable[[], pa.Table]
     read: Read | None = None
     held_N: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -60,8 +60,7 @@ def train(
 ) -> tuple[TrainedRouter, Adoption | None]:
     """Make the training phases of a spec, and call `run` with each phase's name and the phase, in order.
 
-    Returns the router, and whether the trained encoder is kept (None: no encoder trained by itself). `tower` then has
-    the encoder that is kept.
+    Returns the router, and the decision whether the trained encoder is kept (None: no encoder trained by itself).
     """
     examples, dev, documents = material.examples, material.dev, material.documents
     answers = examples.answers(documents.results)

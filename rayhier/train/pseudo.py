@@ -1,4 +1,4 @@
-"""Training pairs of a pseudo-query (a title, a span, or the text itself) and the document it comes from."""
+"""Make training pairs of a pseudo-query (a title, a span, or the text itself) and the document it comes from."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from rayhier.train.tower import TextTower, Tower
 
 
 class StoredPairs:
-    """Pseudo-queries whose vectors are stored. `rows` are the rows of the documents that have any."""
+    """Pseudo-queries whose vectors are stored. `rows` are the rows of the documents that have pseudo-queries."""
 
     def __init__(self, drawn: Spans) -> None:
         self.rows, self.begin_D, self.count_D = np.unique(drawn.row_P, return_index=True, return_counts=True)

@@ -1,4 +1,4 @@
-"""A small encoder of queries learns the vectors that the trained encoder makes of texts.
+"""Train a small encoder of queries to make the vectors that the trained encoder makes of texts.
 
 R. Vujanic, T. Rückstieß, "LEAF: Knowledge Distillation of Text Embedding Models with Teacher-Aligned Representations"
 (2025). So a large model encodes documents once, and a small model encodes each query.
@@ -29,7 +29,7 @@ RIDGE = 1e-3
 
 
 def texts_of(documents: pa.Table) -> list[str]:
-    """List the titles and first sentences of documents (columns `title`, `text`), which are like queries."""
+    """List the titles and first sentences of documents (columns `title`, `text`), because they are like queries."""
     sentences = [first_sentence(text)[0] for text in documents["text"].to_pylist()]
     return [text for text in (*documents["title"].to_pylist(), *sentences) if text.strip()]
 
@@ -37,10 +37,7 @@ def texts_of(documents: pa.Table) -> list[str]:
 def distil(
     base: Path, trained: Path, spec: EncoderSpec, texts: Sequence[str], dev: Sequence[str], seed: int
 ) -> Encoder:
-    """Train all of the encoder in `base` so that its vectors of queries are those of the encoder in `trained`.
-
-    A linear layer maps vectors of size S to M. It starts as the ridge regression of the texts' vectors.
-    """
+    """Train the encoder in `base`, with a linear layer, so that its vectors equal those of the encoder in `trained`."""
     precise = spec.model_copy(update={"precision": "float32"})
     teacher, student = TextEncoder(trained, precise), TextEncoder(base, precise)
     target_NM = torch.from_numpy(teacher.encode(texts, "query"))
@@ -68,7 +65,7 @@ def distil(
 
 
 def regression(from_NS: Tensor, to_NM: Tensor) -> Tensor:
-    """Compute the matrix [m, s] with the least squared error from vectors [n, s] to vectors [n, m], and a ridge."""
+    """Compute the ridge regression from vectors [n, s] to vectors [n, m]: a matrix [m, s]."""
     gram_SS = from_NS.T @ from_NS
     ridge_SS = RIDGE * gram_SS.trace() / len(gram_SS) * torch.eye(len(gram_SS))
     matrix_SM: Tensor = torch.linalg.solve(gram_SS + ridge_SS, from_NS.T @ to_NM)

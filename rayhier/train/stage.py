@@ -1,4 +1,4 @@
-"""The train stage: workers that share each batch, and go on from their newest checkpoint."""
+"""Train the models of a job with workers that share each batch, and go on from their newest checkpoint."""
 
 import math
 import tempfile
@@ -42,7 +42,7 @@ from rayhier.train.tower import TextTower, build_tower, text_tower
 METRICS, CHECKPOINT = "metrics.json", "checkpoint"
 ENCODER_PHASES = ("encoder", "joint")
 ENCODER, PERFECT = "encoder", 1.0
-"""Name of the phase that ends at once where dev is perfect at its start, and the value of a perfect measure."""
+"""Name of the phase that ends at once if dev is perfect at its start, and the value of a perfect measure."""
 
 
 def build(
@@ -72,9 +72,9 @@ def build(
     history = files.read_json(attempt.root / METRICS)
     best = {phase: best_row(rows) for phase, rows in history.items()}
     if any(best[phase]["epoch"] == 0 for phase in ENCODER_PHASES if phase in best):
-        log("  epoch 0 is kept, where training began: no later one measured better on dev")
+        log("  epoch 0, the state before training, is kept: no later epoch was better on dev")
     if (adoption := Adoption.read(attempt.root)) is not None:
-        (log if dev["relevant"] else say)(f"  {adoption.sentence}")  # no verdict says it without judgements
+        (log if dev["relevant"] else say)(f"  {adoption.sentence}")  # without judgements no verdict says it
     counts: dict[str, Any] = {"epochs": {phase: int(rows[-1]["epoch"]) for phase, rows in history.items()}}
     counts["best"] = best
     if spec.encoder.transformer_part is not None:
@@ -91,7 +91,7 @@ def run_workers(
     title: str,
     epochs: int,
 ) -> None:
-    """Run training workers to their end, with a progress bar of `epochs` epochs.
+    """Run training workers with a progress bar of `epochs` epochs.
 
     A worker gets `config`, with spec, title, the attempt's folders and fingerprint, and `report` for the bar.
     """
@@ -171,7 +171,6 @@ class Checkpoint:
         self._files = {} if entry is None else dict(zip(entry.counts["phases"], entry.files, strict=True))
 
     def load(self, name: str, loop: Loop) -> None:
-        """Set a loop to the saved state of its phase, if there is one."""
         if (file := self._files.get(name)) is not None:
             with tempfile.TemporaryDirectory() as folder:
                 copy = Path(folder) / "state.safetensors"
@@ -179,7 +178,7 @@ class Checkpoint:
                 loop.load(copy)
 
     def save(self, name: str, loop: Loop) -> None:
-        """Save a phase. Phases before it are as they were saved at their ends."""
+        """Save a phase. Earlier phases stay as they were saved at their ends."""
         before, root = self._files.get(name), self._ledger.root
         written = f"checkpoint/{name}-{loop.epoch}-{uuid.uuid4().hex[:8]}.safetensors"
         files.write(root / written, loop.save)
@@ -226,12 +225,12 @@ class Run:
         if loop.stopped and not loop.epoch and self.sink is not None:
             say(f"  {name}: dev is perfect at the start, so nothing is trained")
         loop.restore_best()
-        loop.learner.optimizer.state.clear()  # a phase that is over needs only its weights, here and in checkpoints
+        loop.learner.optimizer.state.clear()  # a finished phase needs only its weights, here and in checkpoints
         phase.finish()
 
 
 def _with_precision(spec: JobSpec, scratch: Location) -> JobSpec:
-    """Set the number format in which all workers compute, also after a restart; a head alone computes in float32."""
+    """Set the number format in which all workers compute, also after a restart. A head alone computes in float32."""
     if spec.encoder.transformer_part is None:
         return spec
     return spec.model_copy(update={"encoder": agreed(spec.encoder, Ledger(scratch / "ledger", scratch))})

@@ -1,4 +1,4 @@
-"""Trainable encoders, called towers, of queries and documents: a head on stored vectors, or the whole encoder."""
+"""Train encoders, called towers, of queries and documents: a head on stored vectors, or the whole encoder."""
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -97,7 +97,7 @@ class HeadTower:
 
 
 class TextTower:
-    """A transformer that trains on texts, or only encodes them, without dropout but for the sides in `noisy`."""
+    """A transformer that trains on texts, or only encodes them. Only the sides in `noisy` have dropout."""
 
     micro_batch: int | None = None
     noisy: frozenset[Side] = frozenset()
@@ -206,7 +206,7 @@ def build_tower(
 ) -> Tower:
     """Make a head on stored vectors, or the encoder in `folder` on texts, as `encoder.train` says.
 
-    Workers that share batches need `encoder.precision` by name: with `auto` they might choose different ones.
+    Workers that share batches need `encoder.precision` by name, because with `auto` they might choose differently.
     """
     device = best_device()
     if spec.transformer_part is None:
@@ -229,7 +229,7 @@ def text_tower(spec: EncoderSpec, folder: Path, corpus: Artifact, examples: Exam
     if examples.same:
         texts["query"] = texts["document"]
     tower = TextTower(encoder, spec.transformer_part, texts, resolve(spec.precision, device))
-    for side in texts:  # on every worker now: later only some of them may read a side
+    for side in texts:  # all workers do this now, because later only some of them may read a side
         tower.tokens(side)
     return tower
 

@@ -1,7 +1,7 @@
-"""Start of a head in closed form, which discounts how documents differ from their pseudo-queries (ours).
+"""Start a head in closed form, so that it discounts how documents differ from their pseudo-queries (ours).
 
-x becomes C^-½ x, where C is the covariance of these differences, shrunk towards a multiple of the identity
-(within-class covariance normalisation, Hatch et al., 2006).
+x becomes C^-½ x. C is the covariance of these differences, shrunk towards a multiple of the identity (within-class
+covariance normalisation, Hatch et al., 2006).
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ ROWS = 65_536
 
 
 def start_whitened(tower: Tower, drawn: Spans | None, measure: Measure) -> None:
-    """Whiten a head by pseudo-queries, if there are any. Undo it if dev gets worse by more than ERRORS."""
+    """Whiten a head by pseudo-queries, if there are any. Undo this if dev gets worse by more than ERRORS."""
     if not isinstance(tower, HeadTower) or drawn is None or not len(drawn):
         return
     group, before_MM = WorkerGroup(), tower.module.weight.detach().clone()
@@ -62,7 +62,7 @@ def covariance(document_NM: Floats, drawn: Spans) -> Floats:
 def whitening(covariance_MM: Floats, shrinkage: float) -> Floats:
     """Compute the matrix C^-½ [m, m] of a covariance C plus `shrinkage`, scaled to a mean diagonal of 1.
 
-    Returns the identity where the covariance is zero.
+    Returns the identity if the covariance is zero.
 
     >>> np.diag(whitening(np.diag([4.0, 1.0]), 0.0))
     array([0.6666667, 1.3333334], dtype=float32)

@@ -53,7 +53,7 @@ CASES = {
     "unwritable workdir": Case(["workdir", "cannot be written"], overrides=("workdir=/proc/nowhere",)),
     "workdir below a file": Case(["workdir", "is not a folder"], {"workdir": "CORPUS/corpus.jsonl/work"}),
     "stage without its input": Case(
-        ["--stage", "corpus, embed, train seed 0, not published", "add --stage corpus --stage embed --stage train"],
+        ["--stage", "corpus, embed, train seed 0, not published", "also --stage corpus --stage embed --stage train"],
         overrides=("--stage", "index"),
     ),
 }

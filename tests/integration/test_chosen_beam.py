@@ -87,9 +87,7 @@ def test_a_spec_that_calibrates_nothing_has_no_such_stage(built, here, capsys):
     fixed = [f"--set={value}" for value in ("search.hybrid.weight=0.1", "search.beam=3", "encoder.precision=float32")]
     assert run.main([str(built / "spec.yaml"), "--stage", "calibrate", *fixed]) == 2
     said = capsys.readouterr().err
-    needed = (
-        "search.hybrid.weight auto, cross_encoder.beside auto, encoder.precision auto, search.beam auto, or a recall"
-    )
+    needed = "`search.hybrid.weight`, `cross_encoder.beside`, `encoder.precision` or `search.beam` auto, or a recall"
     assert f"--stage: got calibrate without {needed}" in said
 
 

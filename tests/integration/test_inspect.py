@@ -99,9 +99,9 @@ def _rows(built: Path, shard: object) -> list[tuple[str, int]]:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--node", "1:8"], "--node: got '1:8', which this tree has not; allowed: 1:0 to 1:7"),
-        (["--node", "2:0"], "--node: got '2:0', which this tree has not; allowed: LEVEL:NUMBER, levels 1 to 1"),
-        (["--document", "none"], "--document: got 'none', which the index does not hold; allowed: an id of a document"),
+        (["--node", "1:8"], "--node: got '1:8', which is not in this tree; allowed: 1:0 to 1:7"),
+        (["--node", "2:0"], "--node: got '2:0', which is not in this tree; allowed: LEVEL:NUMBER, levels 1 to 1"),
+        (["--document", "none"], "--document: got 'none', which is not in the index; allowed: an id of a document"),
         (["--query", "  "], "--query: got no words in UTF-8; allowed: a text"),
         (["--html", "/usr"], "--html: /usr cannot be written: Is a directory"),
     ],

@@ -289,10 +289,10 @@ def test_a_killed_score_stage_scores_nothing_twice(reranked, tmp_path, here, mon
 REFUSED = {
     "fewer queries than asked": (
         {"scores": "{judged: 81}", "cross_encoder": "UNTRAINED"},
-        "scores.judged: got 81, but the corpus has only",
+        "scores.judged: got 81, but the corpus has",
     ),
     "no such model": ({"cross_encoder": "{model: nowhere}"}, "cross_encoder.model: got 'nowhere', no such folder"),
-    "no pair to learn from": ({"scores": "{judged: 80}"}, "no judged train pair is left to learn from"),
+    "no pair to learn from": ({"scores": "{judged: 80}"}, "no judged train pair is left in"),
 }
 
 

@@ -170,7 +170,7 @@ def test_a_tree_over_tokens_refuses_bare_vectors(attentive, tmp_path, capsys):
     assert capsys.readouterr().err.endswith(f"error: {said}\n")
     assert leaf_map_of(work).manifest.version == 1
     searcher = Snapshot.open(work)
-    said = "vector: the router reads tokens, and only vectors are known; give it the texts"
+    said = "vector: the router reads tokens, but got only vectors; allowed: texts"
     with pytest.raises(InputError, match=f"^{said}$"):
         searcher.search(np.array([vector], np.float32), 5)
     *_, client = served(work, searcher)

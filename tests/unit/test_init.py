@@ -164,7 +164,7 @@ def test_several_candidates_are_named_and_one_can_be_chosen(init, capsys):
     }
     code, printed, corpus = init(files)
     assert (code, corpus["documents"]) == (0, "mine/new.jsonl")
-    assert "left out: mine/old.jsonl, which may be documents; to take it: rayhier init mine/old.jsonl" in printed
+    assert "left out: mine/old.jsonl, which may be documents. To take it: rayhier init mine/old.jsonl" in printed
     assert "left out: mine/ask/queries.csv, because there are no judgements: lines of query id, tab" in printed
     code, printed, _ = init({}, "mine/old.jsonl", "--out", "mine.yaml")
     assert (code, "--out: mine.yaml exists; allowed: a new file" in printed) == (2, True)
@@ -181,7 +181,7 @@ def test_a_folder_of_texts_that_would_hold_its_results_is_refused(init):
 def test_queries_in_a_folder_of_texts_are_left_for_eval(init):
     code, printed, corpus = init({"a.txt": "leaf " * 999, "queries.csv": table(QUERIES), "answers.tsv": QRELS})
     assert (code, corpus["type"]) == (0, "text")
-    assert printed.count("because text files are the documents; rayhier eval can measure with it") == 2
+    assert printed.count("because text files are the documents. rayhier eval can measure with it") == 2
 
 
 def test_texts_that_are_not_utf8_are_named(init):

@@ -78,7 +78,7 @@ def test_what_is_not_there(published, tmp_path):
     with pytest.raises(rayhier.InputError, match="no such file"):
         rayhier.run(tmp_path / "none.yaml")
     assert all(getattr(rayhier, name) is not None for name in rayhier.__all__)
-    with pytest.raises(AttributeError, match="has no attribute 'serach'; public names: "):
+    with pytest.raises(AttributeError, match="has no attribute 'serach'; allowed: "):
         _ = rayhier.serach
 
 

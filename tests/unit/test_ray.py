@@ -32,9 +32,9 @@ GIVEN = {
     "cluster.corpus={workers: 11}": "cluster.corpus: got 11 workers x 1 CPUs = 11; allowed: at most",
     "cluster.embed={workers: 6, gpus: 1}": "cluster.embed: got 6 workers x 1 GPUs = 6; allowed: at most",
     "cluster.index={workers: 10, gpus: 0.6}": "cluster.index: got 10 workers x 0.6 GPUs = 6; allowed: at most",
-    "cluster.index={workers: 8, gpus: 0.6}": "at most 7 workers of that size, as nodes have [4.0, 1.0] GPUs",
+    "cluster.index={workers: 8, gpus: 0.6}": "at most 7 workers of this size, because nodes have [4.0, 1.0] GPUs",
     "cluster.index={workers: 3, cpus: 1, gpus: 2}": "cluster.index: got 3 workers x 2 GPUs = 6",
-    "cluster.index={workers: 1, gpus: 5}": "allowed: at most 4 GPUs a worker, as the largest node has",
+    "cluster.index={workers: 1, gpus: 5}": "allowed: at most 4 GPUs per worker, as on the largest node",
     "cluster.train={workers: 6, least_workers: 5, gpus: 1}": None,
 }
 
@@ -82,9 +82,9 @@ def test_a_cluster_that_answers_is_told_from_one_that_is_gone(tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("local", r"Ray did not start on this machine \(The current node timed out\); is it busy, .* `ray stop` ends"),
+        ("local", r"Ray did not start on this machine \(The current node timed out\)\. Is it busy, .* `ray stop` ends"),
         ("auto", r"Ray did not start on this machine \(The current node timed out\)"),
-        ("ray://127.0.0.1", r"got 'ray://127.0.0.1'; no cluster answers there: The current node timed out$"),
+        ("ray://127.0.0.1", r"got 'ray://127.0.0.1', but no cluster answers there: The current node timed out$"),
     ],
 )
 def test_ray_that_does_not_start_is_one_line(address, said, monkeypatch):

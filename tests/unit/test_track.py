@@ -39,7 +39,7 @@ def test_a_tracker_that_fails_again_and_again_is_given_up_and_the_others_go_on(s
     assert [step for *_, step in bad.rows] == [2]
     assert good.rows == [("joint", {"dev": step / 2}, step) for step in range(7)]
     assert (good.closed, bad.closed) == ([False], [False])
-    missing = [f"  track: Kept: no route; joint {step} is not there" for step in (0, 1, 3, 4, 5)]
+    missing = [f"  track: Kept: no route. joint {step} is missing there" for step in (0, 1, 3, 4, 5)]
     assert said == [*missing, "  track: Kept: measures go there no longer"]
 
 
@@ -76,7 +76,7 @@ def test_what_cannot_be_opened_is_said_and_training_goes_on(tiny_spec, tmp_path,
     spec = load(tiny_spec(track=f"{{type: mlflow, uri: sqlite:///{tmp_path}/runs.db}}"))
     with track.tracked(spec, "train", "abc", tmp_path / "board") as sink:
         sink.log("encoder", {"loss": 0.5}, 0)
-    assert said == ["  track: disk I/O error; measures do not go there"]
+    assert said == ["  track: disk I/O error. Measures do not go there"]
     monkeypatch.setattr(track.time, "sleep", lambda _: None)
     with pytest.raises(InputError, match=r"^track\.uri: sqlite:.*runs\.db does not answer: disk I/O error$"):
         track.check(spec)

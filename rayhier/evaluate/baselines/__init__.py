@@ -1,1 +1,1 @@
-"""Systems that an index is compared with: how each is built and searched."""
+"""Build and search the systems that an index is compared with."""

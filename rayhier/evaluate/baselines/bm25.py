@@ -17,7 +17,7 @@ from rayhier.storage.artifact import Artifact
 
 
 class Bm25:
-    """BM25 over the documents of a corpus, or its passages, whose best one gives a document's score."""
+    """BM25 over the documents of a corpus. A document that is cut into passages has the score of its best passage."""
 
     def __init__(self, doc_ids: pa.Array, result_ids: pa.Array, words: Bm25Index, match_N: Bools | None = None) -> None:
         """Take the words of all texts. Only documents marked True in `match_N` [n] (None: all) are results."""

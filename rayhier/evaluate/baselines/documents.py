@@ -1,4 +1,4 @@
-"""The documents that baselines compare: ids, vectors in a mapped file, and exact search.
+"""Load the documents that baselines compare, with vectors in a mapped file, and search them exactly.
 
 Shapes: N documents (or passages), M embedding size, Q queries.
 """
@@ -29,11 +29,11 @@ class BaselineDocuments:
     def __init__(
         self, doc_ids: pa.Array, result_ids: pa.Array, vector_NM: Floats, match_N: Bools | None = None
     ) -> None:
-        """Take documents; only those marked in `match_N` [n], None: all, are searched."""
+        """Take documents. Only documents marked in `match_N` [n] are searched. None marks all."""
         self.doc_ids, self.result_ids, self.vector_NM, self.match_N = doc_ids, result_ids, vector_NM, match_N
         self.result_N = result_numbers(doc_ids, result_ids)
         self._built: Any = None
-        """A baseline over all documents, with a method `rank` and, if it is timed, `alone`."""
+        """A baseline over all documents. It has a method `rank` and, if the baseline is timed, `alone`."""
 
     @classmethod
     def of_vectors(cls, corpus: Artifact, vectors: Artifact, where: Filter | None = None) -> Self:
@@ -67,7 +67,7 @@ class BaselineDocuments:
 
     @classmethod
     def _of(cls, tables: Iterable[pa.Table], count: int, where: Filter | None) -> Self:
-        """Join tables of `count` rows. Many vectors go to a mapped file, so that memory need not hold them."""
+        """Join tables of `count` rows. Many vectors go to a mapped file, to save memory."""
         vector_NM, begin, rows = np.zeros((0, 0), np.float32), 0, list[pa.Table]()
         for table in tables:
             part_NM = columns.matrix(table["vector"])
@@ -99,11 +99,10 @@ class BaselineDocuments:
         return self.doc_ids.filter(is_searched), self.result_ids.filter(is_searched), self.vector_NM[self.match_N]
 
     def holdout(self) -> Holdout:
-        """Hold out a tenth of the documents, at most 1,000, to serve as dev queries."""
         return Holdout.of(self.doc_ids, self.result_ids, self.vector_NM, holdout_size(len(self.doc_ids)))
 
     def sample(self, most: int, seed: int) -> Ints | None:
-        """Draw the rows of at most `most` documents. None: all documents."""
+        """Draw the rows of at most `most` documents. None if these are all documents."""
         n, generator = len(self.doc_ids), np.random.default_rng(seed)
         return None if n <= most else np.sort(generator.choice(n, most, replace=False, shuffle=False))
 
@@ -130,7 +129,7 @@ class BaselineDocuments:
         return ranking
 
     def seconds(self, query_QM: Floats, width: int, k: int) -> Values:
-        """Measure the seconds [q] that each query takes alone, on one core."""
+        """Measure the seconds [q] that each query takes alone on one core."""
         return seconds_of(self._built.alone, [(query_M[None], width, k) for query_M in query_QM])
 
 

@@ -12,7 +12,7 @@ from rayhier.evaluate.baselines.documents import BaselineDocuments
 from rayhier.search.segment.exact import best_results
 
 LINKS = 32
-"""Number of neighbours of a node in the graph, faiss's default."""
+"""Number of neighbours of a node in the graph. This is faiss's default."""
 LEAST_EFFORT, MOST_EFFORT = 16, 4096
 
 
@@ -29,18 +29,18 @@ class Hnsw:
         searches = [self._one(query_M[None], effort, k) for query_M in np.ascontiguousarray(query_QM)]
         score_QK, row_QK = (np.concatenate([search[place] for search in searches]) for place in (0, 1))
         distances_Q = np.array([search[2] for search in searches])
-        # Levels above the lowest compute some documents' distances again.
+        # faiss computes the distances of some documents several times, on several levels of the graph.
         visited_Q = np.minimum(distances_Q, self.index.ntotal)
         return replace(whole_scan(score_QK, row_QK, self.result_ids, visited_Q), scanned_Q=distances_Q)
 
     def alone(self, query_1M: Floats, effort: int, k: int) -> None:
-        """Search one query as a user of faiss would, to be timed."""
+        """Search one query as a user of faiss would. Only its time is used."""
         library: Any = faiss
         self.index.search(query_1M, min(k, self.index.ntotal), params=library.SearchParametersHNSW(efSearch=effort))
 
     def _one(self, query_1M: Floats, effort: int, k: int) -> tuple[Floats, Ints, int]:
         """Search one query, because faiss counts distances over all queries of a call together."""
-        library: Any = faiss  # faiss' type hints lack these names
+        library: Any = faiss  # faiss's type hints lack these names
         stats, parameters = library.cvar.hnsw_stats, library.SearchParametersHNSW(efSearch=effort)
 
         def fetch_rows(fetch: int) -> tuple[Floats, Ints]:
@@ -55,7 +55,7 @@ class Hnsw:
 
 
 def efforts(documents: int) -> list[int]:
-    """Return the values of efSearch to measure: from 16, each √2 times the one before, to all documents or 4,096.
+    """Return the values of efSearch to measure, from 16 to all documents or 4,096. Each is √2 times the previous value.
 
     >>> efforts(50)
     [16, 23, 32, 45, 50]

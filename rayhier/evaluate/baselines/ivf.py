@@ -1,4 +1,4 @@
-"""The k-means IVF baseline, with a document in one list (a group, like a leaf) or two, and the number of its lists."""
+"""Search a k-means IVF with each document in one or two lists, which are groups of documents like leaves."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,14 +27,11 @@ TUNED_MEASURE = "R@100"
 TUNED_SHARE = 0.95
 DEPTH = 100
 MOST_TUNED = 200_000
-"""Most documents that choose the number of lists."""
+"""Most documents that are searched to choose the number of lists."""
 
 
 class KmeansIvf:
-    """Lists by spherical k-means. A query visits the lists with the nearest centroids, as in faiss's `IndexIVFFlat`.
-
-    With two `leaves`, a document also lies in a second list, which SOAR chooses.
-    """
+    """Lists by spherical k-means, searched as in faiss's `IndexIVFFlat`. SOAR chooses a document's second list."""
 
     def __init__(self, documents: BaselineDocuments, lists: int, seed: int, leaves: int = 1) -> None:
         self.result_ids, vector_NM = documents.result_ids, documents.vector_NM
@@ -64,7 +61,7 @@ class KmeansIvf:
         self._index: Any = None if mapped else self._faiss(vector_NM[self._document_E], centroids)
 
     def rank(self, query_QM: Floats, beam: int, k: int) -> Ranking:
-        """Rank the best k results in `beam` lists. A wider beam for the same queries scans only the further lists."""
+        """Rank the best k results in `beam` lists. For the same queries, a wider beam scans only the further lists."""
         k = min(k, len(self._document_E))
         if self._seen is None or self._seen.query_QM is not query_QM or self._seen.beam > beam or self._seen.k != k:
             list_QL = self._near.search(query_QM, len(self._sizes))[0].astype(np.int32)
@@ -80,7 +77,7 @@ class KmeansIvf:
         arrays = best.first(k).arrays if self._result_E is None else once(*best.arrays, self._result_E, k)
         self._seen = replace(seen, beam=beam, best=RankedRows(*arrays))
         scanned_Q = visited_Q = self._sizes[list_QB].sum(axis=1)
-        if self._both is not None:  # a document counts once, where both of its lists are visited
+        if self._both is not None:  # if both lists of a document are visited, the document counts once
             one_QB, begin_Q = np.ones(list_QB.size, np.int64), np.arange(len(list_QB) + 1) * beam
             visits = csr_array((one_QB, list_QB.ravel(), begin_Q), shape=(len(list_QB), len(self._sizes)))
             visited_Q = scanned_Q - ((visits @ self._both) * visits).sum(axis=1)
@@ -90,11 +87,10 @@ class KmeansIvf:
 
     def alone(self, query_QM: Floats, beam: int, k: int) -> None:
         """Search as a user of faiss would. Only the time of this search counts."""
-        library: Any = faiss  # its type hints lack this name
+        library: Any = faiss  # faiss's type hints lack this name
         self._index.search(np.ascontiguousarray(query_QM), k, params=library.SearchParametersIVF(nprobe=beam))
 
     def _faiss(self, vector_EM: Floats, centroid_LM: Floats) -> Any:
-        """Make faiss's index with the same lists, of float32 vectors in memory."""
         lists, m = centroid_LM.shape
         index: Any = faiss.IndexIVFFlat(flat_index(centroid_LM), m, lists, faiss.METRIC_INNER_PRODUCT)
         index.is_trained = True
@@ -104,7 +100,7 @@ class KmeansIvf:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a search has found: queries, all their lists [q, l] in order, and the best rows of the first `beam`."""
+    """State of a search: queries, all their lists [q, l] in order, and the best rows of the first `beam` lists."""
 
     query_QM: Floats
     list_QL: npt.NDArray[np.int32]
@@ -114,9 +110,9 @@ class _Seen:
 
 
 def tuned_lists(documents: BaselineDocuments, dev: Queries, seed: int, leaves: int = 1) -> int:
-    """Choose the number of lists with which 95% of exact search's R@100 on dev costs least.
+    """Choose the number of lists with the least cost to reach 95% of exact search's R@100 on dev.
 
-    Of many documents, only a sample with all answers is searched. The number of lists grows with √documents.
+    If there are many documents, only a sample with all answers is searched. The number of lists grows with √documents.
     """
     every, answers = len(documents.doc_ids), {name for grades in dev.grades.values() for name in grades}
     documents = documents.some(MOST_TUNED, answers, seed)
@@ -138,7 +134,7 @@ def tuned_lists(documents: BaselineDocuments, dev: Queries, seed: int, leaves: i
 
 
 def list_choices(documents: int) -> list[int]:
-    """Return the powers of two from 16 to N/8 for N documents; where there are none, N/8 rounded down, at least 1.
+    """Return the powers of two from 16 to N/8 for N documents. Without such a power, N/8 rounded down, at least 1.
 
     >>> list_choices(1000)
     [16, 32, 64]

@@ -14,18 +14,18 @@ CELLS = 20_000_000
 
 
 class ScannTree:
-    """ScaNN's partitions with its own defaults and exact scores, so that only the choice of partitions loses.
+    """ScaNN's partitions with ScaNN's defaults and exact scores, so that only the choice of partitions loses results.
 
-    ScaNN does not say which partitions it searched, so it returns all that it finds in them: their number is what it
-    visited. Partitions of fewer than 50 documents are allowed, to keep documents in their nearest partition.
+    ScaNN does not say which partitions it searched. So it returns all documents that it finds, and these count as
+    visited. Partitions may have fewer than 50 documents, so that documents stay in their nearest partition.
     """
 
     def __init__(self, documents: BaselineDocuments, leaves: int) -> None:
         self.result_ids, self.result_N, vector_NM = documents.result_ids, documents.result_N, documents.vector_NM
         self.count = len(vector_NM)
         self.width = min(WIDTH, self.count)
-        """Number of results that a call asks for; doubled when a call returns as many."""
-        # An optional package: the plan refuses specs that need it where it is missing.
+        """Number of results that a call requests. Doubled if a call returns that many."""
+        # ScaNN is an optional package. The plan refuses specs that need ScaNN if it is not installed.
         from scann.scann_ops.py import scann_ops_pybind
 
         builder = scann_ops_pybind.builder(np.ascontiguousarray(vector_NM), self.width, "dot_product")
@@ -39,7 +39,7 @@ class ScannTree:
             end = begin + max(1, CELLS // self.width)
             part = self._some(query_QM[begin:end], beam, k)
             if part[2].max() == self.width < self.count:
-                self.width = min(2 * self.width, self.count)  # partitions may hold more: ask again
+                self.width = min(2 * self.width, self.count)  # partitions may hold more documents: search again
                 continue
             parts.append(part)
             begin = end

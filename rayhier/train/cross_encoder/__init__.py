@@ -1,1 +1,1 @@
-"""Training of the cross-encoder."""
+"""Train the cross-encoder."""

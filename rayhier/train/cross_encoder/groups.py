@@ -1,7 +1,7 @@
-"""Groups that a cross-encoder learns from: a query's answer among wrong documents, with a teacher's scores.
+"""Draw groups that a cross-encoder learns from: a query's answer among wrong documents, with a teacher's scores.
 
-Wrong documents are of the base encoder's best, of BM25's best, and any. The teacher is softmax(20 (base + 0.3 BM25 /
-max)).
+Wrong documents come from the base encoder's best, from BM25's best, and from all. The teacher is softmax(20 (base + 0.3
+BM25 / max)).
 """
 
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ from rayhier.train.examples import Examples
 from rayhier.train.pairs import draw, mine
 
 SHARPNESS, LEXICAL = 20.0, 0.3
-"""SHARPNESS: factor of the teacher's scores before the softmax. LEXICAL: weight in them of BM25, divided by the query's
-best BM25."""
+"""SHARPNESS: factor of the teacher's scores before the softmax. LEXICAL: weight in these scores of BM25, divided by the
+query's best BM25."""
 TOP = 30
 """Number of best documents, by the base encoder or by BM25, from which wrong documents are drawn."""
 
 
 @dataclass(frozen=True)
 class TrainingGroup:
-    """A query, the texts of documents [d], of which the first is its answer, and a teacher's scores [d] of them."""
+    """A query, texts of documents [d] with its answer first, and a teacher's scores [d] of these texts."""
 
     query: str
     documents: list[str]
@@ -63,7 +63,7 @@ class TrainingGroups:
         return TrainingGroup(text, [self.texts[row] for row in rows], SHARPNESS * (base_D + LEXICAL * bm25_D))
 
     def _others(self, query: int, taken: list[int], generator: np.random.Generator) -> list[int]:
-        """Draw wrong documents, from all, that a group lacks. Of a large corpus only some are drawn."""
+        """Draw the wrong documents that a group lacks from all documents. In a large corpus, draw from some of them."""
         n, count = len(self.texts), 1 + WRONG - len(taken)
         if n <= 10 * count + 100:
             drawn_X = generator.permutation(n)

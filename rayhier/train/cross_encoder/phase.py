@@ -1,4 +1,4 @@
-"""Training of a cross-encoder on groups of documents: it learns the answer, and a cheap teacher's scores."""
+"""Train a cross-encoder on groups of documents: it learns the answer, and a cheap teacher's scores."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,18 +19,17 @@ from rayhier.train.loop import Descent, Learner, Phase
 
 MEASURE = "nDCG@10"
 DEPTH, QUERIES = 50, 200
-"""Documents that are re-ranked for a dev query, and most dev queries."""
+"""Number of documents that are re-ranked for a dev query, and most dev queries."""
 Read = Callable[[Sequence[tuple[str, str]]], Floats]
 PASS = 1_000
-"""Groups in a pass: a longer epoch is several passes, with checkpoints between them."""
+"""Groups in a pass. A longer epoch has several passes, with checkpoints between them."""
 CPU_PAIRS = 64
-"""Pairs whose activations are in memory at a time, on a CPU."""
 
 
 BATCH, TEACHER, SEED = 16, 0.5, 0
 """BATCH: groups of a step. TEACHER: weight in the loss of the divergence from the teacher."""
 RATE = 1e-4
-"""Highest learning rate: it rises in the first tenth of the steps, then falls to zero."""
+"""Highest learning rate. The rate rises in the first tenth of the steps, then falls to zero."""
 Measure = Callable[[CrossEncoder], dict[str, float]]
 
 
@@ -98,7 +97,7 @@ class Reading(Phase):
                 (loss / len(row_G)).backward()  # type: ignore[no-untyped-call]
                 losses.append(float(loss.detach()))
 
-        # Gradients are summed piece by piece, so that few activations are in memory; the loss given here is 0.
+        # Gradients are summed piece by piece, so that few activations are in memory. So the loss given here is 0.
         self.learner.step(torch.zeros((), requires_grad=True), done, backward)
         return float(workers.sum(sum(losses)))
 
@@ -139,7 +138,7 @@ class DevReranking:
         self.pairs = [(queries.texts[query], texts[at]) for query, at in pairs]
 
     def scores(self, read: Read) -> Floats:
-        """Score the base encoder's best documents for each query with `read`: [q, k], -inf where a query has fewer."""
+        """Score the base encoder's best documents for each query with `read`: [q, k]. -inf if a query has fewer."""
         score_QK = np.full(self.base.score_QK.shape, -np.inf, np.float32)
         score_QK[self.asked_X, self.place_X] = read(self.pairs)
         return score_QK

@@ -1,4 +1,4 @@
-"""The cross_encoder stage: trains a cross-encoder, from the newest checkpoint, or takes it untrained."""
+"""Train a cross-encoder from its newest checkpoint, or take it untrained."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -34,7 +34,7 @@ PHASE = "cross_encoder"
 MOST_DOCUMENTS = 1_000_000
 FIRST_WORDS = 12
 NO_PAIRS = (
-    "cross_encoder.train: no judged train pair is left to learn from in {}; allowed: a corpus with train judgements, "
+    "cross_encoder.train: no judged train pair is left in {}; allowed: more train judgements, "
     "a smaller scores.judged, or a trained model without cross_encoder.train"
 )
 
@@ -112,10 +112,7 @@ def _phase(
 
 
 def sampled(corpus: Artifact) -> Choice | None:
-    """Make the filter of documents that a cross-encoder's training reads, about MOST_DOCUMENTS of them. None: all.
-
-    It keeps all documents of judged pairs, and others by a hash of their ids.
-    """
+    """Make the filter that keeps judged documents, and others by a hash of the id. None if all documents are kept."""
     rows = int(corpus.record.counts["rows"])
     if rows <= MOST_DOCUMENTS:
         return None
@@ -131,7 +128,7 @@ def sampled(corpus: Artifact) -> Choice | None:
 
 
 def train_queries(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> Queries:
-    """Load the train queries, except those with the text of a dev query, or of one that is kept for scores."""
+    """Load the train queries, except those with the text of a dev query, or of a query that is kept for scores."""
     queries, apart = load_queries(corpus, vectors, "train"), set(load_queries(corpus, vectors, "dev").texts)
     if spec.scores is not None:
         kept_ids = set(held_queries(queries.ids, spec.scores.judged))
@@ -153,7 +150,7 @@ def _dev(corpus: Artifact, vectors: Artifact) -> DevReranking | None:
 
 
 def _samples(corpus: Artifact) -> list[tuple[str, str]]:
-    """Read pairs of a title, or first words, and a text, which replace dev queries to compare number formats."""
+    """Read pairs of a title, or first words, and a text. They replace dev queries to compare number formats."""
     table = columns.read([corpus.path(corpus.names("documents/")[0])], ["title", "text"]).slice(0, TRIED)
     rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
     return [(title or " ".join(text.split()[:FIRST_WORDS]), text) for title, text in rows]
@@ -161,5 +158,5 @@ def _samples(corpus: Artifact) -> list[tuple[str, str]]:
 
 def _cross(spec: JobSpec) -> CrossEncoderSpec:
     if spec.cross_encoder is None:
-        raise ValueError("cross_encoder: got none; the stage is planned only with one")
+        raise ValueError("cross_encoder: got none; allowed: a cross-encoder, as in every planned stage")
     return spec.cross_encoder

@@ -1,1 +1,1 @@
-"""Training of the learned IVF: k-means of trained vectors makes leaves, then a router learns to choose among them."""
+"""Train the learned IVF: k-means of trained vectors makes leaves, then a router learns to choose among them."""

@@ -1,4 +1,4 @@
-"""Start of a learned IVF: leaves by k-means, with prices that keep their sizes even, and the documents in them.
+"""Start a learned IVF: leaves by k-means, with prices that keep their sizes even, and the documents in them.
 
 A leaf's price is subtracted from documents' cosines to its centroid, so that documents move to emptier leaves.
 """
@@ -26,14 +26,14 @@ from rayhier.spec.router import LearnedIvfRouting
 from rayhier.spec.router.learned_ivf import RANK
 
 AUCTIONS, EVEN, PRICE = 20, 1.2, 0.02
-"""Most rounds of price changes; the imbalance that ends them; the price that a leaf of twice the mean size gains in
-one."""
+"""AUCTIONS: most rounds of price changes. EVEN: imbalance that ends the rounds. PRICE: amount that one round adds to
+the price of a leaf with twice the mean size."""
 DEAREST = 0.2
 """Largest price or discount, in cosine. No price separates identical documents."""
 FEWEST_GROUPED = 16_384
-"""Least number of leaves that lie in groups."""
+"""Least number of leaves for which leaves are grouped."""
 SAMPLE_A_LEAF = 256
-"""Documents for each leaf in the sample from which prices are computed."""
+"""Documents per leaf in the sample from which prices are computed."""
 
 
 def make_router(spec: LearnedIvfRouting, document_NM: Floats, seed: int, each: Each = map) -> LearnedIvfRouter:
@@ -45,7 +45,7 @@ def make_router(spec: LearnedIvfRouting, document_NM: Floats, seed: int, each: E
         group_GM = spherical_kmeans(centroid_LM, router.cells.groups, seed, each=each)
         router.cells.group_GM.copy_(torch.from_numpy(group_GM))
         router.cells.group_L.copy_(torch.from_numpy(nearest(centroid_LM, group_GM, 1)[0][:, 0]))
-    # 20 x cosine, also where vectors are longer than 1.
+    # This scale gives 20 x cosine, also if vectors are longer than 1.
     length = float(np.linalg.norm(document_NM[:: max(1, n // 10_000)].astype(np.float32), axis=1).mean())
     router.begin(torch.from_numpy(centroid_LM), SCALE / max(length, 1e-6))
     return router
@@ -62,10 +62,9 @@ def empty_router(spec: LearnedIvfRouting, documents: int, dimension: int, seed: 
 def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: int, each: Each = map) -> Ints:
     """Place documents in leaves [n, r], first leaf first, about evenly. The router keeps prices and leaf sizes.
 
-    A price is subtracted from documents' cosines to a leaf's centroid. In each round full leaves get a higher price and
-    empty leaves a lower one, as in an auction, and the most even round counts. Prices, and the border within which
-    documents have a second leaf, come from a sample and stay with the router, so each document is placed independently.
-    `each` searches and places parts of the documents.
+    Each round raises the price of full leaves and lowers that of empty leaves, as in an auction. The most even round
+    counts. A sample of documents decides prices, and the border within which a document has a second leaf. The router
+    keeps both, so each document is placed independently. `each` searches and places parts of the documents.
     """
     n, leaves = len(document_NM), spec.leaves_per_document
     rows = np.sort(np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE_A_LEAF * router.n_leaves])
@@ -88,7 +87,7 @@ def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: i
         crowding_L = np.clip(sizes / sizes.mean() - 1, -0.5, 2).astype(np.float32)
         router.cells.price_L += PRICE * torch.from_numpy(crowding_L).to(router.device)
         router.cells.price_L.clamp_(-DEAREST, DEAREST)
-    (best,) = each(lambda _: best, [None])  # all workers take the best of the first
+    (best,) = each(lambda _: best, [None])  # all workers take the best round of the first worker
     for buffer, value in zip((router.cells.price_L, router.cells.border), best, strict=True):
         buffer.copy_(value)
     leaf_NR = place(opened(router), Encoded(document_NM), leaves, each)[0]
@@ -102,13 +101,13 @@ class _Bidders:
 
     document_NM: Floats
     leaf_NC: npt.NDArray[np.int32]
-    """Leaves [n, c] as int32: with a million documents, they take most of the memory after the vectors."""
+    """Leaves [n, c] as int32. With a million documents, they take most of the memory after the vectors."""
     near_NC: Floats
     """Cosines [n, c] to the leaves' centroids, up to a constant for each document."""
 
     @classmethod
     def of(cls, router: LearnedIvfRouter, document_NM: Floats, each: Each) -> list[Self]:
-        """Search leaves for all documents. Batches are slices of two arrays: separate arrays fragment memory."""
+        """Search leaves for all documents. Batches are slices of two arrays, because many arrays fragment memory."""
         n, count = len(document_NM), min(2 * CANDIDATES, router.n_leaves)
         leaf_NC, near_NC, trained = np.empty((n, count), np.int32), np.empty((n, count), np.float32), opened(router)
 
@@ -135,7 +134,7 @@ class _Bidders:
 
 
 def leaf_sizes(leaf_NR: Ints, n_leaves: int) -> Ints:
-    """Count the documents in each leaf; a document that is in a leaf twice counts once.
+    """Count the documents in each leaf. A document that is in a leaf twice counts once.
 
     >>> leaf_sizes(np.array([[0, 1], [1, 1]]), 3)
     array([1, 2, 0])

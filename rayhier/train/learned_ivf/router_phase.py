@@ -1,4 +1,4 @@
-"""Training of a learned IVF's router after its encoder: which leaves hold the answers of queries."""
+"""Train a learned IVF's router after its encoder: which leaves hold the answers of queries."""
 
 import math
 from collections.abc import Callable
@@ -25,22 +25,22 @@ from rayhier.train.learned_ivf.kmeans_start import leaf_sizes, make_router, sett
 from rayhier.train.loop import Learner, Phase
 
 BATCH, RATE = 256, 1e-3
-"""Texts of a step, and the first learning rate."""
+"""Number of texts in a step, and the first learning rate."""
 NEIGHBOURS = 10
-"""Exact nearest documents of a query that count as answers, in addition to its judged answers."""
+"""Number of a query's exact nearest documents that count as answers, in addition to its judged answers."""
 JUDGED, OF_DOCUMENTS = 10.0, 0.1
 """Weights in the loss. A nearest neighbour of a query has weight 1, and a judged answer has weight JUDGED. If a
-document is used as a query, it and its neighbours are the answers. Each has weight OF_DOCUMENTS."""
+document is used as a query, the document and its neighbours are the answers. Each has weight OF_DOCUMENTS."""
 MOST_JUDGED = 10
-"""Number of a query's judged answers up to which each has the full weight. More answers share the weight of so many."""
+"""Most judged answers of a query with the full weight each. If there are more, they share the weight of this number."""
 
 MEASURED = 1 << 24
-"""About the most densities, of dev pairs and leaves, that are in memory at a time."""
+"""Approximate largest number of densities, of dev pairs and leaves, that are in memory at a time."""
 FITTED = 1_024
 """Most targets from which the leaves' first scale is fitted."""
 LEAST, MOST, THIRDS = 0.02, 50.0, 16
-"""Least and greatest factor of the leaves' first weights, and how often a third of the range between them is left
-out."""
+"""Least and greatest factor of the leaves' first weights, and how often a third of the range between them is
+dropped."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Targets:
 
     @classmethod
     def judged(cls, query_QM: Floats, pair_P2: Ints) -> Self:
-        """Make targets of queries' vectors and judged pairs (query row, document row); each query weighs 1."""
+        """Make targets of queries' vectors and judged pairs (query row, document row). Each query has weight 1."""
         pairs = pair_P2[np.argsort(pair_P2[:, 0], kind="stable")]
         return cls(query_QM, pairs, (1 / np.bincount(pairs[:, 0])[pairs[:, 0]]).astype(np.float32))
 
@@ -65,7 +65,8 @@ class Targets:
     def of(cls, examples: Examples, query_QM: Floats, document_NM: Floats, seed: int) -> Self:
         """Make targets from trained vectors of queries [q, m] and of a sample of the documents [n, m].
 
-        A query's answers are its judged and its exact nearest documents, a document's are itself and its exact nearest.
+        The answers of a query are its judged and its exact nearest documents. The answers of a document are the
+        document and its exact nearest documents.
         """
         most = min(MOST_ASKING, DOCUMENTS_A_QUERY * len(query_QM))
         rows = np.random.default_rng([seed, 2]).permutation(len(document_NM))[:most]
@@ -78,7 +79,7 @@ class Targets:
         near_P = np.ones(len(near_P2), np.float32)
         itself_P2 = np.stack([np.arange(len(query_QM), len(vector_TM)), rows], axis=1)
         near_P[near_P2[:, 0] >= len(query_QM)] = OF_DOCUMENTS
-        # A document is usually its own nearest, but not always among copies or by dot products.
+        # A document is usually its own nearest document, but not always among copies or by dot products.
         itself_P2 = itself_P2[~np.isin(_keys(itself_P2, len(document_NM)), _keys(near_P2, len(document_NM)))]
         pair_P2 = np.concatenate([judged_P2, near_P2, itself_P2])
         weight_P = np.concatenate([judged_P, near_P, np.full(len(itself_P2), OF_DOCUMENTS, np.float32)])
@@ -134,7 +135,7 @@ class RouterPhase(Phase):
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """Measure all rows, divided by the rows that dev queries visit until an answer: a geometric mean."""
+        """Measure the mean factor by which the router saves visits on dev: all rows / rows visited until an answer."""
         if self.learner.group.rank > 0:
             return {}
         dev, total = self.dev, 0.0
@@ -197,7 +198,7 @@ def build_router_phase(
 ) -> RouterPhase:
     """Make the phase that trains a learned IVF's router by the trained encoder's vectors.
 
-    `dev_P2` are judged pairs (dev query row, document row). Without judged queries k-means remains. A router
+    `dev_P2` are judged pairs (dev query row, document row). Without judged queries k-means remains, because a router
     that learns from documents alone visits 50% more documents (docs/results/LOG.md).
     """
     group, seed = trained.learner.group, trained.pairs.seed

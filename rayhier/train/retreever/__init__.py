@@ -1,1 +1,1 @@
-"""Training of ReTreever: vectors of a text at several sizes, the levels of a tree or the first numbers of a vector."""
+"""Train ReTreever: vectors of a text at several sizes, the levels of a tree or the first numbers of a vector."""

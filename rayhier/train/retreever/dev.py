@@ -1,4 +1,4 @@
-"""Measures ReTreever's vectors of several sizes on dev queries, to pick the best epoch."""
+"""Measure ReTreever's vectors of several sizes on dev queries, to pick the best epoch."""
 
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -16,14 +16,14 @@ from rayhier.train.dev_measures import DEPTH, MEASURES, DevJudge, DevMeasured
 from rayhier.train.group import WorkerGroup
 
 MOST_SEARCHED = 100_000
-"""Most documents that dev queries search: their answers, and others at random."""
+"""Most documents that dev queries search: their answers, and random other documents."""
 MOST_NUMBERS = 1 << 28
 """Most numbers that the largest vectors of the searched documents hold together."""
 
 
 class SizesMeasure:
     def __init__(self, queries: Queries, documents: Documents, answers: Collection[str] = (), numbers: int = 1) -> None:
-        """`answers` are ids of documents that answer train queries, `numbers` the largest vectors' size."""
+        """Take dev queries. `answers` are ids of train queries' answers, `numbers` the size of the largest vectors."""
         self.judge = DevJudge(queries, MEASURES, answers)
         self.row_N = searched(queries, documents.results, min(MOST_SEARCHED, MOST_NUMBERS // numbers))
         ids, self.results = (

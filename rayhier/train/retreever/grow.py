@@ -1,4 +1,4 @@
-"""Trains ReTreever's tree on the vectors of an encoder: start, training, and the router that holds the tree."""
+"""Train ReTreever's tree on the vectors of an encoder: start, training, and the router that holds the tree."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,17 +24,16 @@ from rayhier.train.retreever.matching import AT_ONCE, MatchingPhase, Read, from_
 from rayhier.train.tower import Side, Tower, encode_side
 
 ADAPTER_RATE = 1e-3
-"""Learning rate of the adapter, a linear map that is trained first; the splits of a tree start at its directions."""
+"""Learning rate of the adapter, a linear map that is trained first. The splits of a tree start at its directions."""
 
 NONE: Ints = np.zeros(0, np.int64)
 MOST_READ = 200_000
-"""Most documents that a start reads. Of more it reads a random sample."""
+"""Most documents that a start reads. In a larger corpus, it reads a random sample."""
 DIRECTED = 3
-"""Dimensions for each split that starts at a direction of the linear map: the last directions are mostly noise."""
+"""Dimensions per split that starts at a direction of the linear map. The last directions are mostly noise."""
 READ = 64
-"""Texts whose tokens are read at a time, without gradient."""
 SETTLED = 512
-"""Documents on which the first scores of attention splits are centred and scaled."""
+"""Number of documents on which the first scores of attention splits are centred and scaled."""
 
 
 def grow(
@@ -50,7 +49,7 @@ def grow(
 ) -> RetreeverRouter:
     """Train a tree and return its router. `run` is called with each phase's name and the phase.
 
-    The tree reads the tensors of `read`, by default the tower's vectors. Documents at rows `held_N` stand for dev
+    The tree reads the tensors of `read`, by default the tower's vectors. Documents at rows `held_N` replace dev
     queries.
     """
     group, dimension = WorkerGroup(), examples.document_NM.shape[1]
@@ -83,7 +82,7 @@ def grow(
     phase = matching(grown.representations, vectors=vectors, anchor=anchor, at_once=at_once)
     run("tree", phase)
     leaf_N = phase.leaves(grown.representations.tree)
-    with torch.no_grad():  # second leaves are chosen by the leaves' means
+    with torch.no_grad():  # the leaves' means choose second leaves
         grown.cells.centroid_LM.copy_(torch.from_numpy(leaf_means(document_NM, leaf_N, grown.n_leaves)))
     return grown
 
@@ -121,7 +120,7 @@ def _start(
 
 
 def asking(examples: Examples, document_NM: Floats, share: float, seed: int, held_N: Ints) -> tuple[Ints, Ints]:
-    """Draw documents as queries, each with one of the three nearest other documents as its answer: rows [r] of both."""
+    """Draw documents as queries, each with one of its three nearest documents as answer. Returns both rows [r]."""
     n, count = len(document_NM), round(share * len(examples.pair_P2))
     draws, none_R = np.random.default_rng([seed, 3]), np.zeros(0, np.int64)
     drawn_N = draws.permutation(n)
@@ -245,10 +244,7 @@ def start_at_random(splits: Splits, vectors_NM: Floats, seed: int) -> Tensor:
 
 @torch.no_grad()
 def start_between_halves(splits: Splits, vectors_NM: Floats, seed: int) -> Tensor:
-    """Start each split at the difference of two k-means centroids of its node's documents.
-
-    A node with fewer than two documents splits at random. Returns the means of scores that were removed [splits].
-    """
+    """Start each split at the difference of two k-means centroids of its node. Returns the removed means [splits]."""
     rows = sampled(vectors_NM, seed)
     draw = torch.Generator().manual_seed(seed)
     levels = hierarchical_kmeans(rows, 2, splits.depth, seed)

@@ -1,4 +1,4 @@
-"""Trains vectors of several sizes: at each, a query picks its document in the batch, and a document its query."""
+"""Train vectors of several sizes. At each size, a query picks its document in the batch, and a document its query."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -19,13 +19,11 @@ from rayhier.train.tower import Side, Tower, divided
 
 DESCENT = Descent(betas=(0.9, 0.95), decay=0.05, decays="matrices", warm_up=0.05, clip=1.0)
 AT_ONCE = 16_384
-"""Most texts to encode at a time, without gradient."""
 FLOATS = 1 << 24
-"""Most numbers in memory while vectors are computed."""
 
 Read = Callable[[Side, Ints], tuple[Tensor, ...]]
-"""Function from a side and rows to their texts' vectors [n, m], or to tokens' vectors [n, t, m] and a mask [n, t], 1 on
-tokens."""
+"""Function from a side and rows to tensors of their texts: vectors [n, m]. If tokens are read, tokens' vectors [n, t,
+m] and a mask [n, t], 1 on tokens."""
 
 
 def from_tower(tower: Tower) -> Read:
@@ -69,8 +67,7 @@ class MatchingPhase(Phase):
         """Prepare to train on the tensors of `read`, by default the tower's vectors.
 
         `at_once` texts are read at a time, without gradient. `vectors` reads the encoder's vectors if `read` reads
-        tokens. `anchor` is the weight of a loss that keeps the largest vectors' cosines near those of the encoder's
-        vectors.
+        tokens. `anchor` weighs a loss that keeps the largest vectors' cosines near those of the encoder's vectors.
         """
         self.representations, self.tower = representations.to(tower.device).eval(), tower
         self.examples, self.known, self.seed = examples, examples.known(), seed
@@ -143,10 +140,7 @@ class MatchingPhase(Phase):
         return self.representations.sizes(self.representations.scores(*self.read(side, rows)))
 
     def measure(self) -> dict[str, float]:
-        """Measure search at several sizes on dev, on every worker.
-
-        The best epoch is kept, not a later one as good: later epochs learn the train queries by heart.
-        """
+        """Measure several sizes on dev. The best epoch is kept, not a later one, because later epochs overfit."""
         document_NW, dev_QW = self.scores("document", self.dev.row_N), self.scores("dev")
         document, dev = self._compared(document_NW), self._compared(dev_QW)
         measured = self.dev(document, dev, self.representations.similarity)
@@ -155,13 +149,12 @@ class MatchingPhase(Phase):
     def _compared(self, score_NW: Floats) -> list[Floats]:
         """Compute the vectors [n, size] that dev measures: the largest, and sizes at 1/3 and 1/2."""
         last = len(self.representations.counts) - 1
-        # The cosine of two numbers that sum to zero is 1 or -1.
+        # Size 2 is left out, because the cosine of two numbers that sum to zero is 1 or -1.
         places = {last} if self.schedule == "constant" else {max(1, last // 3), max(1, last // 2), last}
         return size_all(self.representations, score_NW, sorted(place for place in places if place <= last))
 
     @torch.no_grad()
     def scores(self, side: Side, row_N: Ints | None = None) -> Floats:
-        """Compute scores [n, w] of a side's texts."""
         rows = np.arange(self.tower.size(side)) if row_N is None else row_N
         return self._divided(self.representations.scores, side, rows, self.representations.width)
 
@@ -185,7 +178,7 @@ class MatchingPhase(Phase):
 
 
 def picks(score_NC: Tensor, own_N: Tensor, spared_NC: Tensor) -> Tensor:
-    """Compute cross-entropy, summed over rows: row i picks column `own_N[i]` among those not in `spared_NC`."""
+    """Compute cross-entropy, summed over rows. Row i picks column `own_N[i]` among those not in `spared_NC`."""
     return F.cross_entropy(score_NC.masked_fill(spared_NC, -torch.inf), own_N, reduction="sum")
 
 

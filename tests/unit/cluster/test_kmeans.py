@@ -10,7 +10,7 @@ N, M = 200, 8
 
 
 def test_more_clusters_than_vectors_are_refused(vectors):
-    with pytest.raises(ValueError, match="k: got 11 clusters of 10 vectors; allowed: at most one cluster a vector"):
+    with pytest.raises(ValueError, match="k: got 11 clusters of 10 vectors; allowed: at most one cluster per vector"):
         spherical_kmeans(vectors[:10], 11, seed=0)
 
 

@@ -81,6 +81,6 @@ def test_a_query_of_two_whole_documents_is_one_query(tmp_path):
 
 
 def test_a_file_of_another_corpus_is_refused(tmp_path):
-    said = r"^train\.generated: .*pairs\.jsonl: none of its 2 pairs .*'x1'\); allowed: .*'d0'$"
+    said = r"^train\.generated: .*pairs\.jsonl: none of 2 pairs .*'x1'\); allowed: .*'d0'$"
     with pytest.raises(InputError, match=said):
         parsed(tmp_path, corpus_of(tmp_path), b"[]", line("pine", "x1"), line("oak", "x2"))

@@ -89,12 +89,12 @@ def test_the_report_says_what_was_left_out(corpus, vectors, trained, answers):
     assert (report.filter, report.corpus, report.left_out) == (shown, N, 16 - len(answers[0]))
     page = as_markdown(spec, report)
     assert f"{len(KEPT)} documents of {N} that match `{json.dumps(shown)}` (jsonl), {len(answers[0])} test" in page
-    assert f"({16 - len(answers[0])} others, none of whose answers matches, are left out)" in page
+    assert f"({16 - len(answers[0])} queries without a matching answer are left out)" in page
 
 
 def test_a_filter_that_no_answer_matches_is_refused(corpus, vectors, trained, monkeypatch):
-    with pytest.raises(InputError, match=r"evaluate\.filter: no answer of the 16 test queries matches; allowed"):
+    with pytest.raises(InputError, match=r"evaluate\.filter: no answer of 16 test queries matches; allowed"):
         evaluated(filtered("exact", where={"year": 1}), corpus, vectors, {0: trained[0]})
     monkeypatch.setattr(module, "about_matching", lambda some, _: some.about(set() if "q16" in some.ids else set(IDS)))
-    with pytest.raises(InputError, match=r"evaluate\.lists: got 'auto', but no dev query has an answer"):
+    with pytest.raises(InputError, match=r"evaluate\.lists: got 'auto', but no dev answer matches the filter"):
         evaluated(filtered("faiss_ivf", lists="auto"), corpus, vectors, {0: trained[0]})

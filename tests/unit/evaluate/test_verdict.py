@@ -99,7 +99,7 @@ def test_a_training_without_a_better_epoch_says_so(spec, trained):
     [
         ("none", "auto", "as encoder.train says"),
         ("head", "documents", "as train.objective says"),
-        ("head", "auto", "for want of train judgements"),
+        ("head", "auto", "because there are no train judgements"),
     ],
 )
 def test_an_encoder_that_was_not_trained_says_why_and_the_index_what_it_finds(train, objective, why, spec, report):

@@ -50,7 +50,7 @@ def test_a_cluster_is_used_where_one_is_known(chosen, tiny_spec, monkeypatch):
     assert str(chosen()) == "on Ray: a cluster runs on this machine"
     monkeypatch.setenv(cluster.ADDRESS, "127.0.0.1:1")
     assert str(chosen()) == "on Ray: RAY_ADDRESS is 127.0.0.1:1"
-    with pytest.raises(InputError, match=r"^RAY_ADDRESS: got '127.0.0.1:1'; nothing answers there"):
+    with pytest.raises(InputError, match=r"^RAY_ADDRESS: got '127.0.0.1:1', but nothing answers there"):
         open_executor(chosen(), load(tiny_spec()))
 
 

@@ -98,7 +98,7 @@ def test_every_shipped_spec_is_planned(path, tiny_corpus, tiny_model, tmp_path, 
     assert all(stage in shown for stage in (*STAGES, *(READING if reads else ())))
     assert f"{leaves} leaves" in shown
     if path.stem == "scifact-axn":
-        assert "scores: 480 pairs are scored ahead of any search" in shown
+        assert "scores: 480 pairs are scored before any search" in shown
     assert ray.is_initialized() == before
     assert not (tmp_path / "work").exists()
 
@@ -220,10 +220,10 @@ def test_a_machine_too_small_for_one_process(address, warned, tiny_spec, monkeyp
 NOTED = [
     (
         {"index": "{vectors: float32, words: false}"},
-        r"index.leaves_per_document: 1.5 rows a document in the leaf map: (\d+) kB instead of (\d+) kB with one row$",
+        r"index.leaves_per_document: 1.5 rows per document in the leaf map: (\d+) kB instead of (\d+) kB with one row$",
     ),
-    ({"search": "{k: 10, beam: 8}"}, r"warning: search.beam: a query visits 8 of 8 leaves: every search reads"),
-    ({"corpus": "{type: python_docs}"}, r"corpus: its size is unknown until it is read; this plan assumes 5,000 doc"),
+    ({"search": "{k: 10, beam: 8}"}, r"warning: search.beam: 8 of 8 leaves, so every search reads"),
+    ({"corpus": "{type: python_docs}"}, r"corpus: its size is unknown until it is read. This plan assumes 5,000 doc"),
 ]
 
 
@@ -263,7 +263,7 @@ def test_a_corpus_without_judgements_is_indexed_and_not_evaluated(tiny_spec, tin
     with pytest.raises(InputError, match=r"train\.objective: got 'supervised'"):
         make_plan(load(only_documents, ["train.objective=supervised"]))
     assert run.main([str(only_documents), "--stage", "evaluate"]) == 2
-    assert capsys.readouterr().err.startswith("error: --stage: evaluate: left out, as corpus.judgements names no file")
+    assert capsys.readouterr().err.startswith("error: --stage: evaluate: left out, because corpus.judgements")
     assert run.main([str(only_documents), "--stage", "generate"]) == 2
     assert capsys.readouterr().err.startswith("error: --stage: got generate without train.generated; allowed: ")
 

@@ -41,8 +41,8 @@ def test_a_budget_below_the_rounds_is_refused(budget, rounds):
 
 BROKEN = {
     "too few": (lambda _, row_N: np.zeros(len(row_N) - 1), r"shape \[7\]; allowed: one score for 8 pairs"),
-    "nothing": (lambda *_: None, "NoneType; allowed: a number for each pair"),
-    "numbers as text": (lambda _, row_N: ["1"] * len(row_N), "list; allowed: a number for each pair"),
+    "nothing": (lambda *_: None, "NoneType; allowed: a number per pair"),
+    "numbers as text": (lambda _, row_N: ["1"] * len(row_N), "list; allowed: a number per pair"),
     "a tensor that learns": (lambda _, row_N: torch.zeros(len(row_N), requires_grad=True), "with Tensor"),
     "huge": (lambda _, row_N: np.full(len(row_N), 1e308), r"no finite number; allowed: .* at most 1e\+30"),
     "NaN": (lambda _, row_N: np.where(row_N == row_N[0], np.nan, 0.0), "no finite number; allowed: finite scores"),

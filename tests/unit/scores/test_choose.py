@@ -82,7 +82,7 @@ def test_queries_of_each_kind(published):
 
 
 def test_fewer_queries_than_asked_are_refused(published):
-    with pytest.raises(InputError, match=r"scores\.judged: got 13, but the corpus has only 12 judged train queries"):
+    with pytest.raises(InputError, match=r"scores\.judged: got 13, but the corpus has 12 judged train queries"):
         choose_queries(ScoresSpec(judged=13), *published[:2])
-    with pytest.raises(InputError, match=r"scores\.spans: got 11, but the corpus has only 10 documents with a span"):
+    with pytest.raises(InputError, match=r"scores\.spans: got 11, but the corpus has 10 documents with a span"):
         choose_queries(ScoresSpec(judged=0, spans=11), *published[:2])

@@ -131,7 +131,7 @@ def learned(tmp_path, **own):
 
 
 def test_factors_of_another_model_are_refused(tmp_path):
-    with pytest.raises(InputError, match="was made for model m, not other; run the spec again"):
+    with pytest.raises(InputError, match=r"was made for model m, not other\. Run the spec again"):
         Factors.open(learned(tmp_path), "other")
 
 
