@@ -88,11 +88,12 @@ fuzz-http: setup  ## thousands of requests to a served index: by its schema, and
 check-history: setup  ## 200,000 changes and reads next to 300 kills, 40 swaps and failing disks; proves that nothing is lost
 	$(BIN)/python -m tests.system.history
 
-check: setup  ## format, lint, types, layers
+check: setup  ## format, lint, types, layers, prose
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tests.prose
 
 # What two of them measure beside the index is an extra.
 bench: setup  ## one benchmark: NAME=serve runs `python -m benchmarks.serve`, ARGS="..." its options
