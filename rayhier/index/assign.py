@@ -28,10 +28,7 @@ class Assigner:
         self.leaves = spec.leaves_per_document
 
     def __call__(self, documents: pa.Table, encoded: Encoded) -> pa.Table:
-        """Make rows of the leaf map, sorted by leaf then id, from documents and the trained encoder's output for them.
-
-        InputError if a vector holds NaN or infinity, or the router reads tokens and `encoded` has only vectors.
-        """
+        """Make rows sorted by leaf and id, from documents and encoded texts. InputError if vectors are unusable."""
         vector_NM = encoded.numpy
         if self.router.reader is not None and encoded.token_scores is None:
             raise InputError("vector: got vectors, but this router reads tokens; allowed: documents as texts")

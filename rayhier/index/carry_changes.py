@@ -89,7 +89,7 @@ def _named(old: LeafMap, index: Artifact, key: str) -> set[str]:
             columns.append(old.read(shard, [key], verify=False)[key])
     for removed in manifest.removed:
         columns.append(parquet.read(old.root / removed.file.name, ["doc_id"])["doc_id"])
-    # Of a compacted index, only the corpus names what was removed before.
+    # If the index was compacted, only its corpus shows which documents were removed.
     if all(shard.since > BUILT for shard in manifest.shards):
         columns += [table[key] for table in _corpus(index, [key])]
     return {name for column in columns for name in column.to_pylist()}
@@ -107,7 +107,6 @@ def _corpus(index: Artifact, names: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def _documents(opened: LeafMap, tail: Sequence[Change], ids: pa.Array, layout: DocumentLayout) -> Documents:
-    """Read documents by ids from leaf files and a tail."""
     hidden, latest = {name for made in tail for name in made.ids.to_pylist()}, change.last_rows(tail)
     wanted = pa.array([name for name in ids.to_pylist() if name not in hidden], pa.string())
     names = {*layout.schema.names, "rank"}

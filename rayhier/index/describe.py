@@ -36,7 +36,6 @@ FEW = 10_000
 SMOOTHING = 100.0
 """Number n of Kilgarriff's formula. Greater values prefer frequent words."""
 COUNTED_ROWS = 5_000
-"""Number of documents whose words are split at a time."""
 WORD_ROWS = 16_384
 """Rows in a row group of counts. A row group of each shard lies in memory while buckets are read."""
 SORTED = 1 << 20

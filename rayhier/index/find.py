@@ -23,7 +23,7 @@ FEWEST = 1_000
 CACHE_BYTES = 2e9
 """Most bytes of hashes that are cached on this machine."""
 OPENED = 100
-"""Shards whose hashes are mapped, the last used."""
+"""Most shards whose hashes stay mapped: the last used."""
 HASHES = "hashes.npy"
 Hashes = npt.NDArray[np.uint64]
 _known: "OrderedDict[str, tuple[Lease, Hashes]]" = OrderedDict()

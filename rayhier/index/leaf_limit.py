@@ -1,7 +1,4 @@
-"""A limit on leaf sizes: a leaf keeps its most probable rows, and further rows move to their next-best leaf with room.
-
-Shapes: A rows of one part, L leaves, C candidate leaves.
-"""
+"""A limit on leaf sizes: further rows move to the next-best leaf. Shapes: A rows, L leaves, C candidate leaves."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -33,10 +30,7 @@ def most_rows(rows: int, leaves: int, factor: float) -> int:
 
 
 def excess(parts: Iterable[pa.Table], size_L: Ints, room_L: Ints) -> list[Ints]:
-    """Find the rows of each part that must leave their leaf. A leaf with `size_L` [l] rows may hold `room_L` [l].
-
-    Parts have the columns doc_id, leaf, rank, log_prob. A leaf keeps its most probable rows, ties by id.
-    """
+    """Find the rows of parts to move out of leaves with more than `room_L` [l] rows: the least probable, ties by id."""
     over_L = size_L > room_L
     candidates = [_held(part, number, over_L) for number, part in enumerate(parts)]
     best = [("leaf", "ascending"), ("log_prob", "descending"), ("doc_id", "ascending"), ("rank", "ascending")]
@@ -122,10 +116,7 @@ def _free(leaf_C: Ints, log_prob_C: Floats, room_L: Ints, own_2: Ints) -> tuple[
 
 
 class Filling:
-    """Counts the rows of each leaf while documents are added to a version, so that no leaf becomes too large.
-
-    A leaf may hold `factor` times the mean rows of a leaf. Rows of documents that are replaced do not count.
-    """
+    """Counts rows of leaves while documents are added, so that a leaf holds at most `factor` times the mean."""
 
     def __init__(self, base: LeafMap, assign: Assigner, factor: float, *, replace: bool) -> None:
         self._base, self._assign, self._factor, self._replace = base, assign, factor, replace

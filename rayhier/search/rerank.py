@@ -52,7 +52,6 @@ class RerankWeight(Decision):
     slope: float
     """Mean slope of the cross-encoder's score on the search's, over the documents read for a query. At least 0."""
     queries: int
-    """Number of dev queries."""
     depth: int
     """Number of the search's best documents that the cross-encoder read for each query."""
     measure: str

@@ -47,7 +47,6 @@ class Scan:
     k: int
     where: Filter | None = None
     needs: Needs = "texts"
-    """Columns that the ranking's documents need."""
 
     def visits(self, leaves: range) -> Bools:
         in_range_QB = (self.leaves_QB >= leaves.start) & (self.leaves_QB < leaves.stop)
@@ -74,11 +73,11 @@ class Words:
 
 @dataclass(frozen=True)
 class Flat:
-    """A piece of a search's work: shortlist documents by a tree's level, as a `Ranking` with rows of results."""
+    """A piece of a search's work: list the best documents by a tree's level. The answer is a `Ranking`."""
 
     query: FlatQuery
     results: int
-    """Number of results that the shortlist needs to hold."""
+    """Number of results that the list must hold. A result may have several rows."""
     where: Filter | None = None
     needs: Needs = "texts"
 
@@ -152,7 +151,6 @@ class Goal:
     """Numbers of results and documents at which a search ends, and the most leaves that it visits."""
 
     k: int
-    """Number of results wanted."""
     beam: int
     """Number of leaves that a query visits at first."""
     matching: int
@@ -160,7 +158,7 @@ class Goal:
     widest: int
     """Most leaves that a query visits if its first leaves have too few documents."""
     jumps: bool = False
-    """True if a query that continues visits the most leaves at once."""
+    """True if a query with too few documents visits the `widest` leaves at once."""
 
     @classmethod
     def of(cls, k: int, beam: int, leaves: int, rows: int) -> Self:

@@ -143,7 +143,7 @@ class Snapshot:
             return snapshot
 
     def see(self, log: int | None = None) -> None:
-        """Let searches see the log up to a number (None: all). InputError if it is missing or damaged."""
+        """Let searches see the log up to a number (None: all). InputError if a change is missing or damaged."""
         first, last = self.manifest.log, self.follow(log)
         if log is not None and last != log:
             end = ChangeLog(self.leaf_map.root).last(first)

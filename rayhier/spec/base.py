@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Rate = Annotated[float, Field(gt=0, le=10)]
 Weight = Annotated[float, Field(ge=0, le=1000)]
-"""The weight of one term in a sum of losses."""
 
 
 class UnusedKeysError(ValueError):

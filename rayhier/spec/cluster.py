@@ -31,8 +31,8 @@ class TrainWorkers(Section):
     workers: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Number of processes. Batch size and result do not depend on it."""
     least_workers: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Elastic training: start, and continue after a failure, with fewer processes than `workers`, but at least so many.
-    `null`: always with `workers`."""
+    """Elastic training: least number of processes with which training starts, or continues after a failure. `null`:
+    always `workers` processes."""
     cpus: Annotated[int, Field(ge=1, le=1_000)] = 1
     """CPUs that each process reserves, and number of its threads. More than 1 helps only if batches are large."""
     gpus: Annotated[int, Field(ge=0, le=1)] = 0

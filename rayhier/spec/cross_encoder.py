@@ -46,7 +46,7 @@ class CrossEncoderSpec(Section):
     """Weight of the search's own score, which is added to the cross-encoder's score. `auto`: stage calibrate chooses it
     by dev queries for the trained model. Without dev queries, `auto` is 0."""
     train: CrossEncoderTraining | None = None
-    """Training of the cross-encoder. null: the model is used as it is."""
+    """Training of the cross-encoder. `null`: the model is used unchanged."""
 
 
 CHOSEN_DEPTH = 50

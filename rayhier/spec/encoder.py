@@ -32,8 +32,8 @@ class EncoderSpec(Section):
     `last_layer`, or `all`. `none`, for train.type retreever: the encoder is not trained."""
     adopt: Literal["auto", "always"] = "auto"
     """Encoder that the index is built with. `always`: the trained encoder. `auto`: the trained encoder if it finds more
-    than the base encoder for queries that training did not read. These queries are searched by vectors, and by BM25 too
-    if the index counts words. Only with train.type contrast, hce or retreever, and not with router.type hce."""
+    for queries that training did not read, else the base encoder. These queries are searched by vectors, and by BM25
+    too if the index counts words. Only with train.type contrast, hce or retreever, and not with router.type hce."""
     max_length: Annotated[int, Field(ge=4, le=8192)] = 256
     """Most tokens of a text. Further tokens are cut off. The limit in the model's folder is ignored."""
     query_prefix: str | None = None

@@ -45,7 +45,7 @@ class JobSpec(Section):
     corpus: CorpusSpec
     encoder: EncoderSpec
     train: TrainSpec = ContrastTraining(type="contrast")
-    """Training of the encoder, and unless `contrast`, of the router. By default, the type that fits `router`."""
+    """Training of the encoder, and for most types of the router too. By default, the type that fits `router`."""
     router: RouterSpec = LearnedIvfRouting(type="learned_ivf")
     """Number of leaves, and the model that routes texts to leaves. By default, the type that fits `train`."""
     index: IndexSpec = IndexSpec()

@@ -100,7 +100,7 @@ class HybridSpec(Section):
     """Hybrid search: the rule that makes one order of the vectors' scores and BM25's scores."""
 
     fuse: Literal["sum", "rank"] = "sum"
-    """Rule of fusion. `sum`: score by vectors + weight · BM25 / the query's best BM25. `rank`: reciprocal ranks."""
+    """Fusion rule. `sum`: score by vectors + weight · BM25 / the query's best BM25. `rank`: reciprocal rank fusion."""
     weight: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = "auto"
     """Weight of BM25, for `fuse: sum` only. With similarity `dot` it is multiplied by the spread of the vector scores.
     `auto`: chosen for the trained model by dev queries, and by folds of train queries if dev queries are few. `auto` is

@@ -132,7 +132,7 @@ def test_vectors_that_are_no_numbers(built, work, capsys, monkeypatch):
 
     monkeypatch.setattr(routes.Model, "encode_stored", broken)
     assert build(built, work) == 2
-    assert "vectors: 1 of " in (said := capsys.readouterr().err)
+    assert "vectors: got 1 of " in (said := capsys.readouterr().err)
     assert "hold NaN, infinity or too large a number" in said
     assert leaf_map_of(work).manifest == before
 
@@ -182,6 +182,6 @@ def test_an_actor_without_room_says_so(executor, cluster):
             yield item
             raise InputError("vectors: 1 of 2 hold NaN")
 
-    for actor, said in ((Full, "/full: No space left on device; finished"), (Broken, "vectors: 1 of 2 hold NaN")):
+    for actor, said in ((Full, "/full: No space left on device. Finished"), (Broken, "vectors: 1 of 2 hold NaN")):
         with pytest.raises(InputError, match=said):
             list(executor.stream([{"n": 1}, {"n": 2}], Pool(actor, {}, Workers(workers=1))))

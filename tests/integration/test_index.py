@@ -53,7 +53,7 @@ def test_the_life_of_an_index(work, corpus, tmp_path, capsys):
     new = [{"_id": f"n{n}", "title": f"new {n}", "text": corpus[n]["text"] + " zebra"} for n in range(30)]
     built = leaf_map_of(work).manifest
 
-    assert ok(capsys, "compact", work) == "version 1: nothing is removed or unsorted\n"
+    assert ok(capsys, "compact", work) == "version 1: nothing to compact, as no row is removed or unsorted\n"
     said = ok(capsys, "add", work, write(tmp_path / "new.jsonl", new))
     assert re.match(r"version 2 \(add\): 270 documents \(\+30\), [0-9]+ rows, 8 files", said)
     answers = found(work, [f"{row['title']} {row['text']}" for row in new[:5]], k=1, beam=8)
@@ -86,7 +86,7 @@ def test_the_life_of_an_index(work, corpus, tmp_path, capsys):
     assert "whole: versions 5, 6" in ok(capsys, "verify", work)
     out = ok(capsys, "export", work, tmp_path / "plain.faiss")
     assert f"{leaf_map_of(work).manifest.rows:,} rows in 8 lists" in out
-    assert re.search(r"plain faiss with nprobe = 2, the spec's beam, finds \d+\.\d% of what a scan finds", out)
+    assert re.search(r"with nprobe = 2, the spec's beam, plain faiss finds \d+\.\d% of what a scan finds", out)
     assert search([str(work), "oak leaf", "-k", "3"]) == 0
 
 
@@ -152,7 +152,7 @@ BAD = {
     "id twice": (["add", "{work}", "{tmp}/twice.jsonl"], "ids: 1 given more than once: 'x'"),
     "nothing": (["add", "{work}", "{tmp}/empty.jsonl"], "documents: got none"),
     "dimension": (["add", "{work}", "{tmp}/short.parquet"], "vectors: got dimension 3; allowed: 32"),
-    "no UTF-8": (["delete", "{work}", "\udcff"], "ids: one is not UTF-8"),
+    "no UTF-8": (["delete", "{work}", "\udcff"], "ids: got an id that is not UTF-8"),
     "no id column": (["add", "{work}", "{tmp}/noid.parquet"], "has no column '_id'"),
     "unknown": (["delete", "{work}", "nobody"], "ids: 1 not in the index (version 1): 'nobody'"),
     "no ids": (["delete", "{work}"], "ids: got none"),

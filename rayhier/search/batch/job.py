@@ -51,7 +51,7 @@ BESIDE = {".parquet": (4, 12), ".jsonl": (26, 60), ".trec": (32, 0)}
 
 @dataclass(frozen=True)
 class Job:
-    """A batch search: queries, the version of an index, the output, and what every query asks for."""
+    """A batch search: queries, the version of an index, the output, and the arguments of all queries."""
 
     queries: Source
     manifest: Manifest

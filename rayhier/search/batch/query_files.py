@@ -215,10 +215,7 @@ class QueryFile:
 
 
 class IndexDocuments:
-    """All documents of a version of an index, or all passages, each once. Their stored vectors are the queries.
-
-    They are ordered by leaf. So the documents of a chunk visit few leaves, which are read once for all of them.
-    """
+    """All documents (or passages) of a version, in the order of leaves. Their stored vectors are the queries."""
 
     def __init__(self, leaf_map: LeafMap) -> None:
         self._leaf_map = leaf_map

@@ -1,7 +1,4 @@
-"""Requests for searches of an index, and the rules by which they are allowed or refused.
-
-The command line, Python, evaluation and HTTP use the same rules. Shapes: Q queries, M embedding size.
-"""
+"""Requests for searches of an index, and the rules of all interfaces. Shapes: Q queries, M embedding size."""
 
 import math
 import operator
@@ -39,7 +36,7 @@ NO_CROSS_ENCODER = "none, or an index whose spec has cross_encoder and search.re
 
 @dataclass(frozen=True)
 class SearchLimits:
-    """Limits of a request's size, as in a server's `RequestLimits`. The default limits only `k`, for memory."""
+    """Limits of a request's size, as in a server's `RequestLimits`. By default, only `k` is limited."""
 
     max_k: float = 1_000_000
     max_beam: float = math.inf
@@ -56,7 +53,6 @@ class Request:
 
     queries: Queries
     k: int
-    """Number of results of a query."""
     beam: int
     """Most leaves that a query visits. 0 if it visits no leaves."""
     mode: Mode = "dense"

@@ -1,7 +1,4 @@
-"""A trained model in searches: encodes texts or stored base vectors, and routes the result to leaves.
-
-Shapes: Q queries, M embedding size, B leaves visited.
-"""
+"""A trained model that encodes and routes in searches. Shapes: Q queries, M embedding size, B leaves visited."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -232,10 +229,7 @@ class Routes:
 
     @cached_property
     def log_densities(self) -> Floats | None:
-        """Log densities [q, β] of the leaves, which give their order: probability of an answer / number of documents.
-
-        None if the router does not know the leaves' sizes. Queries then visit leaves in the order of probability.
-        """
+        """Log densities [q, β] of the leaves, which order visits. None if the router does not know sizes of leaves."""
         router = self.model.router
         if not isinstance(router, LearnedIvf):
             return None

@@ -26,7 +26,7 @@ def exact_rows(
 ) -> tuple[Floats, Ints]:
     """Return scores and rows [q, k] of the best k results of each query [q, m] among all vectors [n, m].
 
-    `result_N` [n] numbers each row's result. None if every row is a separate result. `tv`: negative total variation.
+    `result_N` [n] numbers each row's result. None if every row is a result. `tv` compares by minus the total variation.
     """
     rows = ListedRows.of(vector_NM)
     if gpu() is not None and comparison == "cosine":

@@ -53,10 +53,7 @@ class FlatScan:
     """Searches all documents of an index by a level of ReTreever's tree."""
 
     def __init__(self, similarity: LevelSimilarity, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> None:
-        """Open the shards of a version with rows in the leaves of `leaves`, for searches of all documents.
-
-        Cached files stay within `cache_bytes`. InputError if a shard has no leaf probabilities of this model.
-        """
+        """Open a version's shards in the leaves of `leaves`. InputError if a shard lacks this model's probabilities."""
         for shard in leaf_map.manifest.shards:
             nodes_of(leaf_map, shard)
         self.similarity, self._leaves = similarity, leaves

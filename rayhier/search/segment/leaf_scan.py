@@ -1,8 +1,4 @@
-"""Scans leaves: finds the best documents of each query in the leaves that it visits.
-
-Rows are in mapped files, which are opened at the first search. Shapes: Q queries, M embedding size, B leaves probed
-(beam), K results, T rows considered.
-"""
+"""Scans leaves in mapped files. Shapes: Q queries, M embedding size, B leaves (beam), K results, T rows considered."""
 
 import math
 import threading
@@ -169,10 +165,7 @@ class LeafScan:
     def candidates(
         self, query_QM: Floats, leaves_QB: Ints, k: int, listed: int, where: Filter | None = None
     ) -> tuple[RankedRows, Ints]:
-        """Find the k best rows of each query in its leaves [q, β]. Returns also how many rows were compared [q].
-
-        A document, or a passage, has a single row. The best `listed` rows by codes are rescored by their vectors.
-        """
+        """Find the k best rows of each query in its leaves [q, β]. Returns also how many rows were compared [q]."""
         native, mask_N = self._native, None if where is None else self.mask(where)
         queries = np.ascontiguousarray(query_QM, np.float32)
         leaves = None if self._visit_all(leaves_QB) else np.ascontiguousarray(leaves_QB, np.int64)

@@ -49,10 +49,7 @@ class LevelSimilarity:
         return FlatQuery(np.full((len(query_QM), 2**self.level), 2.0**-self.level, np.float32), query_QM)
 
     def query(self, router: Tree, encoded: Encoded) -> "FlatQuery":
-        """Compute queries' numbers in the same way as documents'.
-
-        InputError if the router reads tokens, not vectors.
-        """
+        """Compute queries' numbers in the same way as documents'. InputError if the router needs tokens."""
         if router.reader is not None and encoded.token_scores is None:
             raise InputError(f"vector: {UNREAD}")
         return FlatQuery(self.level_of(router.leaves(encoded), self.level), encoded.numpy)

@@ -23,7 +23,7 @@ def give_back() -> None:
 def settle() -> None:
     """Leave all live objects out of later garbage collections, except the collection of the next call.
 
-    A model and its libraries are a million objects. Looking at all would stop all threads for 0.25 s during searches.
+    A model and its libraries are a million objects. Each collection would stop all threads for 0.25 s during searches.
     """
     gc.unfreeze()
     gc.collect()

@@ -1,7 +1,4 @@
-"""Rows of an index under one numbering, file after file: their ids, columns for results, and vectors.
-
-Shapes: N rows, M embedding size, Q queries, T rows considered, K results, S segments.
-"""
+"""Rows of an index, numbered file after file. Shapes: N rows, Q queries, T rows considered, K results, S segments."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -51,10 +48,7 @@ class Rows:
                 yield segment, first, begin, end
 
     def best(self, rows: RankedRows, k: int) -> RankedRows:
-        """Return the best k results of each query among its best rows [q, t], each result once, ties by id.
-
-        `rows` hold a document in two leaves once. Several rows belong to one result only if they are passages.
-        """
+        """Return the best k results of each query among its best rows [q, t], each result once, ties by id."""
         if self.are_distinct and not _has_ties(rows.score_QT[:, : k + 1]):
             return rows.first(k)  # no id is read
         taken = k + _ties(rows.score_QT, k)

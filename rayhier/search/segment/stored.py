@@ -111,8 +111,6 @@ class StoredDocuments:
 
 @dataclass(frozen=True)
 class _Sorted:
-    """First rows of a segment in the order of their ids."""
-
     segment: Segment
     row_N: Ints
 

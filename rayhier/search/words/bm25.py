@@ -23,7 +23,7 @@ class Bm25Index:
         return self._lists.scores(self._lists.weighted(query))
 
     def best(self, queries: Sequence[str], k: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
-        """Return the best scores and rows [q, k], ties by row, of texts that `mask_N` [n] marks. Missing: -inf, -1."""
+        """Return scores and rows [q, k] of the best texts that `mask_N` [n] marks, ties by row (missing: -inf, -1)."""
         score_QT, row_QT = self._lists.best(queries, k, mask_N)
         lacking = (0, 0), (0, max(0, min(k, self.count) - row_QT.shape[1]))
         return (

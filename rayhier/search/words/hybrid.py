@@ -1,7 +1,4 @@
-"""BM25 over the documents of an index, and the fusion of its results with those by vectors.
-
-Both rank the same rows, of a whole index or a shard group. Shapes: Q queries, K results, F rows of all parts.
-"""
+"""BM25 over an index, and its fusion with vectors. Shapes: Q queries, K results, F rows of all parts."""
 
 import math
 import threading

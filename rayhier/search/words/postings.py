@@ -51,7 +51,7 @@ Weighted = tuple[npt.NDArray[np.uint64], Floats]
 
 
 _shared: "weakref.WeakValueDictionary[str, Postings]" = weakref.WeakValueDictionary()
-"""The postings in use, by what they were made of."""
+"""Description of a shard's words -> postings in use, which versions share."""
 
 
 class Postings:
@@ -188,10 +188,7 @@ class PostingLists:
         *,
         language: Language,
     ) -> None:
-        """Search opened shards, in the rows of each from one number to before another. Rows are numbered in order.
-
-        Rarity is counted over the documents of these shards and of `others`. All have the same `language`.
-        """
+        """Search shards, each in a range of rows. Rarity is counted over these shards and `others`."""
         self.language = language
         self._searched, self._spans, self._shards = list(searched), list(spans), [*searched, *others]
         self.documents = sum(postings.documents for postings in self._shards)

@@ -20,7 +20,7 @@ class EhiRouting(TreeSpec):
     height: Annotated[int, Field(ge=1, le=8)] = 1
     """Number of levels below the root, H. The tree has B^H leaves."""
     warm_start: Literal["kmeans", "none"] = "kmeans"
-    """First weights of the tree. `kmeans`: centroids of spherical k-means (our addition). `none`: random, see paper."""
+    """First tree weights. `kmeans`: centroids of spherical k-means (our addition). `none`: random, as in the paper."""
 
     @property
     def levels(self) -> int:

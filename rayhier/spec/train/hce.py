@@ -94,7 +94,7 @@ class HceTraining(InfoNce):
     hierarchy: Weight = 0.1
     """Weight of the cross-entropy by which a query picks a node among its siblings, at each level of `tree.levels`."""
     siblings: Annotated[int, Field(ge=0, le=100)] = 4
-    """Number of further negatives of a query, drawn below the parent node of its answer. They are no known answers."""
+    """Number of further negatives of a query, drawn below the parent node of its answer, without known answers."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:

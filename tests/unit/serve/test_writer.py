@@ -73,7 +73,7 @@ REFUSED = {
     "a vector of another length": ([doc("a", vector=[2.0] * 32)], "documents[0].vector: of length 11.31"),
     "no base64": ([doc("a", vector="AACAPwA=")], "documents.0.vector: got a text of 8 characters"),
     "two numbers": ([doc("a", vector=pack([1.0, 0.0]))], "documents[0].vector: got 2 numbers"),
-    "base64 of NaN": ([doc("a", vector=pack([math.nan] * 32))], "vectors: 1 of 1 hold NaN, infinity"),
+    "base64 of NaN": ([doc("a", vector=pack([math.nan] * 32))], "vectors: got 1 of 1 with NaN, infinity"),
     "a long id": ([doc("x" * 10_000)], "documents[0]: id too long"),
     "an id twice": ([doc("a"), doc("b"), doc("a")], "documents[2].id: got 'a'"),
     "too many": ([doc(f"a{n}") for n in range(4)], "documents: got 4; allowed: 1 to 3, writes.max_documents"),
