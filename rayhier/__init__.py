@@ -23,8 +23,7 @@ PLACES = {
     "JobSpec": ("rayhier.spec", "JobSpec"),
     "load": ("rayhier.spec", "load"),
 }
-"""Public name -> its module and its name in that module. `import rayhier` takes milliseconds, because a module is
-imported when its public name is first used."""
+"""Public name -> its module and its name there. The module is imported when the public name is first used."""
 __all__ = ["run", *PLACES]
 
 

@@ -27,8 +27,7 @@ from rayhier.storage.source import PARQUET
 
 Row = dict[str, Any]
 SAMPLE, TEST = 100, 0.25
-"""SAMPLE: number of rows that are read of a file. TEST: share of judged queries that become test if no file has
-test."""
+"""SAMPLE: number of rows that are read of a file. TEST: share of judged queries for test, if no file is for test."""
 TYPES = dict.fromkeys((".jsonl", ".json"), "jsonl") | dict.fromkeys(csv_rows.SUFFIXES, "csv") | {PARQUET: "parquet"}
 IDS = ("id", "_id", "doc_id", "docid", "document_id", "pid", "query_id", "qid", "uuid", "key", "url", "path")
 TITLES = ("title", "heading", "headline", "subject", "name")

@@ -50,7 +50,7 @@ def log(text: str) -> None:
 
 
 def here(place: object) -> str:
-    """Return a path as text, relative if it lies below the current directory, which Ray may have removed."""
+    """Return a path as text, relative if below the current directory. Ray may have removed the current directory."""
     try:
         return str(place).removeprefix(f"{Path.cwd()}{os.sep}")
     except FileNotFoundError:

@@ -147,7 +147,7 @@ class Wandb(Tracker):
 
 @contextlib.contextmanager
 def tracked(spec: JobSpec, title: str, artifact: str, board: Path | None = None) -> Iterator[Sink]:
-    """Give a sink for the measures of an artifact. `board` is TensorBoard's folder. A tracker may fail to open."""
+    """Give a sink for an artifact's measures. `board` is TensorBoard's folder. Trackers that fail are left out."""
     trackers = list[Tracker]() if board is None else [TensorBoard(board)]
     try:
         trackers += [] if spec.track is None else [_opened(spec, title, artifact)]

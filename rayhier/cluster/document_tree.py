@@ -17,8 +17,7 @@ from rayhier.cluster.neighbours import Neighbours
 from rayhier.spec.train.hce import node_counts
 
 FLAT = 200_000_000
-"""Largest number of vectors times clusters for k-means in one step. Such a k-means takes about a minute on two cores at
-384 dimensions. Larger problems take two steps."""
+"""Largest number of vectors times clusters for k-means in one step, which then takes a minute at 384 dimensions."""
 
 PROBES, ROUNDS = 4, 4
 """Number of nearest cells from which a vector chooses its cluster (PROBES), and number of such choices (ROUNDS)."""
@@ -29,14 +28,13 @@ NO_LENGTH = 1e-6
 
 @dataclass(frozen=True)
 class DocumentTree:
-    """A tree over n documents: level 0 is the root, level L the documents. Its fields hold the levels between them."""
+    """A tree over n documents: level 0 is the root, level L the documents. The fields describe the levels between."""
 
     centroids: list[Floats]
     """Unit centroids [nodes, m] of levels 1 to L - 1, top down. The centroid of a node is the mean of its children's
     vectors, with equal weights."""
     parents: list[Ints]
-    """Number [nodes] of each node's parent in the level above, for levels 1 to L - 1. At level 1 the number is 0, the
-    root."""
+    """Number [nodes] of each node's parent in the level above, for levels 1 to L - 1. 0 is the root."""
     leaf_N: Ints
     """Number [n] of the node of level L - 1 above each document. If that level is the root, the number is 0."""
 

@@ -132,7 +132,7 @@ def _sample(row_N: Ints, k: int, seed: int) -> Ints:
 
 
 def fit(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations: int = ITERATIONS) -> tuple[Floats, Ints]:
-    """Cluster the rows `row_N` [n] of vectors by a sample. Returns unit centroids [k, m] and each row's nearest [n]."""
+    """Cluster the rows `row_N` [n] of vectors. Returns unit centroids [k, m] and each row's nearest centroid [n]."""
     centroid_KM = _flat(vectors_NM[_sample(row_N, k, seed)], k, seed, iterations)
     near, parts = Neighbours(centroid_KM), np.array_split(row_N, -(-len(row_N) // CAST_ROWS))
     return centroid_KM, np.concatenate([near.search(vectors_NM[part], 1)[0][:, 0] for part in parts])

@@ -21,7 +21,7 @@ VECTOR = "vector"
 @dataclass(frozen=True)
 class Read:
     rows: list[Entry | Rejection | None]
-    """None is a blank line."""
+    """Checked rows of the file. None is a blank line."""
     vectors: pa.ChunkedArray | None
 
 
@@ -54,5 +54,5 @@ def check_rows(path: Path, rows: Iterable[Entry | Rejection | None]) -> int:
             reasons += [f"row {number}: {row.reason}"] if bad <= REASONS_SHOWN else []
     if bad:
         more = f" and {bad - REASONS_SHOWN} more" if bad > REASONS_SHOWN else ""
-        raise InputError(f"{path}: {'; '.join(reasons)}{more} (nothing was changed); allowed: rows as in the corpus")
+        raise InputError(f"{path}: {'; '.join(reasons)}{more}; allowed: rows as in the corpus. Nothing was changed")
     return documents

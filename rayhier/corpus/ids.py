@@ -12,7 +12,7 @@ from rayhier.storage import columns, parquet, schemas
 from rayhier.storage.artifact import Artifact
 
 Digests = npt.NDArray[np.bytes_]
-"""Array [n] of digests, dtype S16. numpy drops zero bytes at the end of an element that it reads, but compares them."""
+"""Array [n] of digests, dtype S16. numpy strips zero bytes from the end of an element that is read alone."""
 
 DIGEST = pa.binary(DIGEST_BYTES)
 NO_DIGESTS: Digests = np.empty(0, f"S{DIGEST_BYTES}")
@@ -23,7 +23,7 @@ def of(names: Iterable[str]) -> Digests:
 
 
 def of_documents(corpus: Artifact) -> Iterator[str]:
-    """Yield the ids of documents that judgements name: if the corpus has passages, those of their documents."""
+    """Yield the ids of documents as judgements name them. These are never ids of passages."""
     for name in corpus.names("documents/"):
         path = corpus.path(name)
         is_cut = schemas.PARENT.name in parquet.metadata(path).schema.to_arrow_schema().names

@@ -71,7 +71,7 @@ def reader(spec: OwnFiles) -> ParquetReader:
 
 
 def read(path: Path, columns: Iterable[str], groups: Iterable[int] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file, or of some row groups, without missing columns. InputError if the file is damaged."""
+    """Yield the rows of a file, or of some row groups, with the existing columns. InputError if the file is damaged."""
     for table in tables(path, columns, BATCH_ROWS, groups):
         yield from table.to_pylist()
 

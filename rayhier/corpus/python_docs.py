@@ -116,10 +116,7 @@ def read(code: bytes, source: str) -> Iterator[Docstring]:
 
 
 def pair(docstring: Docstring, recurrence: int, limits: Limits) -> tuple[Entry, Entry]:
-    """Make (document, query). RowError if the document is too short, or contains its query.
-
-    `recurrence` counts docstrings of the same name. The second gets the id `name#2`, and so on.
-    """
+    """Make (document, query). The second of a name has the id `name#2`. RowError if the document does not suit."""
     summary, rest = divide(docstring.text)
     if not rest:
         raise RowError(Reason.SUMMARY_ONLY)

@@ -261,7 +261,7 @@ def _value(value: Any, kind: FieldType) -> Any:
 
 
 def encodes(text: str) -> bool:
-    """Return True if a text can be encoded in UTF-8. JSON can contain half a character (a surrogate), which cannot."""
+    """Return True if a text can be encoded in UTF-8. A text from JSON may contain half a character (a surrogate)."""
     try:
         text.encode()
     except UnicodeEncodeError:

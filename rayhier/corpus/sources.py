@@ -40,8 +40,7 @@ SPLITS = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
 """Split -> the names that it has in data sets. The first existing name counts."""
 HUB_SPLITS = SPLITS | {"dev": ("dev", "validation", "val")}
 DOCUMENTS, QUERIES = "corpus", "queries"
-"""Names of the hub's configurations (subsets) of documents and queries. Data sets of judgements have one
-configuration."""
+"""Names of the hub's configurations (subsets) of documents and queries. Judgements have only one configuration."""
 
 T = TypeVar("T")
 

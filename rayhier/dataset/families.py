@@ -25,8 +25,8 @@ if TYPE_CHECKING:  # SciPy takes a sixth of a second to import, and a plan needs
 PAIRS = 1_000_000
 AROUND = regex.compile(r"^[¿¡\s]+|[\p{Sentence_Terminal}\s]+$")
 FEWEST_FAMILIES, LARGEST = 50, 0.1
-"""A shared answer joins queries if at least FEWEST_FAMILIES remain, and no family has more than this share of
-queries."""
+"""A shared answer joins queries if FEWEST_FAMILIES remain, and no family has a larger share of the queries than
+this."""
 
 
 def families(words: Sequence[Collection[str]], answers: Sequence[Collection[str]]) -> Ints:

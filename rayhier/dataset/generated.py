@@ -12,10 +12,7 @@ VECTORS = "generated.parquet"
 
 
 def split_generated(queries: Queries) -> tuple[Queries, Queries]:
-    """Split generated queries: a tenth, at most 1,000, becomes dev, and the rest becomes train.
-
-    A hash of the ids chooses the tenth. If no train query would be left, both parts have all queries.
-    """
+    """Split generated queries by a hash: a tenth, at most 1,000, becomes dev. Train has all if none would remain."""
     is_dev = np.zeros(len(queries), dtype=bool)
     is_dev[holdout_rows(queries.ids)] = True
     return queries.some(is_dev), queries if is_dev.all() else queries.some(~is_dev)

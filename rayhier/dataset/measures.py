@@ -1,7 +1,4 @@
-"""Measures of rankings against judgements, as trec_eval defines them.
-
-Shapes: Q queries, K results.
-"""
+"""Measures of rankings against judgements, as trec_eval defines them. Shapes: Q queries, K results."""
 
 from collections.abc import Callable, Sequence
 

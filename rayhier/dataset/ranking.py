@@ -77,7 +77,7 @@ class Ranking:
     base_QK: Floats | None = None
     """Scores [q, k] of the results by their vectors, -inf for none. None if `score_QK` has these scores."""
     leaf_QKR: Ints | None = None
-    """Leaves [q, k, 2] of results by words. -1 or None if every search by vectors compares these results."""
+    """Leaves [q, k, 2] of results that BM25 found. -1 or None if every search by vectors compares these results."""
 
     @cached_property
     def documents(self) -> pa.Table:
@@ -181,7 +181,7 @@ def together(sources: Sequence[Source]) -> Source:
 
 
 def joined(parts: Sequence[tuple[Source, Ints]]) -> tuple[Source, Ints]:
-    """Join the documents of several parts. Returns them, and the parts' rows in them [q, f], next to each other."""
+    """Join the documents of several parts. Returns them, and the rows [q, f] of all parts, renumbered."""
     documents = together([source for source, _ in parts])
     begin = np.cumsum([0, *(len(source) for source, _ in parts)])
     row_QF = [np.where(row_QK >= 0, row_QK + first, -1) for (_, row_QK), first in zip(parts, begin, strict=False)]

@@ -42,8 +42,7 @@ UNWRITTEN = regex.compile(
     r"[\u00ad\u200c\u200d\u0640\u064b-\u0652\u0670\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
     r"\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
-"""Characters that writers may leave out: soft hyphens, joiners, vowel signs of Arabic and Hebrew, variants of
-glyphs."""
+"""Characters that writers may leave out: soft hyphens, joiners, vowel signs of Arabic and Hebrew, glyph variants."""
 ENGLISH_STOP_WORDS = """a an and are as at be but by for if in into is it no not of on or such that the their then
     there these they this to was will with"""
 """Lucene's stop words, as bm25s has them."""
@@ -132,7 +131,10 @@ def word_hashes(distinct: Iterable[str]) -> npt.NDArray[np.uint64]:
 def occurrences(
     texts: Iterable[str], language: Language, blank: Sequence[str] = ()
 ) -> tuple[list[str], Ints, Ints, Ints]:
-    """Split texts into words, or into `blank`: distinct words, texts [t] and words [t] of occurrences, lengths [n]."""
+    """Split texts into words. Returns distinct words, each occurrence's text [t] and word [t], and lengths [n].
+
+    A text without a word gets the words of `blank`.
+    """
     number, numbers, lengths = dict[str, int](), array("i"), list[int]()
     for text in texts:
         text_words = unstemmed(text, language) or blank

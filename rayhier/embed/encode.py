@@ -104,7 +104,10 @@ class TextEncoder:
 
     @torch.inference_mode()
     def batches(self, tokens: Tokens, reader: Reader | None = None, begin: int = 0) -> Iterator[tuple[Any, ...]]:
-        """Yield each batch's rows, vectors and the reader's result. `begin` texts are skipped, at a batch's start."""
+        """Yield the rows of each batch, its vectors, and the reader's result, the longest texts first.
+
+        The first `begin` texts in this order are left out. An earlier call must have begun a batch there.
+        """
         for rows in batches(tokens, self.most, begin):
             batch = [tokens[row] for row in rows]
             ids_NT, mask_NT = self.padded(batch)

@@ -23,7 +23,7 @@ from rayhier.storage.model_layout import read_layout
 MOST = 1e-4
 """Largest allowed difference between ONNX Runtime and torch in a number of a token's vector."""
 TRACED, TRIED = (3, 12), ((1, 9), (4, 24), (2, 512))
-"""Texts and tokens of the exported batch, and of batches that are compared. Long texts show a sliding window."""
+"""Texts and tokens of the exported batch, and of batches that are compared. Long texts test a sliding window."""
 VERSION = f"5, torch {torch.__version__}"
 OPSET, KEPT_BYTES = 17, 2e9
 """Version of ONNX's operators, and most bytes of exports that are kept on this machine."""

@@ -105,7 +105,7 @@ def build(
     attempt: Attempt,
     generated: Artifact | None = None,
 ) -> Output:
-    """Encode documents and queries with the base encoder. InputError if it cannot load, or training needs more."""
+    """Encode all documents and queries with the base encoder. InputError if the encoder cannot be loaded or trained."""
     # A wrong folder is reported here, not in an actor. An encoder that cannot train is reported before hours of work.
     encoder = Encoder(model.path, torch.float32)
     if (part := spec.encoder.transformer_part) is not None:

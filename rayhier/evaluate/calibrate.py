@@ -56,8 +56,7 @@ from rayhier.threads import get_threads
 
 MEASURE, RESULTS = "nDCG@10", 10
 MOST_RERANKED, MOST_ENCODED = 200, 300
-"""Most dev queries that choose the weight of the search's score, and most that choose the number format. These have the
-smallest hashes of ids."""
+"""Most dev queries, by a hash of the id, that choose the weight of the search's score, and the number format."""
 BESIDES = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
 """Weights of the search's score in re-ranking to choose from."""
 
@@ -183,10 +182,7 @@ def positions(model: Model, encoded: Encoded, leaf_QKR: Ints) -> Ints:
 
 
 def choose_precision(dev: Queries, model: Model, folder: Path, leaf_map: LeafMap) -> QueryPrecision | None:
-    """Measure exact search by dev queries in float32 and in int8. The queries' encoder lies in `folder`.
-
-    None if there are few dev queries, or queries cannot be encoded in int8. Routers that read tokens need float32.
-    """
+    """Measure exact search by dev queries in float32 and int8. None without enough queries, or without int8."""
     if len(dev) < FEWEST_QUERIES or model.router.reader is not None or not (folder / FOLDER / MODELS["int8"]).is_file():
         return None
     dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_ENCODED)))
@@ -230,7 +226,7 @@ def choose_weight(
 
 
 def _in_folds(adoption: Adoption | None) -> tuple[int, Values]:
-    """Return the number of train queries that decided in folds, and their sum of the measure by weight [w]."""
+    """Return how many train queries decided on the encoder, and the sum of their measures by weight [w]."""
     none_W = np.zeros(len(WEIGHTS))
     if adoption is None or adoption.source != "train queries in folds" or not adoption.measured:
         return 0, none_W

@@ -43,7 +43,7 @@ Named = dict[str, str]
 FEW_DEV = 200
 """Number of dev queries below which a warning says that a tuned number of lists is uncertain."""
 LEAVES = {"faiss_ivf_spill": 2}
-"""Name of a baseline -> number of lists that hold a document, for baselines with several such lists."""
+"""Name of a baseline -> number of lists that hold each document, if there are several."""
 
 
 @dataclass
@@ -53,8 +53,7 @@ class SeedResult:
     seed: int
     curves: dict[str, list[Point]] = field(default_factory=dict)
     rows: dict[str, dict[str, float]] = field(default_factory=dict)
-    """System -> measures and costs of the router with the spec's beam, or of a baseline's first point that visits as
-    much."""
+    """System -> measures and costs: the router's with the spec's beam, a baseline's first that visits as much."""
     values: dict[str, dict[str, Values]] = field(default_factory=dict)
     """System -> measure -> value of each query [q], of the searches in `rows`."""
     runs: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
@@ -199,7 +198,7 @@ class _Work:
     def add(
         self, seed: int, artifact: Artifact, index: Artifact, read: Mapping[str, Artifact]
     ) -> Iterator[dict[str, str]]:
-        """Measure one seed. The router comes first, because a baseline's reported point depends on its visits."""
+        """Measure one seed. The router comes first, because its visits decide which points of baselines count."""
         spec, calibration, router = self.spec, read.get("calibration"), str(self.spec.router.type)
         model = Model.open(artifact, spec, calibration=calibration)
         sizes = np.array(LeafMap.open(index.root, BUILT).manifest.counts)

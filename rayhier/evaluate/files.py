@@ -40,7 +40,7 @@ def read_queries(path: Path, columns: ColumnNames = BEIR) -> dict[str, str]:
 
 
 def read_judgements(path: Path) -> dict[str, dict[str, int]]:
-    """Read judgements: query -> document -> grade. InputError if a line is no row of BEIR or TREC, or a pair recurs."""
+    """Read judgements: query -> document -> grade. InputError for a line of another form, or a pair judged twice."""
     grades: dict[str, dict[str, int]] = {}
     for judgement in _all(path, _rows(path, _judgement, HEADER), "BEIR's three columns, or TREC's four"):
         graded = grades.setdefault(judgement.query_id, {})

@@ -48,7 +48,7 @@ class IndexSearch:
         return stacked([self._scanned(rows, beam) for rows in self._batches()])
 
     def search(self, beam: int) -> Ranking:
-        """Search with the spec's settings from `beam` leaves on. A beam of 0 searches by a level."""
+        """Search with the spec's settings and a beam of at least `beam` leaves. With a beam of 0, search by a level."""
         rankings = []
         for rows in self._batches():
             encoded = self._encoded[rows]

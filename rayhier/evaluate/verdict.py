@@ -7,7 +7,7 @@ from rayhier.spec import JobSpec
 
 MOST = 5
 SMALL = 5_000
-"""Number of documents that exact search compares within a millisecond on one core (faiss, 384 numbers a vector)."""
+"""Number of documents that exact search compares within a millisecond on one core (faiss, 384 numbers per vector)."""
 MIDDLING = 100_000
 """Number of documents up to which exact search takes a few milliseconds on one core (docs/choosing.md: 6.6)."""
 DEAR = 0.5

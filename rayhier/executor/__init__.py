@@ -1,7 +1,4 @@
-"""Do the work of stages in this process (`here.py`) or on Ray (`ray.py`).
-
-A stage gets an Executor and does not know which of the two it is. Equal workers and threads give equal results.
-"""
+"""Do the work of stages in this process (`here.py`) or on Ray (`ray.py`). Equal workers give equal results."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

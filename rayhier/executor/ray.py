@@ -97,7 +97,7 @@ def watched(spec: JobSpec) -> Iterator[None]:
 
 
 def _say_of_ray(data: dict[str, Any], ignore_prefix: bool) -> None:  # noqa: ARG001  Ray's own signature
-    """Say the first sentence of a report of Ray, which would print a paragraph after the summary. Log the rest."""
+    """Say the first sentence of a message of Ray, and log the rest. Ray would print all of it after the summary."""
     for line in data["lines"]:
         first, _, rest = line.strip().partition("\n")[0].partition(". ")
         rest = rest or line.strip().partition("\n")[2]
@@ -121,10 +121,8 @@ def _no_stderr() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Let a cluster that Ray starts in the block listen on loopback alone, because all of it runs on this machine.
-
-    Ray does so if clusters are switched off. It reads the variable at its import, so the constant is set too.
-    """
+    """Let a cluster that Ray starts in the block listen on loopback alone, because all of it runs on this machine."""
+    # Ray reads the variable at its import, so the constant is set too.
     constants: Any = importlib.import_module("ray._private.ray_constants")
     before, exported = constants.ENABLE_RAY_CLUSTER, os.environ.get(CLUSTERS)
     os.environ[CLUSTERS], constants.ENABLE_RAY_CLUSTER = "0", False

@@ -35,7 +35,8 @@ TOKENISED = 100e3
 """Most tokens per second of a core, even if the transformer is small, because texts are tokenised first."""
 START, START_HERE, LEAST_WORK = 5.0, 2.0, 2.0
 """START: seconds to start a stage's processes on Ray. START_HERE: seconds to start a stage in this process. LEAST_WORK:
-seconds of work by the table's rate. A rate is measured if a stage had that work, and took twice its start."""
+seconds of work by the table's rate. A rate is measured if a stage had that work, and took twice as long as its
+start."""
 IDS = 200e3
 """Ids of documents that a process reads per second. Judgements of the test split must name some of these ids."""
 PLACED = 4e9
@@ -49,7 +50,7 @@ DEV_PAIRS = 200 * 50
 BACKWARD = 3
 """Number of forward passes that take as long as a training step."""
 DEV = 0.1
-"""Share of the train queries that dev is cut from."""
+"""Share of the train queries that become dev queries."""
 
 
 @dataclass(frozen=True)

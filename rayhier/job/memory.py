@@ -8,7 +8,7 @@ from rayhier.spec.train.pseudo_queries import MOST_DRAWN, SPANS
 
 STARTED, SETTLED, SEARCHED, NUMBERS = 200_000, 1_024, 100_000, 1 << 28
 """Limits of ReTreever's training, for memory. The first fit of a tree holds scores of STARTED documents and SETTLED
-splits. Dev queries search SEARCHED documents, which NUMBERS numbers represent."""
+splits. Dev queries search SEARCHED documents, which have at most NUMBERS numbers in all."""
 
 BYTES_AN_ID = 150.0
 """Bytes of memory per document in training: its id as a string and in a column, and its row numbers."""

@@ -1,4 +1,4 @@
-"""Turn a spec into ordered steps, with their inputs, places and sizes. Refuses missing inputs and jobs too large."""
+"""Turn a spec into ordered steps, with inputs, places and sizes. Refuses missing inputs, and jobs that cannot fit."""
 
 import hashlib
 import importlib.util
@@ -90,7 +90,7 @@ class Plan:
         return next(step for step in self.steps if step.kind == kind and step.seed == seed)
 
     def made_of(self, to_make: Sequence[Step]) -> list[Step]:
-        """List published steps outside `to_make` made from a model in `to_make`, whose fingerprint stays the same."""
+        """List published steps that depend on a model in `to_make`, and are not in `to_make` themselves."""
         gone = {step.fingerprint for step in to_make if step.stage == "train"}
         steps: list[Step] = []
         for step in self.steps:

@@ -15,7 +15,7 @@ MEASURE = "nDCG@10"
 ERRORS = 1.0
 """Number of standard errors that a mean gain must exceed."""
 ROUNDING = 1e-9
-"""Least excess over the standard errors, because one gain among many queries is exactly one standard error."""
+"""Least amount by which a gain exceeds the standard errors. One gain among many queries equals one standard error."""
 
 Source = Literal["dev queries", "train queries in folds", "pseudo-queries"]
 

@@ -13,8 +13,7 @@ class Cells(nn.Module):
     centroid_LM: Tensor
     """Centroids of the leaves, unit vectors [leaves, m]. A leaf without documents has zeros."""
     price_L: Tensor
-    """Amounts [leaves] that are subtracted from a document's cosines to the centroids. Crowded leaves have higher
-    amounts."""
+    """Amounts [leaves], higher for crowded leaves, that are subtracted from a document's cosines to the centroids."""
     border: Tensor
     """Scalar: a document lies in a second leaf if its two greatest (cosine - price) differ by at most this much."""
     group_GM: Tensor

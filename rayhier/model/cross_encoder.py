@@ -107,10 +107,7 @@ def load_cross_encoder(
     dtype: torch.dtype = torch.float32,
     seed: int | None = None,
 ) -> CrossEncoder:
-    """Load a cross-encoder. InputError if the model has more than one output, or weights are missing.
-
-    With a `seed`, missing weights of the head are drawn at random, for training.
-    """
+    """Load a cross-encoder, with random weights of the head by `seed`. InputError for other missing weights."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
@@ -125,7 +122,7 @@ def load_cross_encoder(
 
 
 def _last_layer_for_first_token(transformer: Any) -> None:
-    """Make a classifier's last layer compute only the first token, which is all it reads. Saves a sixth of the time."""
+    """Make a classifier's last layer compute only the first token, because the classifier reads no other token."""
     layers = [module for module in transformer.modules() if type(module).__name__ in FIRST_READ]
     if not layers:
         return

@@ -29,7 +29,7 @@ class Hierarchy(nn.Module):
         return self.centroids[0].device if len(self) else torch.device("cpu")
 
     def arrange(self, parents: Sequence[Tensor], alive: Sequence[Tensor]) -> None:
-        """Set which nodes are siblings, by parents and `alive` (has documents) [nodes] for each level."""
+        """Set which nodes are siblings, by parents [nodes] and `alive` [nodes] (True with documents) of each level."""
         self._siblings = [siblings(*level).to(self.device) for level in zip(parents, alive, strict=True)]
         self._parents = [parent_K.to(self.device) for parent_K in parents]
 

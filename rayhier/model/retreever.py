@@ -293,10 +293,7 @@ class TreeLevels(Representations):
 
     @torch.no_grad()
     def begin(self, removed_S: Tensor) -> None:
-        """Set the start of cosine's learned offset from the mean scores [splits] that `scale` removed.
-
-        Splits are centred so that leaves are even. The offset restores what all texts have in common, for the cosine.
-        """
+        """Set the start of cosine's learned offset, which restores the mean scores [splits] that `scale` removed."""
         if self.offset_L is not None:
             self.offset_L.copy_(products(removed_S[None])[-1][0].exp() * len(self.offset_L) - 1)
 

@@ -1,7 +1,4 @@
-"""Re-rank by a cross-encoder within a budget of calls, in rounds (Algorithm 1 of AXN).
-
-Each round reads the documents with the best estimates by earlier scores. No pair is read twice.
-"""
+"""Re-rank by a cross-encoder within a budget of calls, in rounds that read the best estimates (Algorithm 1 of AXN)."""
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass

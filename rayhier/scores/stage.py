@@ -1,7 +1,4 @@
-"""Run the stages scores and factors: score chosen pairs with a cross-encoder, and learn vectors from the scores.
-
-Pairs are scored part by part. A stopped run keeps the parts that are scored.
-"""
+"""Run the stages scores and factors: score chosen pairs, part by part, and learn vectors from the scores."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

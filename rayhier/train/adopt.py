@@ -6,7 +6,8 @@ BM25 for each encoder. What each weight found helps to choose the weight of sear
 Few dev queries cannot decide: the mean gain in nDCG@10 of twenty has a standard error of five points. So the encoder is
 trained again without a fold of the train queries, and then searches for the queries of this fold. This repeats until
 ENOUGH queries were used. Without folds, judged dev queries decide, or else pseudo-queries. Pseudo-queries are searched
-by vectors alone, because they share words with their documents. A transformer needs ENOUGH of either.
+by vectors alone, because they share words with their documents. If a transformer trains, ENOUGH queries of either kind
+are needed.
 
 Queries that ask the same (`dataset.families.alike`) are in one fold and count as one query.
 
@@ -162,8 +163,8 @@ def decide(
 ) -> Adoption:
     """Decide whether the encoder that a phase has trained is kept. All workers decide alike.
 
-    `before` are the weights before training. `make` makes a training like the phase's of a tower on other examples, and
-    `run` runs it under a name.
+    `before` are the weights before training. `make` makes the same training for another tower and other examples. `run`
+    runs a training under a name.
     """
     tower, examples = phase.tower, phase.examples
     texts = list(dev.texts or dev.ids)

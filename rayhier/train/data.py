@@ -90,10 +90,7 @@ def judged_pairs(queries: Queries, documents: Documents) -> Examples:
 
 
 def document_pairs(documents: Documents) -> Examples:
-    """Make pairs of each document, as a query, with the three documents nearest to it.
-
-    Documents held out for dev are in no pair, unless fewer than two would be left.
-    """
+    """Make pairs of each document, as a query, with its three nearest documents. Dev documents are left out."""
     training_N = np.setdiff1d(np.arange(len(documents.ids)), holdout_rows(documents.ids))
     if len(training_N) < 2:
         training_N = np.arange(len(documents.ids))

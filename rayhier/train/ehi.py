@@ -1,7 +1,4 @@
-"""Train EHI's encoder and router together by three losses.
-
-Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Retrieval", Algorithm 1.
-"""
+"""Train EHI's encoder and router together by three losses: Algorithm 1 of the paper that model/ehi.py names."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,4 @@
-"""Train an encoder by HCE: it learns to tell a query's answer from its siblings in a document tree.
-
-"Hierarchical Corpus Encoder: Fusing Generative Retrieval and Dense Indices", Algorithms 1-3.
-"""
+"""Train an encoder by HCE (model/hce.py, Algorithms 1-3): it tells a query's answer from its siblings in a tree."""
 
 from collections.abc import Iterator, Sequence
 

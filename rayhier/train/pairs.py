@@ -60,7 +60,7 @@ class Pairs:
         return encode_side(self.tower, side, self.examples.document_NM.shape[1], self.learner.group)
 
     def steps(self, epoch: int, search: Callable[[], Search]) -> Iterator[tuple[float, Ints, np.random.Generator]]:
-        """Yield each step's share done, pairs by number, and generator. Each worker searches for a share of pairs."""
+        """Yield for each step the share of training done, numbers of pairs, and a generator. All workers mine."""
         if self.source != "none" and epoch % REFRESH == 0:
             self.mine(search())
         steps = batches(len(self.examples.pair_P2), self.batch_size, self.seed, epoch)

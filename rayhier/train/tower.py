@@ -101,7 +101,7 @@ class TextTower:
 
     micro_batch: int | None = None
     noisy: frozenset[Side] = frozenset()
-    """Sides that are encoded with dropout. The mask follows from the rows and `noise`."""
+    """Sides that are encoded with dropout. The dropout mask depends on the rows and `noise`."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class TextTower:
         self.encoder, self.texts, self.dtype = encoder, dict(texts), dtype
         self._tokens: dict[Side, TokenStore] = {}
         self.noise = 0
-        """Seed of the dropout masks, together with the rows."""
+        """Seed of the dropout masks. The rows of a batch are part of the seed too."""
         self.module = encoder.encoder
         if which is None:
             self.module.requires_grad_(requires_grad=False)

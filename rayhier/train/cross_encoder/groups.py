@@ -17,8 +17,7 @@ from rayhier.train.examples import Examples
 from rayhier.train.pairs import draw, mine
 
 SHARPNESS, LEXICAL = 20.0, 0.3
-"""SHARPNESS: factor of the teacher's scores before the softmax. LEXICAL: weight in these scores of BM25, divided by the
-query's best BM25."""
+"""SHARPNESS: factor of the teacher's scores before the softmax. LEXICAL: weight in them of BM25 / the query's best."""
 TOP = 30
 """Number of best documents, by the base encoder or by BM25, from which wrong documents are drawn."""
 

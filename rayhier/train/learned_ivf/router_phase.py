@@ -39,8 +39,7 @@ MEASURED = 1 << 24
 FITTED = 1_024
 """Most targets from which the leaves' first scale is fitted."""
 LEAST, MOST, THIRDS = 0.02, 50.0, 16
-"""Least and greatest factor of the leaves' first weights, and how often a third of the range between them is
-dropped."""
+"""Least and greatest factor of the leaves' first weights, and how often a third of their range is dropped."""
 
 
 @dataclass(frozen=True)

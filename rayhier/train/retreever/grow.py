@@ -90,7 +90,7 @@ def grow(
 def with_documents(
     examples: Examples, document_NM: Floats, spec: RetreeverTraining, seed: int, held_N: Ints = NONE
 ) -> tuple[Examples, Callable[[Read], Read]]:
-    """Add documents as queries, but none of `held_N`, and return how to read them."""
+    """Add documents as queries, except `held_N`. Returns the examples, and a function that adapts a `Read`."""
     if not spec.documents or examples.same:
         return examples, lambda read: read
     group, queries = WorkerGroup(), len(examples.query_QM)

@@ -140,7 +140,7 @@ class MatchingPhase(Phase):
         return self.representations.sizes(self.representations.scores(*self.read(side, rows)))
 
     def measure(self) -> dict[str, float]:
-        """Measure several sizes on dev. The best epoch is kept, not a later one, because later epochs overfit."""
+        """Measure several sizes on dev. Later epochs overfit, so a later epoch that is as good is not preferred."""
         document_NW, dev_QW = self.scores("document", self.dev.row_N), self.scores("dev")
         document, dev = self._compared(document_NW), self._compared(dev_QW)
         measured = self.dev(document, dev, self.representations.similarity)

@@ -21,7 +21,7 @@ def read(path, encode=None, **options):
 def test_a_row_that_the_corpus_would_not_accept_is_named_and_none_is_encoded(tmp_path):
     path = tmp_path / "more.jsonl"
     path.write_text('{"id": "a", "text": "x"}\n{"id": "b"}\n{"text": "x"}\n')
-    with pytest.raises(InputError, match=r"row 2: empty text; row 3: missing id \(nothing was changed\); allowed"):
+    with pytest.raises(InputError, match=r"row 2: empty text; row 3: missing id; allowed: .*\. Nothing was changed"):
         read(path, size=1)
 
 
