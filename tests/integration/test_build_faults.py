@@ -133,7 +133,7 @@ def test_vectors_that_are_no_numbers(built, work, capsys, monkeypatch):
     monkeypatch.setattr(routes.Model, "encode_stored", broken)
     assert build(built, work) == 2
     assert "vectors: got 1 of " in (said := capsys.readouterr().err)
-    assert "hold NaN, infinity or too large a number" in said
+    assert "with NaN, infinity or too large a number" in said
     assert leaf_map_of(work).manifest == before
 
 

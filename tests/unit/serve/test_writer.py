@@ -70,7 +70,7 @@ def test_a_request_that_began_before_a_fold_ends_as_it_began(open_server):
 REFUSED = {
     "an unknown key": ([{"id": "a", "text": "x", "lang": "en"}], "documents.0: got key 'lang'"),
     "a field of another type": ([doc("a", fields={"year": "old"})], "documents[0]: field of the wrong type"),
-    "a vector of another length": ([doc("a", vector=[2.0] * 32)], "documents[0].vector: of length 11.31"),
+    "a vector of another length": ([doc("a", vector=[2.0] * 32)], "documents[0].vector: got length 11.31"),
     "no base64": ([doc("a", vector="AACAPwA=")], "documents.0.vector: got a text of 8 characters"),
     "two numbers": ([doc("a", vector=pack([1.0, 0.0]))], "documents[0].vector: got 2 numbers"),
     "base64 of NaN": ([doc("a", vector=pack([math.nan] * 32))], "vectors: got 1 of 1 with NaN, infinity"),
