@@ -28,7 +28,7 @@ PROBES = 16
 """Number of nearest groups whose leaves a document is compared with."""
 SCALE = 20.0
 """Factor of cosines before the softmax that makes them probabilities of leaves: p = softmax(20 cos)."""
-UNREAD = "the router reads tokens, but got only vectors; allowed: texts"
+UNREAD = "got vectors, but this router reads tokens; allowed: texts"
 Weights = Mapping[str, npt.NDArray[Any]]
 
 

@@ -32,7 +32,7 @@ def test_the_tree_of_a_built_index(built, capsys):
     work = str(built / "work")
     heading, *lines = said(capsys, work, "--brief")
     manifest = leaf_map_of(built / "work").manifest
-    assert heading.startswith(f"240 documents, {sum(manifest.counts)} rows in 8 leaves of learned_ivf; ")
+    assert heading.startswith(f"240 documents, {sum(manifest.counts)} rows in 8 leaves of learned_ivf, ")
     sizes = [int(line.split()[1].replace(",", "")) for line in lines]
     assert sizes == sorted((count for count in manifest.counts if count), reverse=True)
     stored = pq.read_table(leaf_map_of(built / "work").root / "leaves.parquet").to_pylist()

@@ -166,11 +166,11 @@ def test_a_tree_over_tokens_refuses_bare_vectors(attentive, tmp_path, capsys):
     vector = [1.0] + [0.0] * 31
     pq.write_table(pa.table({"_id": ["x"], "text": ["oak"], "vector": [vector]}), tmp_path / "new.parquet")
     assert index.main(["add", str(work), str(tmp_path / "new.parquet")]) == 2
-    said = "vector: the router reads tokens, and only vectors are given; allowed: documents as texts"
+    said = "vector: got vectors, but this router reads tokens; allowed: documents as texts"
     assert capsys.readouterr().err.endswith(f"error: {said}\n")
     assert leaf_map_of(work).manifest.version == 1
     searcher = Snapshot.open(work)
-    said = "vector: the router reads tokens, but got only vectors; allowed: texts"
+    said = "vector: got vectors, but this router reads tokens; allowed: texts"
     with pytest.raises(InputError, match=f"^{said}$"):
         searcher.search(np.array([vector], np.float32), 5)
     *_, client = served(work, searcher)
