@@ -267,8 +267,7 @@ class Repository:
     def find(cls, key: str, path: str) -> "Repository":
         """Find the folder `path`, or else the data set of that name on the hub. InputError if neither exists.
 
-        A known commit needs no request, but an unreachable hub must fail here at once. `datasets` makes many attempts
-        first.
+        Even for a known commit, the hub is looked up first, so that an unreachable hub fails at once.
         """
         folder: Path | None = hub_data.folder(key, path)
         if folder is not None:

@@ -19,8 +19,7 @@ def cut(
 ) -> tuple[list[Judgement], list[Judgement], Counts]:
     """Move about a share of the train queries, and their judgements, to another split.
 
-    Families of queries that ask the same stay together. Returns train, the other split, and counts of families. If
-    there are two families, both splits get one.
+    Families of queries that ask the same stay together. Returns train, the other split, and counts of families.
     """
     answers: dict[str, list[str]] = {judgement.query_id: [] for judgement in train}
     for judgement in train:

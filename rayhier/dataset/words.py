@@ -149,8 +149,7 @@ def occurrences(
 def postings(texts: Sequence[str], row_N: Ints, language: Language = "english") -> pa.Table:
     """Count the words of texts: a table of `schemas.POSTINGS`, with a row for each word, in the order of words.
 
-    `row_N` [n], ascending, are the numbers of the texts in the table. Texts without a word have the empty word, zero
-    times, so that they count as documents.
+    `row_N` [n], ascending, numbers the texts. Texts without a word count too, by zero times the empty word.
     """
     distinct, text_T, word_T, _ = occurrences(texts, language, [""])
     spelled = pa.array(distinct, pa.string())

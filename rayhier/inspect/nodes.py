@@ -187,10 +187,9 @@ class Inspection:
 def by_node(
     names: Sequence[str], probability_QL: Floats, path_LT: Ints, counts: Sequence[int]
 ) -> list[list[list[str]]]:
-    """Return the most probable queries of each node, at most QUERIES, among queries whose path leads through it.
+    """Return the most probable queries of each node, at most QUERIES, among queries whose best path has the node.
 
-    A path leads to a query's most probable leaf. `path_LT` are the nodes above each leaf, `counts` the numbers of nodes
-    of each level.
+    `path_LT` are the nodes above each leaf, `counts` the numbers of nodes of each level.
     """
     names_at: list[list[list[str]]] = [[[] for _ in range(count)] for count in counts]
     if not names:

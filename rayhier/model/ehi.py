@@ -108,8 +108,7 @@ class Losses:
 def ehi_losses(batch: Batch, spec: Loss) -> Losses:
     """Compute EHI's loss (Eq. 6) and its parts: λ1·semantic + λ2·indexing + λ3·intra-leaf, with the weights of `spec`.
 
-    Semantic: triplets on encoder vectors. Indexing: triplets on path embeddings. Intra-leaf: keeps unlike documents out
-    of the same leaf.
+    Semantic: triplets on vectors. Indexing: triplets on paths. Intra-leaf: keeps unlike documents out of one leaf.
     """
     semantic = semantic_loss(batch, MARGIN)
     indexing = indexing_loss(batch, MARGIN)

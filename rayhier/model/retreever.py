@@ -61,8 +61,7 @@ class Splits(nn.Module):
     def scale(self, vector_NM: Tensor) -> Tensor:
         """Shift and scale each split's scores. Over these texts, their mean is 0 and their deviation that of the level.
 
-        Returns the means that were removed [splits]. ValueError if a split gives all texts one score, because equal
-        distributions have no gradient.
+        Returns the removed means [splits]. ValueError if a split gives all texts one score, which has no gradient.
         """
         was_training = self.training
         self.eval()

@@ -105,8 +105,7 @@ class Phase(ABC):
     def measure(self) -> dict[str, float]:
         """Measure the current weights on dev, on every worker. The first worker's result counts.
 
-        `best_row` picks the best weights by `dev` and `error`, the standard error of the difference to the best `dev`
-        so far.
+        `best_row` compares `dev`, and `error`: the standard error of the difference to the best `dev` so far.
         """
 
     def finish(self) -> None:  # noqa: B027  most phases have nothing left to do

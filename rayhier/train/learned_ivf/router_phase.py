@@ -64,8 +64,7 @@ class Targets:
     def of(cls, examples: Examples, query_QM: Floats, document_NM: Floats, seed: int) -> Self:
         """Make targets from trained vectors of queries [q, m] and of a sample of the documents [n, m].
 
-        The answers of a query are its judged and its exact nearest documents. The answers of a document are the
-        document and its exact nearest documents.
+        Answers are a query's judged and exact nearest documents, or a document and its exact nearest documents.
         """
         most = min(MOST_ASKING, DOCUMENTS_A_QUERY * len(query_QM))
         rows = np.random.default_rng([seed, 2]).permutation(len(document_NM))[:most]

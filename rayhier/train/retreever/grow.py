@@ -49,8 +49,7 @@ def grow(
 ) -> RetreeverRouter:
     """Train a tree and return its router. `run` is called with each phase's name and the phase.
 
-    The tree reads the tensors of `read`, by default the tower's vectors. Documents at rows `held_N` replace dev
-    queries.
+    The tree reads tensors of `read`, by default the tower's vectors. Documents `held_N` replace dev queries.
     """
     group, dimension = WorkerGroup(), examples.document_NM.shape[1]
     document_NM = encode_side(tower, "document", dimension, group)
