@@ -50,7 +50,7 @@ class Difference(BaseModel):
             return ", and no family of queries gained or lost on average"
         if self.families < FEWEST:
             return f", but {self.families} famil{'y' if self.families == 1 else 'ies'} cannot tell this from chance"
-        return "; this may be chance" if self.low <= 0 <= self.high else ""
+        return ", which may be chance" if self.low <= 0 <= self.high else ""
 
 
 @dataclass(frozen=True)

@@ -114,9 +114,9 @@ def test_an_encoder_that_was_not_trained_says_why_and_the_index_what_it_finds(tr
 @pytest.mark.parametrize(
     ("difference", "low", "high", "said"),
     [
-        (0.2, -0.1, 0.5, "; this may be chance."),
+        (0.2, -0.1, 0.5, ", which may be chance."),
         (-0.02, -0.03, -0.01, " Training made results worse: keep the base encoder."),
-        (-0.02, -0.03, 0.01, "; this may be chance."),
+        (-0.02, -0.03, 0.01, ", which may be chance."),
         (0.2, 0.1, 0.3, ") for all queries."),
     ],
 )
