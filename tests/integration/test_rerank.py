@@ -110,7 +110,7 @@ def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(reranked, tmp_path, p
     assert [hit.score for hit in answer.hits] == sorted((hit.score for hit in answer.hits), reverse=True)
     assert shell.main([str(work), question, "-k", "15"]) == 0
     shown = capsys.readouterr().out
-    assert "read 12 documents by the cross-encoder" in shown
+    assert "the cross-encoder read 12 documents" in shown
     assert shown.count("~") == 4  # three estimated scores, and what the mark means
     assert shell.main([str(work), question, "--budget", "3"]) == 0
     assert "read 3 documents" in capsys.readouterr().out
