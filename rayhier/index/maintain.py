@@ -106,7 +106,7 @@ class Region:
         self._mean, self._spec = due.mean, spec
         self.router, self._used = resized(router), int(router.in_use.sum())
         self.origins = list(range(router.n_leaves)) if revision is None else list(revision.origins)
-        """Leaf -> leaf of the model that it was split from."""
+        """For each leaf, the leaf of the model that it was split from."""
         self._whole_L = np.zeros(router.n_leaves, dtype=bool)  # leaves of which all documents are in memory
         self._whole_L[changing] = self._whole_L[self._near(changing, 2 * NEAR)] = True
         self.stored = MappedRows(there)

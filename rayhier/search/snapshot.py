@@ -196,7 +196,7 @@ class Snapshot:
         return answers(outcome.ranking, outcome.leaves_QB, len(self), request.k)
 
     def retrieve(self, request: Request, encoded: Encoded | None = None) -> Found:
-        """Search as a request says: ranking and leaves visited. `encoded` has its queries, if they are encoded."""
+        """Return the ranking and visited leaves of a request. `encoded` has its queries, if they are encoded."""
         queries: Queries | Encoded = request.queries if encoded is None else encoded
         routes = find_routes(self.model, queries, request.beam, encodes=request.encodes)
         retriever, parts = Retriever(self.rules, self.model.route, self.reranker), list[Found]()
@@ -240,7 +240,7 @@ class Snapshot:
 
     @cached_property
     def row_counts(self) -> Ints:
-        """Rows of each leaf that the snapshot reads, in leaf files. The last entry is for leaf -1, no leaf."""
+        """Number of rows in leaf files of each leaf that the snapshot reads, else 0. The last entry is for leaf -1."""
         rows_L = np.append(np.array(self.manifest.counts, dtype=np.int64), 0)
         rows_L[: self.leaves.leaves.start] = rows_L[self.leaves.leaves.stop :] = 0
         return rows_L
@@ -326,7 +326,7 @@ class Snapshot:
 
     @cached_property
     def _probed(self) -> Ints:
-        """Leaves [1, b] to check readiness by: the smallest leaf with rows of each shard."""
+        """Leaves [1, b] that `probe` searches: of each shard, the smallest leaf with rows."""
         smallest, counts = [], self.manifest.counts
         for shard in self.manifest.shards:
             with_rows = [leaf for leaf in shard.leaves if leaf in self.leaves.leaves and counts[leaf]]
@@ -337,7 +337,7 @@ class Snapshot:
 def stored_and_tail(
     read: Callable[[Lookup | Listing], pa.Table], work: Lookup | Listing, view: TailView, leaves: range
 ) -> pa.Table:
-    """Read documents by their ids from leaf files, by `read`, and from the tail's documents in a range of leaves."""
+    """Read documents by ids from leaf files, with `read`, and from the tail's documents in a range of leaves."""
     if isinstance(work, Lookup):
         kept = tuple(name for name in work.ids if not view.hides(name))
         tables = [read(replace(work, ids=kept))] if kept else []

@@ -26,7 +26,7 @@ SHOWN = 60
 """Most characters of a filter's value that an error message repeats."""
 
 JSON_WORDS: Mapping[str, bool] = {}
-"""Texts that mean true and false in a filter written as JSON. There are none, as JSON has both values."""
+"""Texts that mean true and false in a filter written as JSON: none, as JSON has true and false."""
 YAML_WORDS: Mapping[str, bool] = {"true": True, "false": False}
 """Texts that mean true and false in a filter inside a spec, because the spec's YAML reader leaves both as text."""
 HUGE = 512

@@ -12,7 +12,7 @@ SPILLED = 0.5
 MOST_SMALL = 200_000
 """Most documents of an index for which dev queries choose the beam by default (docs/results/search.md)."""
 LEAF_FACTOR = 8.0
-"""Most rows of a leaf, as a multiple of the mean. The least probable further rows go to the next best leaf."""
+"""Most rows of a leaf, as a multiple of the mean. A fuller leaf's least probable rows go to another leaf."""
 BYTES: dict[VectorFormat, int] = {"float16": 2, "float32": 4}
 
 

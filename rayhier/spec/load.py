@@ -315,7 +315,7 @@ def _names(model: type[BaseModel]) -> str:
 
 
 def _keys(model: type[BaseModel]) -> dict[str, Any]:
-    """Return a section's fields by their keys in a spec. The field of a key like `lambda` has another name."""
+    """Return a section's fields by their keys in a spec. For instance, `lambda` is the key of the field `lam`."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 

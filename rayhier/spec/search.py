@@ -181,7 +181,7 @@ class SearchSpec(Section):
 
     @property
     def usual_mode(self) -> Mode:
-        """The mode of a text that names no mode. Dense if the mode is automatic and was not settled."""
+        """The mode of text queries that name no mode. Dense if the mode is automatic and not settled yet."""
         return "dense" if self.mode == "auto" else self.mode
 
     def adds_scores(self, mode: Mode) -> bool:

@@ -118,7 +118,7 @@ class QueryFile:
             return sum(1 for line in opened if line.strip())
 
     def chunks(self, refused: Refused) -> Iterator[Chunk]:
-        """Yield chunks without refused rows, which are counted. InputError if a parquet file cannot be used."""
+        """Yield chunks without refused rows, which are counted. InputError if a parquet file lacks columns."""
         seen: set[str] = set()
         numbered = self._rows()
         while chunk := list(islice(numbered, self.size)):

@@ -37,7 +37,7 @@ class ChosenBeam(BaseModel):
     """Share of the exact best `k` documents that the queries find with this beam, on average."""
     queries: int
     of: Queried = "dev queries"
-    """Kind of the queries."""
+    """Queries that chose the beam."""
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def _listed(beam: int) -> int:
 
 
 def first_pass_before(router: OpenedRouter) -> OpenedRouter:
-    """Put codes before a learned IVF with at least 128 leaves in use. For other routers, codes take longer."""
+    """Return a learned IVF with at least 128 leaves in use as a `CodedRouter`, and other routers unchanged."""
     if isinstance(router, LearnedIvf) and int(router.in_use.sum()) >= FEWEST:
         return CodedRouter(router)
     return router

@@ -13,7 +13,7 @@ class QueryPrecision(Decision):
     file = "query_precision.json"
     queries: int
     measure: str
-    """Measure of exact search, such as nDCG@10."""
+    """Measure of exact search that compares the formats, such as nDCG@10."""
     measured: dict[Computed, float]
     """Number format of the encoder -> mean of the measure."""
 

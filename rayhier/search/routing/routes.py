@@ -43,7 +43,7 @@ warn = cache(say)  # once in a process
 def search_encoder(
     folder: Path, spec: EncoderSpec, precision: Computed = "float32", threads: int | None = None
 ) -> SearchEncoder:
-    """Open an encoder. Without a readable file, int8 becomes float32, and torch encodes. InputError without torch."""
+    """Open an ONNX encoder. If int8 is unreadable, use float32, and then torch. InputError without torch."""
     if (folder / onnx.FOLDER / onnx.MODELS[precision]).is_file():
         try:
             return OnnxEncoder(folder, spec, threads or get_threads(), precision)
@@ -157,7 +157,7 @@ class Model:
         return LevelSimilarity.of(self.spec.search, self.tree) if self.spec.search.how == "level" else None
 
     def flat_query(self, encoded: Encoded) -> FlatQuery | None:
-        """Compute queries' numbers for a search by a level, else None. InputError if the router needs tokens."""
+        """Compute queries' numbers for a level search. None for other searches. InputError if tokens are needed."""
         return None if self.flat_similarity is None else self.flat_similarity.query(self.tree, encoded)
 
     @property
@@ -229,7 +229,7 @@ class Routes:
 
     @cached_property
     def log_densities(self) -> Floats | None:
-        """Log densities [q, β] of the leaves, which order visits. None if the router does not know sizes of leaves."""
+        """Log densities [q, β] of the leaves, which order visits. None if the router knows no sizes of leaves."""
         router = self.model.router
         if not isinstance(router, LearnedIvf):
             return None

@@ -39,7 +39,7 @@ class FlatPart:
     rows: ListedRows
     """Numbers [n, k] of the documents at the level, in one list."""
     lease: Lease
-    """Keeps the files on this machine while this object lives."""
+    """Lease that keeps the files on this machine while this object lives."""
 
     @classmethod
     def of(cls, lease: Lease, begin: int) -> Self:

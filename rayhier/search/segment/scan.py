@@ -45,7 +45,7 @@ class RankedRows:
 
     @classmethod
     def joined(cls, parts: "Sequence[RankedRows]", axis: int = 1) -> "RankedRows":
-        """Join what several parts found for the same queries, highest score first. Axis 0: for other queries."""
+        """Join rows of several parts for the same queries (with axis 0: different queries), highest score first."""
         if len(parts) == 1:
             return parts[0]
         score_QT, row_QT = (
