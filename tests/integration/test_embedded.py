@@ -95,7 +95,7 @@ def test_the_shell_changes_and_reads_its_documents(process, work, port, tmp_path
     (tmp_path / "bad.jsonl").write_text('{"id": "a", "text": "good"}\n{"id": 1.5, "text": "bad"}')
     missing = tmp_path / "missing.jsonl"
     for arguments, said in [
-        (("add", tmp_path / "bad.jsonl"), "bad.jsonl: row 2: wrong type; allowed: rows as in the corpus; nothing was"),
+        (("add", tmp_path / "bad.jsonl"), "bad.jsonl: row 2: wrong type; allowed: rows as in the corpus. Nothing was"),
         (("add", missing), "missing.jsonl: no such file"),
         (("delete", "new0001"), "ids: 1 not in the index: 'new0001'. Nothing was changed; allowed: ids of documents"),
         (("delete",), "ids: got none; allowed: ids of documents in the index"),
