@@ -26,8 +26,8 @@ from rayhier.storage.parquet import opened
 from rayhier.storage.source import PARQUET
 
 Row = dict[str, Any]
-SAMPLE, TEST = 100, 0.25
-"""SAMPLE: number of rows that are read of a file. TEST: share of judged queries for test, if no file is for test."""
+SAMPLE, TEST, FEW = 100, 0.25, 100
+"""SAMPLE: rows that are read of a file. TEST: share of judged queries for test. FEW: fewer queries are all for test."""
 TYPES = dict.fromkeys((".jsonl", ".json"), "jsonl") | dict.fromkeys(csv_rows.SUFFIXES, "csv") | {PARQUET: "parquet"}
 IDS = ("id", "_id", "doc_id", "docid", "document_id", "pid", "query_id", "qid", "uuid", "key", "url", "path")
 TITLES = ("title", "heading", "headline", "subject", "name")
@@ -102,9 +102,14 @@ def write(folder: Path, out: Path, workdir: Path) -> str:
     files, judged = dict[Path, str](), corpus.get("judgements", {})
     if judged and "test" not in judged:
         uncut = judged.get("train") or judged.pop("dev")
-        files = {out.with_name(f"{out.stem}-{split}.tsv"): rows for split, rows in _cut(corpus, uncut).items()}
-        judged |= dict(zip(("train", "test"), map(str, files), strict=True))
-        notes.append(f"a quarter of the queries in {uncut} is kept for test, in files next to the spec")
+        if cut_rows := _cut(corpus, uncut):
+            files = {out.with_name(f"{out.stem}-{split}.tsv"): rows for split, rows in cut_rows.items()}
+            judged |= dict(zip(("train", "test"), map(str, files), strict=True))
+            notes.append(f"a quarter of the queries in {uncut} is kept for test, in files next to the spec")
+        else:
+            judged.pop("train", None)
+            judged["test"] = uncut
+            notes.append(f"fewer than {FEW} queries in {uncut} have answers, so all are for test and none for training")
     spec = {"name": name_of(workdir), "workdir": str(workdir), "corpus": corpus}
     shown = yaml.safe_dump(spec, default_flow_style=None, sort_keys=False, allow_unicode=True, width=999).splitlines()
     text = HEAD.format(folder=folder, out=out, workdir=workdir)
@@ -257,17 +262,17 @@ def _split(path: Path) -> str:
 
 
 def _cut(corpus: dict[str, Any], judged: str) -> dict[str, str]:
-    """Cut judgements, by families of queries, into train and test. Returns the contents of both files."""
+    """Cut judgements, by families of queries, into train and test. Returns both files' contents, or nothing of few."""
     needs("judgements without a test split", "scipy")
     spec = OwnFiles.model_validate(corpus | {"judgements": {"train": judged}})
     read = questions.read(sources.reader(spec), None)
     accepted = [row for _, parsed in read.judgements["train"] for _, row in parsed.accepted]
+    answered = {row.query_id for row in accepted if row.grade > 0}
+    if not answered:
+        raise InputError(f"{judged}: no query of {spec.queries} has an answer; allowed: {JUDGED}")
+    if len(answered) < FEW:
+        return {}
     train, test, _ = cut(accepted, {query.key: query.text for query in read.accepted_queries}, TEST)
-    if not all(any(row.grade > 0 for row in rows) for rows in (train, test)):
-        raise InputError(
-            f"{judged}: fewer than two queries of {spec.queries} have answers; allowed: {JUDGED}, of "
-            "enough queries for train and test"
-        )
     return {
         split: "".join(f"{row.query_id}\t{row.doc_id}\t{row.grade}\n" for row in rows)
         for split, rows in (("train", train), ("test", test))

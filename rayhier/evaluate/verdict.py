@@ -40,7 +40,9 @@ def _training(spec: JobSpec, report: Report) -> str:
         learned = report.learned(measure, group)
         of = "" if len(report.groups) == 1 else " for all queries" if group == "all" else f" for queries with {group}"
         told.append(f"{_changed(measure, base, trained, learned)}{of}{learned.doubt}.")
-    worse = " Training made results worse: keep the base encoder." if learned.high < 0 and not learned.doubt else ""
+    lost = learned.difference < 0
+    sure = " made results worse" if learned.high < 0 and not learned.doubt else " did not help here"
+    worse = f" Training{sure}: use the base encoder, with encoder.train=none." if lost else ""
     return f"Training: {' '.join(told)}{worse}"
 
 
@@ -90,14 +92,13 @@ def _index(spec: JobSpec, report: Report) -> str:
 
 
 def _next(spec: JobSpec, report: Report) -> list[str]:
-    keep = " Keep the trained encoder." if report.encoders and not report.keeps_base else ""
-    documents, cheaper = counted(report.documents, report.whole), _cheaper(spec, report)
-    if report.documents <= SMALL:
-        return [f"Next: {documents} need no index, because exact search compares all within a millisecond.{keep}"]
-    if report.documents <= MIDDLING:
-        fast = f"exact search compares {documents} within some milliseconds"
-        return [f"Next: {fast}. If that is fast enough, you need no index.{keep}", *cheaper]
-    return cheaper or [f"Next: serve the index with `rayhier serve {spec.workdir}`."]
+    cheaper, serve = _cheaper(spec, report), f"`rayhier serve {spec.workdir}`"
+    if report.documents > MIDDLING:
+        return cheaper or [f"Next: serve the index with {serve}."]
+    documents = counted(report.documents, report.whole)
+    took = "a millisecond" if report.documents <= SMALL else "some milliseconds"
+    small = f"Exact search compares {documents} within {took}, so you may also use the encoder without this index"
+    return [f"Next: try {serve}. {small}.", *(cheaper if report.documents > SMALL else [])]
 
 
 def _cheaper(spec: JobSpec, report: Report) -> list[str]:

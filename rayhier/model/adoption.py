@@ -12,8 +12,8 @@ from rayhier.arrays import Ints, Values
 from rayhier.storage.decision import Decision
 
 MEASURE = "nDCG@10"
-ERRORS = 1.0
-"""Number of standard errors that a mean gain must exceed."""
+ERRORS, PSEUDO = 1.0, 2.0
+"""Numbers of standard errors that a mean gain must exceed. Pseudo-queries must show more, as they resemble training."""
 ROUNDING = 1e-9
 """Least amount by which a gain exceeds the standard errors. One gain among many queries equals one standard error."""
 
@@ -57,7 +57,7 @@ class Adoption(Decision):
         f = len(sum_F)
         error = float(np.linalg.norm(sum_F)) / q * (f / (f - 1)) ** 0.5 if f > 1 else 0.0
         return cls(
-            adopted=f > 1 and gain > ERRORS * error + ROUNDING,
+            adopted=f > 1 and gain > (PSEUDO if source == "pseudo-queries" else ERRORS) * error + ROUNDING,
             source=source,
             queries=q,
             mode=mode,

@@ -29,7 +29,7 @@ class EncoderSpec(Section):
     A model with another digest is refused. `null`: any."""
     train: LearningPart = "head"
     """Part of the encoder that is trained: `head` (a residual linear layer on the frozen encoder), the transformer's
-    `last_layer`, or `all`. `none`, for train.type retreever: the encoder is not trained."""
+    `last_layer`, or `all`. `none`, for train.type contrast and retreever: the encoder is not trained."""
     adopt: Literal["auto", "always"] = "auto"
     """Encoder that the index is built with. `always`: the trained encoder. `auto`: the trained encoder if it finds more
     for queries that training did not read, else the base encoder. These queries are searched by vectors, and by BM25

@@ -105,10 +105,10 @@ class JobSpec(Section):
                     f"encoder.train: got {self.encoder.train!r} with train.objective documents, which trains no "
                     "encoder here; allowed: head, none"
                 )
-        elif self.encoder.train == "none":
+        elif self.encoder.train == "none" and self.train.type != "contrast":
             raise InputError(
                 f"encoder.train: got 'none' with train.type {train}, which trains it; allowed: head, last_layer, all, "
-                "or train.type retreever"
+                "or train.type contrast or retreever"
             )
         return self
 

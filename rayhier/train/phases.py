@@ -99,6 +99,9 @@ def train(
             return joint.router, None
         case (ContrastTraining() | HceTraining()) as training, LearnedIvfRouting() as router:
             phase = make(training, tower, examples)
+            if "encoder" not in material.phases:
+                restore(tower.module, before)  # a head may be whitened
+                return learned_ivf(phase, router), None
             adoption = adopted(phase, partial(make, training)) if phase.teaches else None
             return learned_ivf(phase, router), adoption
         case HceTraining() as training, HceRouting():

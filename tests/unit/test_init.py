@@ -104,7 +104,8 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_what_is_recognised_makes_a_spec_that_runs_as_it_is(layout, init, capsys, tmp_path):
+def test_what_is_recognised_makes_a_spec_that_runs_as_it_is(layout, init, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("rayhier.init.FEW", 40)
     files, expected = LAYOUTS[layout]
     code, printed, corpus = init(files)
     assert code == 0, printed
@@ -141,7 +142,7 @@ def test_what_is_recognised_makes_a_spec_that_runs_as_it_is(layout, init, capsys
         ({"a.json": '[{"id": 1}]\n'}, "a.json: row 1: not an object"),
         (
             BEIR | {"qrels/train.tsv": "other\td1\t1\n", "qrels/test.tsv": ""},
-            "train.tsv: fewer than two queries of mine/que",
+            "train.tsv: no query of mine/queries.jsonl has an answer",
         ),
         ({"a.tsv": "1\thow do I prune a tree\n2\twhen\n"}, "a.tsv: no column of texts, or none of ids"),
         ({"a.parquet": "PAR"}, "mine/a.parquet: cannot be read as parquet"),
@@ -153,6 +154,12 @@ def test_bad_input_is_refused_with_what_to_do(files, said, init, tmp_path):
     assert (code, printed.count("error: ")) == (2, 1)
     assert said in printed
     assert not (tmp_path / "mine.yaml").exists()
+
+
+def test_few_judged_queries_are_all_for_test(init):
+    code, printed, corpus = init(BEIR | {"qrels/train.tsv": HEADER + QRELS, "qrels/test.tsv": ""})
+    assert code == 0, printed
+    assert corpus["judgements"] == {"test": "mine/qrels/train.tsv"}
 
 
 def test_several_candidates_are_named_and_one_can_be_chosen(init, capsys):

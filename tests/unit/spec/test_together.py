@@ -57,7 +57,7 @@ router: {type: retreever, depth: 17}                                      # rout
 router: {type: retreever, splits: linear, aggregation: shared}            # router.aggregation: splits is attention
 {router: {type: retreever, splits: attention}, train: {type: retreever, start: mrl}}    # train.start: auto, random
 {router: {type: retreever, splits: mlp}, train: {type: retreever, start: kmeans}}       # train.start: mrl
-{encoder: {model: m, train: none}}                                        # encoder.train: head
+{encoder: {model: m, train: none}, train: {type: hce}}                                 # encoder.train: head
 search: {how: level}                                                      # search.how: leaves
 search: {level: 4}                                                        # search.level: only if how is level
 {router: {type: retreever, depth: 4}, search: {how: level, level: 5}}     # search.level: at most 4
