@@ -115,7 +115,7 @@ def test_a_trained_last_layer_is_what_indexes_and_searches(
     assert model(work).record.counts["precision"] == "float32"
 
 
-@pytest.mark.parametrize("adopt", ["auto", "always"])
+@pytest.mark.parametrize("adopt", ["auto", "always", "none"])
 def test_an_encoder_of_which_nobody_says_that_it_gains_stays_the_base(
     adopt, embedded, tiny_spec, tmp_path, tiny_model, monkeypatch, here
 ):
@@ -123,8 +123,9 @@ def test_an_encoder_of_which_nobody_says_that_it_gains_stays_the_base(
     here()
     monkeypatch.setattr(adoption, "ERRORS", 1e9)
     work = shutil.copytree(embedded / "work", tmp_path / "work")
+    part = "train: none" if adopt == "none" else f"train: head, adopt: {adopt}"
     spec = tiny_spec(
-        encoder=f"{{model: {tiny_model}, max_length: 32, precision: float32, train: head, adopt: {adopt}}}",
+        encoder=f"{{model: {tiny_model}, max_length: 32, precision: float32, {part}}}",
         train="{epochs: 8, batch_size: 16, encoder_lr: 1e-2, anchor: 0}",
         cluster=one_worker_each(),
     )
@@ -132,11 +133,12 @@ def test_an_encoder_of_which_nobody_says_that_it_gains_stays_the_base(
     texts = ["leaf river 3", "ash elm wolf"]
     trained = Snapshot.open(work).model.text_encoder.encode(texts)
     base = TextEncoder(tiny_model, current.read(work).spec.encoder).encode(texts)
-    assert np.allclose(trained, base, atol=1e-5) == (adopt == "auto")
+    assert np.allclose(trained, base, atol=1e-5) == (adopt != "always")
     report = Report.read(work / "report.json")
     published = Adoption.open(model(work))
-    assert list(files.read_json(model(work).path("metrics.json"))) == ["encoder", "router"]
-    if adopt == "always":
+    phases = ["router"] if adopt == "none" else ["encoder", "router"]
+    assert list(files.read_json(model(work).path("metrics.json"))) == phases
+    if adopt != "auto":
         assert (published, report.adoptions) == (None, [])
         return
     assert published is not None
