@@ -4,12 +4,12 @@
 #     docker build --target cpu -t REGISTRY/rayhier:0.2.0-cpu .
 #     docker build --target gpu -t REGISTRY/rayhier:0.2.0-gpu .
 #     docker run --rm -v rayhier-runs:/app/runs REGISTRY/rayhier:0.2.0-cpu
-#     docker run --rm --entrypoint ray REGISTRY/rayhier:0.2.0-cpu start --head --block     # or another command of Ray
+#     docker run --rm --entrypoint ray REGISTRY/rayhier:0.2.0-cpu start --head --block
 #
-# `make package` runs the pip lines of `cpu` and resolves those of `gpu`. No image was ever built: there was no Docker.
+# `make package` runs the pip lines of `cpu` and resolves those of `gpu`. No image was ever built, because we had no Docker.
 # CUDA: torch 2.13 brings CUDA 13.0, and faiss-gpu 1.15 brings CUDA 12, as Python packages. The node brings the driver,
 # version 580 or newer.
-# KubeRay replaces entrypoint and command by its own `ray start`. All nodes of a cluster need the same Python (3.11) and
+# KubeRay replaces entrypoint and command with `ray start`. All nodes of a cluster need the same Python (3.11) and
 # the same Ray (constraints.txt). So does the machine that submits a job.
 FROM python:3.11-slim AS native
 RUN apt-get update && apt-get install -y --no-install-recommends g++
