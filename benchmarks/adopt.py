@@ -1,9 +1,9 @@
-"""Predicted and real gains of a trained encoder over its base, on small collections.
+"""Compare the predicted gain of a trained encoder with its real gain, on small collections.
 
-Small collections are cut from larger ones: halves of SciFact, topics of acl_title2abs, parts of speech of
-oewn_examples, and cranfield, whose queries are no one's train queries. Of each collection's train and dev queries half,
-by families, are asked of the trained encoder; of the rest all, some or none are its train and dev queries. The test
-split is read of cranfield alone.
+Small collections are parts of larger ones: halves of SciFact, topics of acl_title2abs, and parts of speech of
+oewn_examples. Cranfield is whole, because it has no train queries. Half of a collection's train and dev queries, by
+families, measure the gain. All, some or none of the other queries are train and dev queries. The test split is read of
+cranfield only.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What users get: the shipped search compared with its parts and with the untouched encoder."""
+"""Measure what users get: the shipped search, compared with its parts and with the untouched encoder."""
 
 import gzip
 import re
@@ -226,9 +226,9 @@ def noted(name: str, measured: Measured) -> dict[str, float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Build what is missing, and print a table for each collection."""
-    parser = Options("What users get.", "answers", "seeds")
+    parser = Options("Measure what users get.", "answers", "seeds")
     parser.add_argument("collections", nargs="*", default=COLLECTIONS, help=f"default: {' '.join(COLLECTIONS)}")
-    parser.add_argument("--skip", action="append", default=[], choices=[JOINT], help="leave a control out")
+    parser.add_argument("--skip", action="append", default=[], choices=[JOINT], help="leave out a baseline")
     parser.add_argument("--note", action="store_true", help="write the figures to docs/figures.json")
     given, tell = parser.parse_args(arguments), clock()
     systems = [system for system in SYSTEMS if system not in given.skip]

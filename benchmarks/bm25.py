@@ -1,7 +1,7 @@
-"""BM25 alone on four English collections: nDCG@10, words, seconds to split them, and microseconds per query.
+"""Measure BM25 alone on four English collections: nDCG@10, words, seconds to split texts, and microseconds per query.
 
-nDCG@10 shows what another way to split texts into words changes. The times are those of a query alone, from its text to
-rows and scores: by native code, by numpy without it, and by bm25s.
+nDCG@10 shows what another way to split texts into words changes. The times are those of single queries, from text to
+rows and scores. Native code, numpy without native code, and bm25s are compared.
 """
 
 import statistics
@@ -83,7 +83,7 @@ def _timed(best: Form, k: int, query: str) -> float:
 
 def main() -> None:
     """Print a line for each collection."""
-    Options("BM25 alone on four English collections.").parse_args()
+    Options("Measure BM25 alone on four English collections.").parse_args()
     for name in COLLECTIONS:
         told = measured(collection.folder(name))
         print(f"{name:15} " + "  ".join(f"{key} {value}" for key, value in told.items()), flush=True)

@@ -1,4 +1,4 @@
-"""Results that are kept under keys, so that a benchmark goes on where it was interrupted."""
+"""Results that are kept under keys, so that an interrupted benchmark goes on."""
 
 import hashlib
 import json

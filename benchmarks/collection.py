@@ -1,4 +1,4 @@
-"""Collections in BEIR's layout: where they lie, runs of the shipped spec over them, what a training reads of them."""
+"""Collections in BEIR's layout: their folders, runs of the shipped spec over them, and the data of their trainings."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What the commands share: their options, lines that tell how far they are, and work in processes of its own."""
+"""Shared parts of the commands: options, lines of progress, and work in separate processes."""
 
 import argparse
 import signal
@@ -26,7 +26,7 @@ class Options(argparse.ArgumentParser):
         name = module.name.removesuffix(".__main__") if module else "benchmarks"
         super().__init__(prog=f"python -m {name}", description=description)
         if workdir is not None:
-            self.add_argument("--workdir", type=absolute, default=RUNS / workdir, help="where what is made is kept")
+            self.add_argument("--workdir", type=absolute, default=RUNS / workdir, help="folder of the results")
         for name in shared:
             self.add_argument(f"--{name}", **SHARED[name])
 
@@ -37,9 +37,13 @@ def absolute(text: str) -> Path:
 
 
 SHARED: dict[str, dict[str, Any]] = {
-    "docs": {"type": Path, "default": ROOT / "docs" / "results", "help": "where the page and its figures go"},
-    "quality": {"type": absolute, "default": QUALITY, "help": "where the benchmark `quality` keeps vectors"},
-    "seeds": {"type": int, "default": 3, "help": "how many, of what has several (default 3)"},
+    "docs": {"type": Path, "default": ROOT / "docs" / "results", "help": "folder of the page and its figures"},
+    "quality": {
+        "type": absolute,
+        "default": QUALITY,
+        "help": "folder of the vectors that the benchmark `quality` keeps",
+    },
+    "seeds": {"type": int, "default": 3, "help": "number of seeds (default 3)"},
 }
 """Options that several benchmarks have."""
 

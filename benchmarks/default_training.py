@@ -1,9 +1,9 @@
-"""Trainings of the encoder on folds in which nothing leaks, alone and fused with BM25 at several weights.
+"""Compare trainings of the encoder on folds without leaks, alone and fused with BM25 at several weights.
 
-Train queries (those of dev too, where dev was cut out of them) are divided into folds of whole families
-(rayhier/dataset/families.py), or at random. A training reads the other folds; exact search then asks the queries of its
-fold. Heads are kept, and what vectors and BM25 list for each query. So any weight can be read later, and means of
-heads need no further training. The test split is not read.
+Train queries are divided into folds of whole families (rayhier/dataset/families.py), or at random. If dev was cut out
+of train, dev queries are divided too. A training reads the other folds. Exact search then answers the queries of its
+fold. Heads are kept, and the lists of vectors and BM25 for each query. So you can read any weight later without
+further training. The test split is not read.
 
 Shapes: W weights, Q queries of a fold, A queries of all folds, M embedding size.
 """
@@ -372,9 +372,9 @@ def trainings(measured: Measured, in_A: Bools) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train and measure what is missing, and print the tables of each collection."""
-    parser = Options("Trainings of the encoder, alone and fused with BM25.", "default_training", "seeds")
+    parser = Options("Compare trainings of the encoder, alone and fused with BM25.", "default_training", "seeds")
     parser.add_argument("collections", nargs="*", default=COLLECTIONS, help=f"default: {' '.join(COLLECTIONS)}")
-    parser.add_argument("--random", action="store_true", help="folds at random, not by families")
+    parser.add_argument("--random", action="store_true", help="make folds at random, not by families")
     parser.add_argument("--folds", type=int, default=FOLDS, help=f"measure so many of the {FOLDS} folds")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="default: all")
     given = parser.parse_args(arguments)

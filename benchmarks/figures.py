@@ -1,6 +1,7 @@
-"""docs/figures.json: figures of README, choosing.md and the scoreboard, and what measured each. Draws README's picture.
+"""Keep figures of README, choosing.md and the scoreboard in docs/figures.json. Draw README's picture.
 
-Benchmarks note figures there with `--note`. `tests/unit/test_figures.py` compares the pages with the file.
+Each figure has its source. Benchmarks note figures with `--note`.
+`tests/unit/test_figures.py` compares the pages with the file.
 """
 
 import datetime

@@ -1,4 +1,4 @@
-"""Vectors and BM25 fused with many weights at once, judged query by query.
+"""Vectors and BM25 fused with many weights at once, judged for each query.
 
 Shapes: Q queries, F documents that vectors or BM25 list for a query, K results, N documents, W weights.
 """

@@ -1,6 +1,6 @@
-"""What a GPU does of a large job: nearest neighbours, k-means, encoding, an epoch of EHI and exact search. Without Ray.
+"""Measure a GPU's work in a large job: nearest neighbours, k-means, encoding, an epoch of EHI and exact search.
 
-Rates go to docs/results/scale.md. On a CPU, `--share` makes all sizes smaller.
+Ray is not needed. Rates go to docs/results/scale.md. On a CPU, `--share` makes all sizes smaller.
 """
 
 import tempfile
@@ -37,8 +37,8 @@ TEXTS, WORDS = 50_000, 73
 
 
 def main() -> None:
-    parser = Options("What a GPU does of a large job.")
-    parser.add_argument("--share", type=float, default=1.0, help="of all sizes (default 1)")
+    parser = Options("Measure a GPU's work in a large job.")
+    parser.add_argument("--share", type=float, default=1.0, help="share of all sizes (default 1)")
     share = parser.parse_args().share
     q, n, leaves, texts = (max(64, round(share * size)) for size in (QUERIES, ROWS, LEAVES, TEXTS))
     vector_NM, rows = unit(0, n), []

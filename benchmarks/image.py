@@ -1,6 +1,6 @@
 """Follow the Dockerfile without Docker: run the pip lines of its targets, each stage in a new folder.
 
-`python -m benchmarks.image` installs what target `cpu` installs, and runs the image's command with `--check`. For
+`python -m benchmarks.image` installs the packages of target `cpu`, and runs the image's command with `--check`. For
 target `gpu`, pip only finds versions, because its packages have gigabytes. Lines that need root do not run.
 """
 

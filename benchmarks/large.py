@@ -1,9 +1,9 @@
-"""Very many vectors in little memory.
+"""Compare searches of many vectors in little memory.
 
-Each system is asked in a process of its own, whose memory beyond mapped files is looked at again and again, and limited
-by `--memory-gb`. Efforts are chosen on dev queries as in benchmarks/search.py; recall and times are of test queries, on
-one thread. Warm: once all was asked before. Cold: after the system has dropped the files from memory, the first queries
-that a new process asks.
+Each system searches in a separate process. The process's memory without mapped files is measured repeatedly, and
+limited by `--memory-gb`. Efforts are chosen on dev queries as in benchmarks/search.py. Recall and times are of test
+queries, on one thread. Warm: every query ran once before. Cold: the files were dropped from memory, and the queries are
+the first of a new process.
 """
 
 import os
@@ -39,11 +39,11 @@ EVERY = 0.05
 
 def main() -> None:
     """Print a table for each size, and how the time of a query grows."""
-    parser = Options("Very many vectors in little memory.", "search")
-    parser.add_argument("--index", type=absolute, help="workdir of an index; default: oewn_examples as it is shipped")
-    parser.add_argument("--times", type=int, nargs="+", default=[1, 10, 100], help="so many times the documents, each")
-    parser.add_argument("--only", default="", help="names of systems, parts of them, divided by semicolons")
-    parser.add_argument("--memory-gb", type=float, help="GB beyond files that a process may take; default: no limit")
+    parser = Options("Compare searches of many vectors in little memory.", "search")
+    parser.add_argument("--index", type=absolute, help="workdir of an index (default: oewn_examples, as shipped)")
+    parser.add_argument("--times", type=int, nargs="+", default=[1, 10, 100], help="multiples of the documents")
+    parser.add_argument("--only", default="", help="parts of names of systems, divided by semicolons")
+    parser.add_argument("--memory-gb", type=float, help="most GB of a process, without mapped files")
     given = parser.parse_args()
     tell, index = clock(), given.index or RUNS / "search-index"
     if given.index is None:

@@ -1,4 +1,4 @@
-"""Leaf maps of vectors that lie in memory."""
+"""Leaf maps of vectors in memory."""
 
 import tempfile
 from collections.abc import Sequence

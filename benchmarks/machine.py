@@ -1,4 +1,4 @@
-"""What a benchmark takes of the machine: threads, seconds, in rounds of several pieces of work, and memory."""
+"""Measure a benchmark's use of the machine: threads, memory, and seconds in rounds of several pieces of work."""
 
 import json
 import os

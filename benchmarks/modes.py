@@ -1,9 +1,9 @@
-"""Microseconds of a search as users call it: by vectors, by BM25 and by both, with a filter that keeps 1% and without.
+"""Measure microseconds of a search as users call it: by vectors, by BM25 and by both, with and without a filter.
 
     make bench NAME=modes ARGS=WORKDIR
 
-A filter needs a declared field. So a copy of the index, with its leaves, gets a field with a random number of 0 to 99.
-Results of the copy have the field's value, so that a search of the copy without a filter is the baseline of filters.
+The filter keeps 1%. It needs a declared field. So a copy of the index, with its leaves, gets a field with a random
+number of 0 to 99. Results of the copy have the field's value. So a search of the copy without a filter is the baseline.
 
 `found` is the share of an exact search's ten results, with the same mode and filter. The least beam that finds 95%
 without a filter is chosen on dev. With `auto`, rayhier chooses the beam. Times are of single test queries, on one
@@ -141,7 +141,7 @@ def asked_of(workdir: Path, index: Snapshot, split: str, count: int) -> Asked:
 
 def main() -> None:
     """Print the table."""
-    parser = Options("Microseconds of a search as users call it, by mode, with a filter and without.")
+    parser = Options("Measure microseconds of a search, by mode, with and without a filter.")
     parser.add_argument("workdir", type=absolute, help="workdir of an index with counted words and test queries")
     workdir = parser.parse_args().workdir
     set_threads(1)

@@ -226,8 +226,10 @@ def noticed(copy: Path, site: Site, options: argparse.Namespace) -> str:
 
 def main() -> None:
     """Draw, change, test, print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.mutate", description="Change lines, run tests.")
-    parser.add_argument("--count", type=int, default=60, help="lines to change")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.mutate", description="Change lines of rayhier, and run the tests."
+    )
+    parser.add_argument("--count", type=int, default=60, help="number of lines to change (default 60)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--under", nargs="+", default=["rayhier"], help="files or folders whose lines are changed")
     parser.add_argument("--tests", nargs="+", default=[], help="the only tests that run")
@@ -235,7 +237,7 @@ def main() -> None:
     parser.add_argument("--coverage", type=Path, help="data file of coverage.py")
     parser.add_argument("--brief", action="store_true", help="with --coverage: leave out the integration tests")
     parser.add_argument(
-        "--minutes", type=float, default=15, help="limit of one pytest run, which then counts as noticed"
+        "--minutes", type=float, default=15, help="limit of a pytest run. A longer run counts as noticed"
     )
     parser.add_argument("--record", type=Path, help="keep outcomes here, and do not repeat those that it has")
     parser.add_argument("--again", type=Path, help="a record whose changes are made again, instead of drawn ones")

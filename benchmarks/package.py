@@ -1,9 +1,9 @@
-"""The package as its users get it: what it weighs, what each extra brings, and five lines that search a folder.
+"""Measure the package: its size, the size of each extra, and five lines that search a folder.
 
-`python -m benchmarks.package`: builds sdist and wheel, installs the wheel in an environment without extras and with
-each of them, versions as in constraints.txt, and imports what the extra is for. Seconds are those of your index. An
-index that the whole package builds is then searched, served and evaluated by the small one. `--peers` installs other
-packages too. It ends with an error if the wheel or the small install is too large, or if a check fails.
+`python -m benchmarks.package` builds sdist and wheel. It installs the wheel without extras and with each extra, in the
+versions of constraints.txt, and imports the packages of the extra. Your index is searched, and its seconds are printed.
+The small install then searches, serves and evaluates an index that the whole package built. `--peers` installs other
+packages too. The command fails if the wheel or the small install is too large, or if a check fails.
 """
 
 import json
@@ -61,9 +61,9 @@ print(rayhier.open("runs/notes").search("which sorting algorithm is stable", k=3
 
 def main() -> None:
     """Build, install, check and print the table."""
-    parser = Options("The package, its extras, and five lines.")
-    parser.add_argument("--peers", action="store_true", help="install other packages beside it")
-    parser.add_argument("--extras", nargs="*", help="some extras alone (default: all)")
+    parser = Options("Measure the package and its extras.")
+    parser.add_argument("--peers", action="store_true", help="also install other packages")
+    parser.add_argument("--extras", nargs="*", help="extras to install (default: all)")
     options = parser.parse_args()
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     if missing := set(extras) - set(IMPORTS) - DEVELOPERS - set(WHOLE.split(",")):

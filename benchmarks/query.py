@@ -1,4 +1,4 @@
-"""Measure a vector query, with texts of its results, by the code of several checkouts of rayhier.
+"""Time a vector query, with texts of its results, by the code of several checkouts of rayhier.
 
     make bench NAME=query ARGS="WORKDIR CHECKOUT CHECKOUT"
 
@@ -101,7 +101,7 @@ def documents_of(workdir: Path) -> tuple[Floats, list[str], Floats]:
 
 def main() -> None:
     """Print the median microseconds of a query for each checkout, and the ratio to the first one's."""
-    parser = Options("Time of a vector query, by the code of several checkouts.")
+    parser = Options("Time a vector query, by the code of several checkouts.")
     parser.add_argument("workdir", type=absolute)
     parser.add_argument("checkouts", type=absolute, nargs="+")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""A leaf map of very many synthetic vectors: time, memory, bytes, and how the work of a query grows."""
+"""Measure a leaf map of many synthetic vectors: time, memory, bytes, and how the work of a query grows."""
 
 import json
 import os
@@ -211,10 +211,10 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 def main() -> None:
     """Measure the given sizes one after the other."""
-    parser = Options("A leaf map of very many synthetic vectors.", "scale")
+    parser = Options("Measure a leaf map of many synthetic vectors.", "scale")
     parser.add_argument("--documents", type=count, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "results" / "images" / "scale.png")
-    parser.add_argument("--keep", action="store_true", help="leave the artifacts")
+    parser.add_argument("--keep", action="store_true", help="keep the artifacts")
     given = parser.parse_args()
     set_threads(THREADS)
     rows = []

@@ -1,8 +1,8 @@
-"""Searching the same vectors with rayhier and with other systems, each at the same recall.
+"""Compare searches of the same vectors by rayhier and by other systems, each at the same recall.
 
-The vectors are an index's documents as trained, and with `--times` moved copies of them (benchmarks/vectors.py). Each
-system's effort is the least that finds 95% of the true ten nearest documents of the dev queries; of several ladders of
-efforts the one that is fastest on dev. Recall and rates are then of the test queries, in rounds that take turns.
+The vectors are those of the trained encoder. `--times` adds moved copies of the vectors (benchmarks/vectors.py). A
+system's effort is the least that finds 95% of the true ten nearest documents of dev queries. Among several ladders of
+efforts, the fastest on dev is taken. Recall and rates are then of the test queries. Systems take turns in each round.
 
 Times end when an application has ids. `rayhier` is the trained index as users open it. Its results have titles and
 texts too. The other systems find numbers, and look each id up in a list. `rayhier, leaves` is the scan alone.
@@ -146,12 +146,12 @@ def of_file(path: Path) -> tuple[str, list[str], Floats, list[Floats]]:
 
 def main() -> None:
     """Print the table."""
-    parser = Options("Searching the same vectors.", "search")
+    parser = Options("Compare searches of the same vectors.", "search")
     parser.add_argument(
-        "--index", type=absolute, help="workdir of an index; default: oewn_examples by the shipped spec"
+        "--index", type=absolute, help="workdir of an index (default: oewn_examples by the shipped spec)"
     )
-    parser.add_argument("--hdf5", type=absolute, help="a file of VIBE or ann-benchmarks, in place of an index")
-    parser.add_argument("--times", type=int, default=1, help="so many times the documents, harder copies added")
+    parser.add_argument("--hdf5", type=absolute, help="file of VIBE or ann-benchmarks, in place of an index")
+    parser.add_argument("--times", type=int, default=1, help="multiple of the documents, by harder copies (default 1)")
     parser.add_argument("--lists", type=int, help="lists of every system (default: 4 times the root of the documents)")
     parts = "names of systems, or parts of names, divided by semicolons"
     parser.add_argument("--only", type=named, default=set(FAMILIES), help=parts)

@@ -1,4 +1,4 @@
-"""What benchmarks/search.py and large.py compare: rayhier and its controls, each as it is built and asked."""
+"""Systems that benchmarks/search.py and large.py compare: how rayhier and each other system is built and searched."""
 
 import os
 import shutil

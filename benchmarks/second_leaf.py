@@ -1,9 +1,9 @@
-"""What the second leaf of documents saves: two indexes of a collection, searched as users call them at the same recall.
+"""Measure what the second leaf of documents saves: search two indexes of a collection at the same recall.
 
     make bench NAME=second_leaf ARGS="WORKDIR WORKDIR"
 
-Each index's beam is the least that finds 95% of the true ten nearest documents of half of the dev queries. Time and
-recall are of the other half, in rounds that take turns.
+Each index's beam is the least that finds 95% of the true ten nearest documents, on half of the dev queries. Time and
+recall are of the other half, as users call a search. Indexes take turns in each round.
 """
 
 from bisect import bisect_left
@@ -64,7 +64,7 @@ def opened(workdir: Path) -> tuple[Searched, list[str]]:
 
 def main() -> None:
     """Print a row for each index, with the ratio of its time to the first one's."""
-    parser = Options("Indexes of a collection at the same recall.")
+    parser = Options("Compare indexes of a collection at the same recall.")
     parser.add_argument("workdirs", type=absolute, nargs="+")
     set_threads(1)
     searched = [opened(workdir) for workdir in parser.parse_args().workdirs]

@@ -1,6 +1,6 @@
-"""Documents by all-MiniLM-L6-v2 and queries by a model of three of its layers, compared with MiniLM for both.
+"""Compare queries by a model of three of MiniLM's layers with queries by all-MiniLM-L6-v2. MiniLM encodes documents.
 
-The benchmark makes the small model: it has layers 1, 3 and 6 of MiniLM, and learns MiniLM's vectors of sentences of the
+The benchmark makes the small model of layers 1, 3 and 6 of MiniLM. It learns MiniLM's vectors of sentences of the
 collections' documents. Then the shipped spec runs with and without `encoder.documents`.
 """
 
@@ -72,7 +72,7 @@ def _timed(encode: Callable[[list[str]], object], text: str) -> float:
 
 def main() -> None:
     """Print a table: what each form finds, and how long a query's encoding takes."""
-    parser = Options("A small model for queries.", "small_queries", "seeds")
+    parser = Options("Measure a small model for queries.", "small_queries", "seeds")
     parser.add_argument("collections", nargs="*", default=COLLECTIONS, help=f"default: {' '.join(COLLECTIONS)}")
     given, tell, lines = parser.parse_args(), clock(), list[list[str]]()
     small = small_model(given.workdir / "small")

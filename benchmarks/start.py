@@ -1,4 +1,4 @@
-"""How long a person waits: for help and a plan, for the first answer over 1,000 documents, and for the quickstart.
+"""Time the waits of a user: for help and a plan, for the first answer over 1,000 documents, and for the quickstart.
 
 Each command runs in a new process. The cache is empty at the start of a round, and the commands of the round share it.
 """
@@ -47,7 +47,7 @@ QUICKSTART = ["-m", "rayhier", "run", str(ROOT / "specs" / "quickstart.yaml")]
 
 
 def main() -> None:
-    parser = Options("Seconds until help, a plan, a first answer, and the quickstart's verdict.")
+    parser = Options("Measure the seconds until help, a plan, a first answer, and the quickstart's verdict.")
     parser.add_argument("--rounds", type=int, default=3, help="how often each command runs (default 3)")
     parser.add_argument("--chroma", metavar="PYTHON", help="a Python that has chromadb and sentence-transformers")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Statistics of curves that hold every query: where recall is reached, paired resamples of queries, pooled ratios.
+"""Statistics of curves that hold every query: shares for a recall, paired resamples, and pooled ratios.
 
 Shapes: P points of a curve (beams), Q queries, R resamples (the first is the sample itself), S shares.
 """

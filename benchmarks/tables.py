@@ -1,4 +1,4 @@
-"""Tables, numbers and goals as pages and terminals show them."""
+"""Tables, numbers and goals, formatted for pages and terminals."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -61,11 +61,11 @@ GOALS: dict[str, float] = {
 
 
 def main() -> None:
-    parser = Options("Time of texts: encoded one by one and in batches, searched from the shell, and served.")
+    parser = Options("Time texts: encoded singly and in batches, searched from the shell, and served.")
     parser.add_argument("workdir", type=absolute, help="workdir of a published index")
     parser.add_argument("--peers", nargs="*", default=[], type=absolute, help="interpreters that have other libraries")
-    parser.add_argument("--rounds", type=int, default=3, help="of commands and servers (default 3)")
-    parser.add_argument("--documents", type=count, default=2_048, help="number encoded in batches (default 2,048)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of commands and servers (default 3)")
+    parser.add_argument("--documents", type=count, default=2_048, help="documents to encode in batches (default 2,048)")
     options = parser.parse_args()
     scifact, spec = collection.folder("scifact"), current.read(options.workdir).spec.encoder
     queries = [row["text"] for row in collection.rows(scifact / "queries.jsonl")][:QUERIES]

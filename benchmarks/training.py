@@ -1,4 +1,4 @@
-"""Phases of a training carried out in this process, and what a trained head makes of vectors."""
+"""Phases of a training that run in this process, and the vectors of a trained head."""
 
 import time
 from pathlib import Path

@@ -1,9 +1,8 @@
-"""Vectors to search, as many as wanted: a synthetic mixture, and real ones moved by differences of their neighbours.
+"""Vectors to search, in any number: a synthetic mixture, and real vectors moved by differences of their neighbours.
 
-The mixture has 5,000 directions in 384 dimensions, and queries near documents. It is easy: a query's neighbours lie in
-one cluster. So others are copies of real vectors, x + .7 (a - b), of unit length, where a and b are two different ones
-of the ten nearest neighbours of x. Such a copy lies where the collection is as dense, and in the directions in which
-its neighbourhood extends.
+The mixture has 5,000 directions in 384 dimensions, and queries near documents. It is easy, because a query's neighbours
+lie in one cluster. Moved copies are harder: x + 0.7 (a - b), of unit length. Here a and b are two of the ten nearest
+neighbours of x. A copy lies in a place of the same density, in the directions of its neighbourhood.
 """
 
 import tempfile

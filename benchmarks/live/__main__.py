@@ -1,4 +1,4 @@
-"""Measures an index that changes during searches, and writes results/live.md: `python -m benchmarks.live WORKDIR`."""
+"""Measure an index that changes during searches, and write results/live.md: `python -m benchmarks.live WORKDIR`."""
 
 from collections.abc import Sequence
 
@@ -10,14 +10,14 @@ PARTS = ("changes", "ingest", "replay")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure some parts, by default all, and write the page of all figures that are there."""
-    parser = Options("An index that changes while it is searched.", "live", "docs")
+    parser = Options("Measure an index that changes during searches.", "live", "docs")
     parser.add_argument("index", type=absolute, help="workdir of an index, which is copied")
-    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS, help="what is measured (default: all)")
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS, help="parts to measure (default: all)")
     parser.add_argument(
         "--runs", nargs="+", default=["1"], help="numbers of the runs of changes, and of each system's ingest"
     )
-    parser.add_argument("--replayed", type=absolute, help="workdir of the replay's index, trained anew; default: INDEX")
-    parser.add_argument("--rivals", help="interpreter with numpy, lancedb and qdrant-edge-py; default: without them")
+    parser.add_argument("--replayed", type=absolute, help="workdir of the replay's index (default: INDEX)")
+    parser.add_argument("--rivals", help="interpreter with numpy, lancedb and qdrant-edge-py")
     options = parser.parse_args(arguments)
     index = [str(options.index), "--workdir", str(options.workdir)]
     if "changes" in options.parts:

@@ -1,9 +1,9 @@
-"""Single changes next to searches: `python -m benchmarks.live.changes INDEX`.
+"""Measure single changes next to searches: `python -m benchmarks.live.changes INDEX`.
 
-An embedded server, a process of its own, answers searches of two clients, alone and next to sixteen that search too.
-Then the sixteen add documents one by one and delete them again, each looking for its change by its next search. All
-are paced: a request that is due while an earlier one is not answered is sent late, and its time counts from when it was
-due. Changes are folded meanwhile. Documents are copies of the index's with a word of their own.
+An embedded server in a separate process answers searches of two clients, alone and next to sixteen that search too.
+Then the sixteen add documents one by one and delete them again. After each change, the client's next search looks for
+it. A request is due at a fixed time. If an earlier request is not answered yet, it is sent late. Its time counts from
+when it was due. Changes are folded meanwhile. Documents are copies of the index's documents, each with a unique word.
 """
 
 import asyncio
@@ -200,9 +200,9 @@ def _slower(ms: Mapping[str, Floats]) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve a copy of an index, change it while it is searched, and print the tables."""
-    parser = Options("An index that changes while it is searched.", "live")
+    parser = Options("Measure single changes next to searches.", "live")
     parser.add_argument("index", type=absolute, help="workdir of an index, which is copied")
-    parser.add_argument("--pace", type=float, default=PACE, help="seconds between a client's changes; 0: no pause")
+    parser.add_argument("--pace", type=float, default=PACE, help="seconds between a client's changes (0: no pause)")
     parser.add_argument("--changes", type=count, default=1_000, help="documents that are added, then deleted")
     parser.add_argument("--run", type=int, default=1, help="number of the run")
     options = parser.parse_args(arguments)

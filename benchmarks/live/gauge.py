@@ -1,4 +1,4 @@
-"""What an ingest leaves and takes: files and bytes below a folder, a process's memory, answers and their times.
+"""Measure an ingest: files and bytes below a folder, a process's memory, answers and their times.
 
 Needs numpy alone, so that systems of other environments are measured the same way.
 """

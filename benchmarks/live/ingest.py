@@ -1,8 +1,10 @@
-"""Documents a second, vectors given: rayhier over HTTP and in this process, compared with LanceDB and qdrant-edge-py.
+"""Compare added documents per second: rayhier over HTTP and in Python, LanceDB and qdrant-edge-py.
 
-`python -m benchmarks.live.ingest INDEX --rivals PYTHON`, where PYTHON is an interpreter with numpy, lancedb and
-qdrant-edge-py. Every system begins with the documents of the index and is given the same documents in the same order,
-one system after another, run after run; each writes `ingest-TRIAL-SYSTEM.RUN.json`.
+    python -m benchmarks.live.ingest INDEX --rivals PYTHON
+
+PYTHON is an interpreter with numpy, lancedb and qdrant-edge-py. Vectors are given. Every system begins with the
+documents of the index, and gets the same further documents in the same order. Systems and runs follow one after
+another. Each writes `ingest-TRIAL-SYSTEM.RUN.json`.
 """
 
 import asyncio
@@ -263,12 +265,12 @@ OURS = {"rayhier": in_process, "rayhier-http": over_http}
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the systems one after another; each writes its figures."""
-    parser = Options("Documents a second, vectors given.", "live")
+    parser = Options("Compare added documents per second.", "live")
     parser.add_argument("index", type=absolute, help="workdir of an index, which is copied")
-    parser.add_argument("--trial", choices=TRIALS, default="documents", help="what ends each (default documents)")
+    parser.add_argument("--trial", choices=TRIALS, default="documents", help="limit of each run (default documents)")
     parser.add_argument("--rivals", type=absolute, help="interpreter with numpy, lancedb and qdrant-edge-py")
-    parser.add_argument("--systems", nargs="+", choices=NAMES, help="default: all, or two where seconds end it")
-    parser.add_argument("--runs", type=int, nargs="+", default=[1], help="numbers of the runs (default 1 alone)")
+    parser.add_argument("--systems", nargs="+", choices=NAMES, help="default: all, or two if the limit is seconds")
+    parser.add_argument("--runs", type=int, nargs="+", default=[1], help="numbers of the runs (default 1)")
     options = parser.parse_args(arguments)
     report, folder = clock(), options.workdir / "ingest"
     if not (folder / VECTORS).exists():

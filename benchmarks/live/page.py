@@ -1,4 +1,4 @@
-"""Writes docs/results/live.md and its plots from the figures below a workdir; what was not measured is left out.
+"""Write docs/results/live.md and its plots from the figures below a workdir, without sections that were not measured.
 
 Sections of the page that are of other measurements stay at its end.
 """

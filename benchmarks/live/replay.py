@@ -1,9 +1,9 @@
-"""Answers of a server that is written to, given again offline: `python -m benchmarks.live.replay INDEX`.
+"""Compare answers of a server that is written to with searches afterwards: `python -m benchmarks.live.replay INDEX`.
 
-Clients search a copy of an index while others write documents and delete some; changes are folded often, older versions
-are published again, and new models are trained and take the place of the one that is served. Every answer is kept with
-what it said it saw, `{model, version, log}`. Once the server has ended, each is searched again by `Snapshot`, opened at
-that version and change, and must have the same ids. Versions stay until then.
+Clients search a copy of an index while other clients write and delete documents. Changes are folded often, and older
+versions are published again. New models are trained, and replace the served model. Every answer is kept with its
+`{model, version, log}`. When the server has ended, `Snapshot` opens that version and change, and searches again. It
+must find the same ids. Versions stay until then.
 """
 
 import asyncio
@@ -346,11 +346,11 @@ def lines(workdir: Path) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Record and replay; returns 1 where an answer differs."""
-    parser = Options("Answers given again offline from what they said they saw.", "live")
+    parser = Options("Compare answers with searches of the same versions afterwards.", "live")
     parser.add_argument("index", type=absolute, help="workdir of an index, which is copied")
     parser.add_argument("--answers", type=count, default=10_000)
     parser.add_argument("--versions", type=count, default=50)
-    parser.add_argument("--models", type=count, default=3, help="models that answer, one after another")
+    parser.add_argument("--models", type=count, default=3, help="number of models, one after another")
     options = parser.parse_args(arguments)
     report, work = clock(), options.workdir / "replay"
     copied(options.index, work)

@@ -1,7 +1,7 @@
-"""Ingest by LanceDB and by qdrant-edge-py, in an environment of their own: `PYTHON -m benchmarks.live.rivals`.
+"""Measure the ingest of LanceDB or qdrant-edge-py, in a separate environment: `PYTHON -m benchmarks.live.rivals`.
 
-Both begin with an index of the stream's first documents, as rayhier does, and take in what was added after as many
-documents as rayhier's tail may hold; LanceDB too after as many as its manual advises.
+Both begin with an index of the stream's first documents, as rayhier does. Both index the added documents after as many
+documents as rayhier's tail may hold. LanceDB also does so at the interval of its manual.
 """
 
 import argparse
@@ -148,13 +148,13 @@ SYSTEMS: dict[str, Callable[[Path, Stream, str, Until], Taken]] = {
 
 def main() -> None:
     """Run one system on the stream of a folder; its figures go to the workdir."""
-    parser = argparse.ArgumentParser(description="Ingest by another system.")
+    parser = argparse.ArgumentParser(description="Measure the ingest of another system.")
     parser.add_argument("system", choices=SYSTEMS)
     parser.add_argument("folder", type=Path, help="folder of the stream")
     parser.add_argument("workdir", type=Path, help="folder of the figures")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="after which it ends")
-    parser.add_argument("--documents", type=float, default=math.inf, help="after which it ends")
-    parser.add_argument("--trial", default="documents", help="name of what ends it")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="end after so many seconds")
+    parser.add_argument("--documents", type=float, default=math.inf, help="end after so many documents")
+    parser.add_argument("--trial", default="documents", help="name of the limit")
     parser.add_argument("--run", type=int, default=1, help="number of the run")
     options = parser.parse_args()
     place, until = options.folder / options.system, Until(options.seconds, options.documents)

@@ -1,7 +1,8 @@
 """Documents that never run out: those of an index with their vectors, repeated with small noise and new ids.
 
-Needs numpy alone, so that systems of other environments read the same documents. Shapes: N documents, M embedding size,
-B documents of a batch, Q queries, K results.
+Needs numpy alone, so that systems of other environments read the same documents.
+
+Shapes: N documents, M embedding size, B documents of a batch, Q queries, K results.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Time of a change over HTTP and of the search after it, by the code of several checkouts of rayhier.
+"""Time a change over HTTP and the search after it, by the code of several checkouts of rayhier.
 
     make bench NAME=live.versions ARGS="CHECKOUT=WORKDIR CHECKOUT=WORKDIR"
 
@@ -39,7 +39,7 @@ def client_of(checkout: Path, workdir: Path, folder: Path) -> Iterator[Client]:
 
 def main() -> None:
     """Print the median milliseconds of a change and of a search for each checkout, and the ratios to the first's."""
-    parser = Options("Time of a change over HTTP and of the search after it, by the code of several checkouts.")
+    parser = Options("Time a change over HTTP and the search after it, by the code of several checkouts.")
     parser.add_argument("served", nargs="+", help="CHECKOUT=WORKDIR")
     options = parser.parse_args()
     pairs = [[absolute(text) for text in pair.split("=")] for pair in options.served]

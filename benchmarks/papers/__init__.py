@@ -1,1 +1,1 @@
-"""The tables of four papers: what rayhier finds by their methods, and by the baselines that they compare with."""
+"""Tables of four papers: results of their methods in rayhier, and of the baselines of the papers."""

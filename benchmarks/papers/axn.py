@@ -1,10 +1,9 @@
-"""AXN's tables: search with a cross-encoder within a budget of calls, compared with re-ranking, ADACUR and TOUR.
+"""Print AXN's tables: search with a budget of cross-encoder calls, compared with re-ranking, ADACUR and TOUR.
 
-Prints the tables of results/axn.md: for the cross-encoder alone, and beside the base score. The truth is the score of
-every pair of 100 test queries, and of 50 train queries that no training sees, with all documents of SciFact: hours of
-two cores, kept, so that the benchmark goes on where it was stopped. Systems read scores from the truth, and calls are
-counted as if they were made. Settings are chosen for each measure on held-out train queries alone, and each of these is
-left out of what is learned for it.
+The tables are those of results/axn.md: for the cross-encoder alone, and added to the base score. The truth is the
+cross-encoder's score of 100 test queries and 50 held-out train queries with all documents of SciFact. This takes hours
+on two cores, and is kept. Systems read scores from the truth, and calls are counted as if they were made. Settings are
+chosen for each measure on held-out train queries alone. For a held-out query, learning leaves out its own scores.
 """
 
 from collections.abc import Callable, Sequence
@@ -417,9 +416,9 @@ def lines(found: Sequence[Found], documents: int) -> list[str]:
 
 def main() -> None:
     """Measure, and print the table of the cross-encoder alone, and that beside the base score."""
-    parser = Options("Budgeted search with a cross-encoder.", "papers/axn")
-    parser.add_argument("--tests", type=int, default=TESTED, help="test queries that are measured")
-    parser.add_argument("--keeps", type=int, default=HELD, help="held-out train queries that are learned from")
+    parser = Options("Measure search with a budget of cross-encoder calls.", "papers/axn")
+    parser.add_argument("--tests", type=int, default=TESTED, help="number of test queries")
+    parser.add_argument("--keeps", type=int, default=HELD, help="number of held-out train queries")
     given, report = parser.parse_args(), clock()
     set_threads(2)
     world = World(given.workdir, given.tests, given.keeps)

@@ -1,8 +1,8 @@
-"""EHI's tables on SciFact: encoder and tree trained at once, compared with k-means lists on the same trained vectors.
+"""Print EHI's table on SciFact: encoder and tree trained together, compared with k-means lists on the trained vectors.
 
-Prints the table of results/ehi.md. R@100 is read where all queries on average visit 5, 10 and 20% of the documents, in
-brackets that of as many k-means lists. Imbalance is L·Σn²/(Σn)², 1 where leaves are even. The test split is read once
-a row. An hour on one core; what is done is kept.
+The table is that of results/ehi.md. R@100 is the recall when queries visit 5, 10 and 20% of the documents on average.
+The recall of as many k-means lists is in brackets. Imbalance is L·Σn²/(Σn)², which is 1 if leaves are even. The test
+split is read once per row. This takes an hour on one core. Finished rows are kept.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -149,7 +149,7 @@ def cells(seeds: Sequence[Mapping[str, Values]], new_Q: Bools) -> list[str]:
 
 def main() -> None:
     """Measure every row, and print the table: a stretch of it for each table or figure of the paper."""
-    options = Options("EHI on SciFact.", "papers/ehi", "seeds")
+    options = Options("Measure EHI on SciFact.", "papers/ehi", "seeds")
     options.add_argument("--only", default="", help="measure only tables whose titles contain this text")
     given = options.parse_args()
     set_threads(1)

@@ -1,8 +1,8 @@
-"""HCE's tables: trainings by a tree over the documents, compared with contrast and with the untouched encoder.
+"""Print HCE's tables: trainings by a tree over the documents, compared with contrast and with the untouched encoder.
 
-Prints the tables of results/hce.md. Every row is a head on all-MiniLM-L6-v2's vectors, embedded once, titles and spans
-included; exact search then answers the test queries. Intervals are of paired resamples of the queries. What every query
-found is kept, so the test split is read once a row.
+The tables are those of results/hce.md. Every row is a head on all-MiniLM-L6-v2's vectors. Texts, titles and spans are
+embedded once. Exact search then answers the test queries. Intervals are of paired resamples of the queries. Results of
+every query are kept, so the test split is read once per row.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -136,7 +136,7 @@ def lines(bench: Bench, own: Table, seeds: Sequence[int]) -> list[str]:
 
 def main() -> None:
     """Measure, and print the tables of each collection."""
-    parser = Options("HCE, contrast and the untouched encoder.", "papers/hce", "seeds")
+    parser = Options("Compare HCE, contrast and the untouched encoder.", "papers/hce", "seeds")
     parser.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS))
     given = parser.parse_args()
     set_threads(1)

@@ -1,8 +1,8 @@
-"""ReTreever's tables: levels of a tree, compared with adapters and with trees that nothing trains.
+"""Print ReTreever's tables: levels of a tree, compared with adapters and with untrained trees.
 
-Prints the tables *All numbers* and *Few numbers* of results/retreever.md, of exact searches of test queries. All
-rows read the vectors of an encoder that was trained by contrast, as the shipped spec trains it. Settings were chosen on
-dev, which also picks the epoch. What every query found is kept, so the test split is read once a row.
+The tables are *All numbers* and *Few numbers* of results/retreever.md, of exact searches of test queries. All rows read
+the vectors of an encoder that was trained by contrast, as the shipped spec trains it. Dev chooses the settings and the
+epoch. Results of every query are kept, so the test split is read once per row.
 """
 
 from collections.abc import Callable, Mapping
@@ -344,7 +344,7 @@ def few(found: Found) -> list[str]:
 
 def main() -> None:
     """Measure, and print the tables of each collection."""
-    parser = Options("ReTreever, adapters and other trees.", "papers/retreever", "seeds", "quality")
+    parser = Options("Compare ReTreever, adapters and other trees.", "papers/retreever", "seeds", "quality")
     parser.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS))
     given, report = parser.parse_args(), clock()
     set_threads(1)

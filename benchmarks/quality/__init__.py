@@ -1,1 +1,1 @@
-"""Documents visited against recall, every system beside its controls."""
+"""Documents visited against recall, for every system and its baselines."""

@@ -1,4 +1,4 @@
-"""Documents visited against recall, every system beside its controls."""
+"""Measure documents visited against recall, for every system and its baselines: `make bench NAME=quality`."""
 
 from benchmarks.collection import ROOT
 from benchmarks.commands import Options
@@ -9,9 +9,9 @@ from benchmarks.quality.page import write_page
 
 def main() -> None:
     """Measure the given collections, then write the page of all that are complete."""
-    parser = Options("Documents visited against recall, every system beside its controls.", "quality", "seeds")
+    parser = Options("Measure documents visited against recall, for systems and baselines.", "quality", "seeds")
     parser.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS))
-    parser.add_argument("--split", choices=("test", "dev"), default="test", help="dev: for work on this file itself")
+    parser.add_argument("--split", choices=("test", "dev"), default="test", help="split to measure")
     parser.add_argument("--threads", type=int, default=THREADS)
     given = parser.parse_args()
     set_threads(given.threads)

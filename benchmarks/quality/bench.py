@@ -1,4 +1,4 @@
-"""A collection's choices and curves, kept below its cache: what is left to measure, and what the page shows."""
+"""Choices and curves of a collection, kept below its cache: which are left to measure, and which the page shows."""
 
 import importlib.util
 import time

@@ -1,4 +1,4 @@
-"""Writes results/quality.md: preface, figure, comparisons with baselines, and a table for each collection."""
+"""Write results/quality.md: preface, figure, comparisons with baselines, and a table for each collection."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

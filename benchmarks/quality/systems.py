@@ -1,4 +1,4 @@
-"""The systems of the comparison: each gives recall, documents visited and cost of every query, beam after beam."""
+"""Systems of the comparison: each gives recall, documents visited and cost of every query, for each beam."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""A collection under an encoder, what is built on its vectors, and what a beam finds, visits and costs.
+"""A collection under an encoder, the indexes on its vectors, and what a beam finds, visits and costs.
 
-Recall is told from where documents lie alone, no leaf is scanned: a relevant document comes back if one of its leaves
-is visited and fewer than 100 visited documents score higher, so one product of all queries with all documents serves
-every system and every beam. Equal to scanning but for ties.
+No leaf is scanned. A relevant document is found if two conditions hold. One of its leaves is visited, and fewer than
+100 visited documents score higher. So one product of all queries with all documents serves every system and every beam.
+The recall equals that of a scan, except for ties.
 """
 
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""The shipped run over MS MARCO, rehearsed on one machine over files of its format and size."""
+"""A rehearsal of the shipped run over MS MARCO, on one machine, with files of its format and size."""

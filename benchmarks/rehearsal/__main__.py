@@ -1,6 +1,6 @@
-"""The run that the system is for, rehearsed: `specs/msmarco.yaml` submitted to a cluster that loses driver and node.
+"""Rehearse the MS MARCO job: submit `specs/msmarco.yaml` to a cluster that loses its driver and a node.
 
-Files of MS MARCO's format are made, and an encoder; then `--plan`, the job, and what one does with its index.
+The benchmark makes files of MS MARCO's format and an encoder. It runs `--plan` and the job, and then uses the index.
 """
 
 import json
@@ -41,7 +41,7 @@ UNITS = {"s": 1, "min": 60, "h": 3600}
 
 def main() -> int:
     """Rehearse, print the table and write its section; the exit code is 1 where a goal was missed."""
-    parser = Options("The shipped run over MS MARCO, rehearsed.", "rehearsal", "docs")
+    parser = Options("Rehearse the MS MARCO job.", "rehearsal", "docs")
     parser.add_argument("--share", type=float, default=SHARE, help=f"share of MS MARCO's passages (default {SHARE})")
     given = parser.parse_args()
     tell, size, data = clock(), passages.Size.of(given.share), given.workdir / f"data-{given.share:g}"

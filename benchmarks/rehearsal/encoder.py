@@ -1,4 +1,4 @@
-"""An encoder of two layers, made and not trained: a text's vector is about the mean of its words' random vectors."""
+"""An untrained encoder of two layers: a text's vector is about the mean of its words' random vectors."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The job, watched: its stages, the largest process of each, and a driver and a node that are killed on the way."""
+"""Watch the job: its stages, the largest process of each, and a driver and a node that are killed meanwhile."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""Files in MS MARCO's format and of its size, of made-up words: passages about topics, queries that some answer.
+"""Files of made-up words in MS MARCO's format and size: passages about topics, and queries with answers.
 
 Everything follows from seeds. A chunk of passages is made, written and forgotten before the next.
 """

@@ -1,6 +1,6 @@
 """Run the whole size of MS MARCO once, stage by stage: 8,841,823 passages, of which an encoder reads 1%.
 
-The vectors of the other passages are means of their words' vectors, which are close to what the encoder makes. Each
+The vectors of the other passages are means of their words' vectors, which are close to the encoder's vectors. Each
 stage is a process. The table has its time and its largest memory, next to the plan.
 """
 
@@ -41,7 +41,7 @@ CHILD = "RAYHIER_WHOLE"
 
 
 def main() -> int:
-    parser = Options("MS MARCO's whole size, once.", "whole")
+    parser = Options("Run the whole size of MS MARCO once.", "whole")
     parser.add_argument("--share", type=float, default=1.0, help="share of MS MARCO's passages and queries (default 1)")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, help="stages to run (default all)")
     given = parser.parse_args()

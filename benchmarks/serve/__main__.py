@@ -1,6 +1,7 @@
-"""A served index under load: `make bench-serve`. One run, one machine, everything beside its control.
+"""Measure a served index under load, and write results/serve.md: `make bench NAME=serve`.
 
-Load comes from this machine's loopback alone, bounded in number and time. Prints a table and writes results/serve.md.
+Every measurement has a baseline in the same run, on one machine. Load comes over loopback, and is limited in number and
+time.
 """
 
 import benchmarks.serve.haproxy  # noqa: F401  first of all
@@ -54,9 +55,9 @@ PROXY = "SERVE_PROXY_ACTOR"
 
 def main() -> int:
     """Deploy, measure, write the page and print it; the exit code is 1 where a goal was not met."""
-    parser = Options("A served index under load.", "serve", "docs")
+    parser = Options("Measure a served index under load.", "serve", "docs")
     parser.add_argument("--collection", default="scifact")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of overload (default 60)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds of overload (default 60)")
     given = parser.parse_args()
     workdir = given.workdir
     run(place(given.collection, workdir), stages=BUILT)

@@ -1,7 +1,7 @@
-"""Bare Serve applications of the same hops: what Serve, FastAPI and, for texts, the encoder cost without rayhier.
+"""Bare Serve applications of the same hops: the cost of Serve, FastAPI and the encoder, without rayhier.
 
-An ingress that takes the same bodies calls two deployments and answers as many bytes; with an encoder, it encodes the
-text first, as the served index does.
+An ingress takes the same bodies, calls two deployments, and answers as many bytes. For texts, it encodes the text
+first, as the served index does.
 """
 
 import asyncio

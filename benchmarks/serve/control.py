@@ -1,4 +1,4 @@
-"""The control of an embedded server: FastAPI before a `Snapshot`, as a user would write it in an hour."""
+"""The baseline of an embedded server: FastAPI with a `Snapshot`, as a user would write it in an hour."""
 
 import sys
 from typing import Any

@@ -1,6 +1,6 @@
-"""An embedded server compared with FastAPI with a `Snapshot` in one process: `make bench-embedded`.
+"""Compare an embedded server with FastAPI and a `Snapshot` in one process: `make bench NAME=serve.embedded`.
 
-Both serve one index, each in a process of its own, and are asked in turn by one load generator on the same machine.
+Both serve one index, each in a separate process. One load generator on the same machine takes turns between them.
 """
 
 import json
@@ -29,10 +29,10 @@ ROUNDS, CLIENTS = 7, 16
 
 def main() -> int:
     """Measure, write the page and print it; the exit code is 1 where a goal was not met."""
-    parser = Options("An embedded server compared with FastAPI with a Snapshot.", "serve", "docs")
+    parser = Options("Compare an embedded server with FastAPI and a Snapshot.", "serve", "docs")
     parser.add_argument("--collection", default="scifact")
-    parser.add_argument("--index", type=absolute, help="workdir of an index, as the quickstart's; default: built here")
-    parser.add_argument("--seconds", type=float, default=30.0, help="of overload (default 30)")
+    parser.add_argument("--index", type=absolute, help="workdir of an index (default: build one)")
+    parser.add_argument("--seconds", type=float, default=30.0, help="seconds of overload (default 30)")
     given = parser.parse_args()
     workdir: Path = given.index or given.workdir
     if given.index is None:

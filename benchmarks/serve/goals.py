@@ -1,4 +1,4 @@
-"""What the benchmarks of servers share: questions, paired rounds, an overload, and how they end."""
+"""Shared parts of the benchmarks of servers: queries, paired rounds, an overload, and their end."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""HAProxy in front of what is served, as a busy server has it: Serve reads this when it is imported."""
+"""HAProxy in front of Serve, as in a busy server. Serve reads this module when it is imported."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Requests over kept connections, as many at a time or as many a second as asked, and what came of each."""
+"""Requests over kept connections, at a fixed concurrency or a fixed rate, and the result of each."""
 
 import asyncio
 import json
