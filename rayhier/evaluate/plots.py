@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable, Mapping
-from itertools import cycle
+from itertools import chain, cycle
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Annotation
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator, NullFormatter, PercentFormatter
 
 from rayhier.arrays import Values
 from rayhier.evaluate.evaluation import Evaluation
@@ -91,8 +91,8 @@ def _dense(points: Values, count: int = 400) -> Values:
 def _recall_visited(figure: Figure, evaluation: Evaluation, report: Report, measure: str) -> None:
     """Draw a curve for each system, the mean over seeds. A system without a curve is a horizontal line."""
     axes = figure.subplots()
-    names, forms = dict[str, Line2D](), [{"color": ACCENT, "linewidth": 2.6}, *OTHERS]
-    for name, form in zip(evaluation.seeds[0].curves, cycle(forms), strict=False):
+    names, forms = dict[str, Line2D](), chain([{"color": ACCENT, "linewidth": 2.6}], cycle(OTHERS))
+    for name, form in zip(evaluation.seeds[0].curves, forms, strict=False):
         seeds = [result.curves[name] for result in evaluation.seeds]
         x = np.mean([[point.visited_mean for point in curve] for curve in seeds], axis=0)
         y = np.mean([[point.measures[measure] for point in curve] for curve in seeds], axis=0)
@@ -101,13 +101,13 @@ def _recall_visited(figure: Figure, evaluation: Evaluation, report: Report, meas
     whole = [name for name, row in first.rows.items() if name not in first.curves and "calls" not in row]
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    reads = np.geomspace(
+        min([0.1, *(float(np.min(np.asarray(line.get_xdata()))) for line in names.values())]), 1.0, PLACES
+    )
     for name in whole:
         level = float(np.mean([result.rows[name][measure] for result in evaluation.seeds]))
-        axes.axhline(level, color="0.6", linewidth=0.8)
-        at = (0.005, level)
-        axes.annotate(
-            report.label(name), at, (0, 2), axes.get_yaxis_transform(), "offset points", fontsize=SMALL, color="0.35"
-        )
+        (names[report.label(name)],) = axes.plot(reads, np.full(PLACES, level), color="0.45", linewidth=0.8)
     axes.set_xlabel("share of the documents that a query reads")
     axes.set_ylabel(f"share of the answers found ({measure})")
     name_curves(figure, axes, names)
@@ -129,7 +129,7 @@ def _leaf_sizes(figure: Figure, evaluation: Evaluation) -> None:
 
 def _training(figure: Figure, evaluation: Evaluation) -> None:
     phases = list(evaluation.seeds[0].history)
-    for axes, phase in zip(figure.subplots(1, len(phases), squeeze=False)[0], phases, strict=True):
+    for axes, phase in zip(figure.subplots(1, max(1, len(phases)), squeeze=False)[0], phases, strict=False):
         for result in evaluation.seeds:
             rows = result.history.get(phase, [])
             axes.plot([row["epoch"] for row in rows], [row["dev"] for row in rows], "o-", markersize=3, color=ACCENT)

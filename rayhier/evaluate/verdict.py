@@ -9,7 +9,7 @@ MOST = 5
 SMALL = 5_000
 """Number of documents that exact search compares within a millisecond on one core (faiss, 384 numbers per vector)."""
 MIDDLING = 100_000
-"""Number of documents up to which exact search takes a few milliseconds on one core (docs/choosing.md: 6.6)."""
+"""Number of documents up to which exact search takes a few milliseconds on one core."""
 DEAR = 0.5
 """Share of exact search's cost above which an index saves too little for its upkeep."""
 NEVER = float("inf")
@@ -107,7 +107,8 @@ def _cheaper(spec: JobSpec, report: Report) -> list[str]:
         return []
     goal, encoder = SHARE * exact.measures[measure], "encoder"
     if report.encoders:
-        encoder = f"{'base' if report.keeps_base else 'trained'} encoder"
+        lost = report.learned(spec.evaluate.measures[0], "all").difference < 0
+        encoder = f"{'base' if report.keeps_base or report.began_best or lost else 'trained'} encoder"
     costs = {
         name: min((point.cost_mean for point in report.points(name) if point.measures[measure] >= goal), default=NEVER)
         for name in report.curves

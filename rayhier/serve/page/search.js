@@ -27,7 +27,7 @@ export function showForm(description) {
 /** Put the cursor into the search box, and search for the query in the address, if it is another one. */
 export function showSearch() {
   box.focus();
-  const query = new URLSearchParams(location.hash.split("?")[1]).get("q");
+  const query = new URLSearchParams(location.hash.replace(/^[^?]*/, "")).get("q");
   if (!query || query === box.value.trim()) return;
   box.value = query;
   void search();
