@@ -3,6 +3,8 @@
 Names of files and columns, and the first rows, decide. Only judgements without a test split are read whole.
 """
 
+import glob
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -32,6 +34,8 @@ TYPES = dict.fromkeys((".jsonl", ".json"), "jsonl") | dict.fromkeys(csv_rows.SUF
 IDS = ("id", "_id", "doc_id", "docid", "document_id", "pid", "query_id", "qid", "uuid", "key", "url", "path")
 TITLES = ("title", "heading", "headline", "subject", "name")
 TEXTS = ("text", "body", "content", "contents", "abstract", "passage", "context", "description", "query", "question")
+ABOUT = re.compile(r"(readme|licen[cs]e|copying|changelog|contributing)\b", re.I)
+"""Names of texts about a data set, which are no documents if there are other candidates."""
 MOST_WORDS = 3
 """Most words in the name of a column."""
 VARIES = r"\d+|train|dev|validation|val|test"
@@ -56,7 +60,7 @@ COMMENTS = {
     "judgements": "which documents answer which queries (training never reads those of test)",
 }
 JUDGED = "lines of query id, tab, document id, tab, and a whole number above 0 for an answer, in a .tsv file"
-FIELDS = "  # fields: {{{}}}  # columns for filters: take the first # away, and correct the types\n"
+FIELDS = "  # fields: {}  # columns for filters: take the first # away, and correct the types\n"
 ALONE = "  # Nothing is judged, so the encoder learns from titles and first sentences of documents.\n"
 
 
@@ -91,11 +95,15 @@ def _parser() -> Parser:
 
 
 def name_of(folder: Path) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "-", folder.resolve().stem).strip("-")[:100] or "data"
+    path = folder.resolve()
+    return re.sub(r"[^A-Za-z0-9]+", "-", path.name if path.is_dir() else path.stem).strip("-")[:100] or "data"
 
 
 def write(folder: Path, out: Path, workdir: Path) -> str:
     """Write a spec, and judgements if they have no test split. Returns what was found. InputError if a file exists."""
+    for given in (folder, out, workdir):
+        if not str(given).isprintable():
+            raise InputError(f"DIR: got {str(given)!r}; allowed: names of printable characters, without line breaks")
     corpus, fields, notes = look(folder)
     if corpus["type"] == "text" and workdir.resolve().is_relative_to(folder.resolve()):
         raise InputError(f"DIR: got {folder}, which would hold {workdir} too; allowed: call rayhier in another folder")
@@ -116,7 +124,8 @@ def write(folder: Path, out: Path, workdir: Path) -> str:
     for line in shown:
         comment = COMMENTS.get(line.partition(":")[0].strip())
         text += f"  # {comment}\n{line}\n" if comment else f"{line}\n"
-    text += FIELDS.format(", ".join(f"{name}: string" for name in fields)) if fields else ""
+    typed = yaml.safe_dump(dict.fromkeys(fields, "string"), default_flow_style=True, sort_keys=False, width=math.inf)
+    text += FIELDS.format(typed.strip()) if fields else ""
     files[out] = text if judged else text + ALONE
     for path in files:
         if path.exists():
@@ -147,7 +156,8 @@ def look(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
     if not found and not texts:
         allowed = f"files of {', '.join((*TYPES, *listing.SUFFIXES))}, whose rows have ids and texts"
         raise InputError(f"DIR: {path} holds no documents: {'; '.join(notes) or 'no files'}; allowed: {allowed}")
-    is_text = not found or _bytes(texts) > _bytes(found[0].paths)
+    own_texts = [file for file in texts if not ABOUT.match(file.stem)]
+    is_text = not found or _bytes(own_texts) > _bytes(found[0].paths)
     for table in tables["documents"] if is_text else found[1:]:
         notes.append(f"left out: {table}, which may be documents. To take it: rayhier init {table.paths[0]}")
     for table in (*tables["queries"], *tables["judgements"]) if is_text else ():
@@ -183,39 +193,47 @@ def _tables(files: Iterable[Path], notes: list[str]) -> dict[str, list[Table]]:
     for file in files:
         alike[_pattern(file)].append(file)
     for paths in alike.values():
-        if _is_judged(paths[0]):
-            tables["judgements"].append(Table(paths, [], ColumnNames()))
-            continue
-        read = list(islice(_rows(paths[0]), SAMPLE))
-        rows = [row for row in read if isinstance(row, dict)]
-        columns = _columns(rows)
-        if columns is None:
-            bad = next((row for row in read if isinstance(row, Rejection)), None)
-            lacking = "no column of texts, or none of ids that differ: "
-            problem = lacking + ", ".join(rows[0]) if rows or bad is None else f"row 1: {_why(bad)}"
+        try:
+            kind, table = _table(paths)
+            tables[kind].append(table)
+        except (ValueError, OSError) as error:  # InputError is a ValueError
+            problem = str(error).removeprefix(f"{paths[0]}: ")
             notes.append(f"left out: {paths[0]}: {problem}")
-            continue
-        is_asked = re.search("quer|question", f"{paths[0].parent.name}/{paths[0].name}".lower())
-        tables["queries" if is_asked else "documents"].append(Table(paths, rows, columns))
     return tables
+
+
+def _table(paths: list[Path]) -> tuple[str, Table]:
+    """Say whether a table has documents, queries or judgements. ValueError if it has none of these."""
+    if _is_judged(paths[0]):
+        return "judgements", Table(paths, [], ColumnNames())
+    read = list(islice(_rows(paths[0]), SAMPLE))
+    rows = [row for row in read if isinstance(row, dict)]
+    columns = _columns(rows)
+    if columns is None:
+        bad = next((f"row {n}: {_why(row)}" for n, row in enumerate(read, 1) if isinstance(row, Rejection)), "no rows")
+        is_table = rows and not bad.startswith("row 1:")
+        raise ValueError(f"no column of texts, or none of ids that differ: {', '.join(rows[0])}" if is_table else bad)
+    is_asked = re.search("quer|question", f"{paths[0].parent.name}/{paths[0].name}".lower())
+    return "queries" if is_asked else "documents", Table(paths, rows, columns)
 
 
 def _pattern(path: Path) -> Path:
     """Make a pattern that matches a file, and files that differ in a number or in the name of a split."""
-    return path.with_stem(re.sub(VARIES, lambda found: "[0-9]*" if found[0].isdigit() else "[tdv]*", path.stem))
+    stem = re.sub(VARIES, lambda found: "[0-9]*" if found[0].isdigit() else "[tdv]*", glob.escape(path.stem))
+    return Path(glob.escape(str(path.parent)), stem + path.suffix)
 
 
 def _is_judged(path: Path) -> bool:
     """Return True for a file of judgements: parquet with BEIR's names, or .tsv with lines of JUDGED."""
-    if path.suffix == PARQUET:
+    if path.suffix.lower() == PARQUET:
         return set(HEADER) <= set(opened(path).schema_arrow.names)
     with path.open("rb") as file:
         values = lines.values(file.readline(LIMITS.text))
-    return path.suffix == ".tsv" and len(values) == len(HEADER) and (values == HEADER or values[-1].isdigit())
+    return path.suffix.lower() == ".tsv" and len(values) == len(HEADER) and (values == HEADER or values[-1].isdigit())
 
 
 def _rows(path: Path) -> Rows[Row]:
-    if path.suffix == PARQUET:
+    if path.suffix.lower() == PARQUET:
         return parquet.read(path, opened(path).schema_arrow.names)
     if path.suffix.lower() in csv_rows.SUFFIXES:
         return checked(csv_rows.rows(path), sources.whole)
@@ -223,6 +241,8 @@ def _rows(path: Path) -> Rows[Row]:
 
 
 def _why(rejection: Rejection) -> str:
+    if rejection.reason in (Reason.NOT_JSON, Reason.NOT_AN_OBJECT) and rejection.value.startswith("["):
+        return f"{rejection.reason}, the beginning of an array; allowed: one JSON object a line"
     is_coded = rejection.reason == Reason.INVALID_UTF8
     return f"{rejection.reason}{'; iconv -f latin1 -t utf-8 converts many files' if is_coded else ''}"
 

@@ -16,12 +16,14 @@ from rayhier.spec import InputError
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make what is missing, then serve until Ctrl-C. Returns the exit code of the run if it fails."""
     given = _parser().parse_args(arguments)
-    workdir = given.workdir or Path("runs") / init.name_of(given.folder)
+    workdir = Path(given.workdir or Path("runs", init.name_of(given.folder)))
     code = run_command(lambda: _make(given, workdir), stopped="stopped: run the same command again to go on")
     return code or serve.main([str(workdir), "--port", str(given.port)])
 
 
 def _make(given: argparse.Namespace, workdir: Path) -> None:
+    if "://" in (given.workdir or ""):
+        raise InputError(f"--workdir: got {given.workdir!r}; allowed: a folder on this machine")
     check_free(LOOPBACK[0], given.port)
     spec = workdir / "try.yaml"
     if not spec.exists():
@@ -38,5 +40,5 @@ def _parser() -> Parser:
     parser = Parser(prog="rayhier try", description=says, allow_abbrev=False)
     parser.add_argument("folder", metavar="DIR", type=Path, help="folder of your data, or the file of your documents")
     parser.add_argument("--port", type=int, default=PORT, help=f"port of the page (default: {PORT})")
-    parser.add_argument("--workdir", type=Path, help="folder of spec and results (default: runs/ and the name of DIR)")
+    parser.add_argument("--workdir", help="folder of spec and results (default: runs/ and the name of DIR)")
     return parser

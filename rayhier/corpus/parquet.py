@@ -52,7 +52,7 @@ class ParquetReader:
         file = self.listing.judgements.get(split)
         if file is None:
             return
-        if file.path.suffix != PARQUET:
+        if file.path.suffix.lower() != PARQUET:
             yield lines.whole(file, lines.JUDGEMENTS)
             return
         check_columns(f"corpus.judgements.{split}", file.path, HEADER)

@@ -58,8 +58,9 @@ def texts(spec: TextFiles) -> tuple[NamedFile, ...]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         linked = [name for name in folders if Path(place, name).is_symlink()]
         shown = [name for name in names if name.lower().endswith(SUFFIXES) and not name.startswith(".")]
-        paths_ = (Path(place, name) for name in [*linked, *shown])
-        files += [NamedFile(path.relative_to(folder).as_posix(), path) for path in paths_]
+        paths_ = [Path(place, name) for name in [*linked, *shown]]
+        regular = [path for path in paths_ if path.is_symlink() or path.is_file()]  # a pipe never ends
+        files += [NamedFile(path.relative_to(folder).as_posix(), path) for path in regular]
     if all(file.path.is_symlink() for file in files):
         allowed = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
         raise InputError(f"corpus.path: {folder} holds no {allowed}; allowed: a folder of such files")
@@ -134,7 +135,8 @@ def _files(key: str, text: str, suffixes: tuple[str, ...]) -> tuple[NamedFile, .
     if path.is_dir():
         entries = (entry for entry in path.iterdir() if entry.name.endswith(suffixes))
     else:
-        entries = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+        start = Path.cwd() if path.is_relative_to(Path.cwd()) else Path(path.anchor)  # its name may have a bracket
+        entries = start.glob(str(path.relative_to(start)))
     matches = sorted(entry for entry in entries if entry.is_file())
     if not matches:
         wanted = " or ".join(f"*{suffix}" for suffix in suffixes)

@@ -98,13 +98,14 @@ def _files(spec: FileCorpus) -> Source:
     scans = dict[str, FileStats]()
     for file in listed.all:
         is_judged = file in listed.judgements.values()
-        lines = file.path.suffix != PARQUET if is_judged else spec.in_lines
+        lines = file.path.suffix.lower() != PARQUET if is_judged else spec.in_lines
         scan = _scan_csv if is_csv(spec) and not is_judged else scan_lines if lines else _scan_parquet
         scans[file.name] = scan(file.path)
     documents, queries = ([scans[file.name] for file in part] for part in (listed.documents, listed.queries))
     for key, noun, part in (("documents", "document", listed.documents), ("queries", "query", listed.queries)):
         if part and not any(scans[file.name].rows for file in part):
-            raise InputError(f"corpus.{_key(spec, key)}: {part[0].path} is empty; allowed: one {noun} a line")
+            allowed = "a line of column names, then rows" if is_csv(spec) else f"one {noun} a line"
+            raise InputError(f"corpus.{_key(spec, key)}: {part[0].path} has no {noun}; allowed: {allowed}")
     first = next(file.path for file in listed.documents if scans[file.name].rows)
     if spec.in_lines and not isinstance(spec, MsMarco):
         names, query_names = spec.row_columns, spec.row_query_columns
@@ -148,9 +149,12 @@ def is_csv(spec: CorpusSpec) -> bool:
 
 
 def _first_rows(spec: FileCorpus, key: str, path: Path) -> list[dict[str, Any]]:
-    """Read a file's first rows. InputError if it has no JSON object among its first lines, unless it is CSV."""
+    """Read a file's first rows. InputError if none of them is a JSON object, or if none of a CSV file is UTF-8."""
     if is_csv(spec):
-        return list(islice(csv_rows.rows(path), PEEKED))
+        table = list(islice(csv_rows.rows(path), PEEKED))
+        if table and all(any(csv_rows.NOT_TEXT.search(str(text)) for text in row.values()) for row in table):
+            raise InputError(f"{key}: {path}: row 1 is not UTF-8; allowed: UTF-8, which iconv -t utf-8 writes")
+        return table
     with path.open("rb") as opened:
         lines = [line for line in islice(opened, PEEKED) if line.strip()]
     rows = [row for line in lines if (row := _json_row(line)) is not None]
@@ -239,7 +243,7 @@ def _judged_by(spec: FileCorpus, listing: CorpusFiles, split: str) -> Iterator[s
     file = listing.judgements.get(split)
     if file is None:
         return
-    if file.path.suffix == PARQUET:
+    if file.path.suffix.lower() == PARQUET:
         for row in _parquet_rows(file.path, ["query-id"], BATCH_ROWS):
             yield str(row["query-id"])
         return

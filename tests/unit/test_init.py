@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from rayhier import __main__ as door
+from rayhier.init import name_of
 
 TREES = [
     {"id": f"d{n}", "title": f"Tree {n}", "text": f"leaf, root and branch {n}", "year": 2000 + n} for n in range(40)
@@ -84,9 +85,24 @@ LAYOUTS = {
         },
         {"type": "parquet", "documents": "mine/data/[tdv]*-[0-9]*-of-[0-9]*.parquet"},
     ),
+    "a good file": (
+        {
+            "README.md": "about " * 999,
+            "good.csv": table([tree | {"null": "a", "on": "b", "true": "c"} for tree in TREES]),
+            "wide.csv": table(TREES).encode("utf-16"),
+            "header.csv": "id,text\n",
+            "open.csv": 'id,text\n1,"leaf\n2,root\n',
+            "cut.parquet": "PAR",
+        },
+        {"type": "csv", "documents": "mine/good.csv"},
+    ),
+    "brackets": (
+        {"a [1]/one-1.csv": table(TREES[:20]), "a [1]/one-2.csv": table(TREES[20:])},
+        {"documents": "mine/a [[]1]/one-[0-9]*.csv"},
+    ),
     "texts": ({"a.txt": "leaf", "deep/b.md": "# Root\n\nand branch"}, {"type": "text", "path": "mine"}),
     "judged": (
-        {"docs.csv": table(TREES), "questions.csv": table(QUERIES, id="qid", text="question"), "answers.tsv": QRELS},
+        {"docs.csv": table(TREES), "questions.csv": table(QUERIES, id="qid", text="question"), "answers.TSV": QRELS},
         {
             "query_columns": {"id": "qid", "text": "question"},
             "judgements": {"train": "mine-train.tsv", "test": "mine-test.tsv"},
@@ -111,6 +127,8 @@ def test_what_is_recognised_makes_a_spec_that_runs_as_it_is(layout, init, capsys
     assert code == 0, printed
     assert {name: corpus[name] for name in expected} == expected
     assert "wrote mine.yaml\nnext: rayhier run mine.yaml --plan" in printed
+    spec = tmp_path / "mine.yaml"
+    spec.write_text(spec.read_text().replace("# fields:", "fields:"))
     assert door.main(["run", "mine.yaml", "--plan"]) == 0, capsys.readouterr().err
     planned = capsys.readouterr().out
     assert ("evaluate: left out" in planned) == ("judgements" not in corpus)
@@ -135,17 +153,20 @@ def test_what_is_recognised_makes_a_spec_that_runs_as_it_is(layout, init, capsys
             {"a.jsonl": jsonl([{"id": 1, "text": "a"}] * 2)},
             "a.jsonl: no column of texts, or none of ids that differ",
         ),
+        ({"a.csv": table(TREES).encode("utf-16")}, "left out: mine/a.csv: line 1: not UTF-8"),
+        ({"a.csv": "id,text\n"}, "left out: mine/a.csv: no rows"),
         (
             {"a.csv": "id,text\n1,cr\u00e8me\n".encode("latin-1")},
             "left out: mine/a.csv: row 1: invalid UTF-8; iconv",
         ),
-        ({"a.json": '[{"id": 1}]\n'}, "a.json: row 1: not an object"),
+        ({"a.json": '[{"id": 1}]\n'}, "a.json: row 1: not an object, the beginning of an array; allowed"),
+        ({"a.json": '[\n{"id": 1}\n]\n'}, "a.json: row 1: not JSON, the beginning of an array; allowed"),
         (
             BEIR | {"qrels/train.tsv": "other\td1\t1\n", "qrels/test.tsv": ""},
             "train.tsv: no query of mine/queries.jsonl has an answer",
         ),
         ({"a.tsv": "1\thow do I prune a tree\n2\twhen\n"}, "a.tsv: no column of texts, or none of ids"),
-        ({"a.parquet": "PAR"}, "mine/a.parquet: cannot be read as parquet"),
+        ({"a.parquet": "PAR"}, "left out: mine/a.parquet: cannot be read as parquet"),
     ],
 )
 def test_bad_input_is_refused_with_what_to_do(files, said, init, tmp_path):
@@ -183,6 +204,15 @@ def test_several_candidates_are_named_and_one_can_be_chosen(init, capsys):
 def test_a_folder_of_texts_that_would_hold_its_results_is_refused(init):
     code, printed, _ = init({"a.txt": "leaf"}, ".")
     assert (code, "which would hold runs/" in printed) == (2, True)
+
+
+def test_names_that_cannot_be_a_spec_or_workdir_are_refused(init, tmp_path, capsys):
+    code, printed, _ = init({"a\nb/a.txt": "leaf"}, "mine/a\nb")
+    assert (code, "got 'mine/a\\nb'; allowed: names of printable" in printed) == (2, True)
+    assert door.main(["try", "mine", "--workdir", "s3://b/x"]) == 2
+    assert "got 's3://b/x'; allowed: a folder on this machine" in capsys.readouterr().err
+    (tmp_path / "docs-1.0").mkdir()
+    assert (name_of(tmp_path / "docs-1.0"), name_of(tmp_path / "docs-1.csv")) == ("docs-1-0", "docs-1")
 
 
 def test_queries_in_a_folder_of_texts_are_left_for_eval(init):

@@ -47,3 +47,19 @@ def test_a_plan_counts_rows_and_knows_judged_queries_and_columns(section, tmp_pa
     assert source.describe(OwnFiles(**section)).identity != described.identity
     with pytest.raises(InputError, match="'body' is missing in the first 5 rows, which have id, title, text, year"):
         source.describe(OwnFiles(**section, columns={"text": "body"}))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("id,text\n1,crème\n2,brûlée\n".encode("latin-1"), "documents: .*row 1 is not UTF-8; allowed: UTF-8"),
+        ("id,text\n1,leaf\n".encode("utf-16"), "line 1: not UTF-8"),
+        (b"id,text\n", r"trees\.csv has no document; allowed: a line of column names, then rows"),
+        (b'id,text\n1,"a\nb"\n2,"oak\n3,ash\n', "row that begins in line 4 .*each quote closed"),
+        (b'id,text\n1,"a\n2,"oak"\n', "row that begins in line 2 "),
+    ],
+)
+def test_a_file_that_is_not_csv_is_refused(content, said, section, tmp_path):
+    (tmp_path / "trees.csv").write_bytes(content)
+    with pytest.raises(InputError, match=said):
+        source.describe(OwnFiles(**section))

@@ -1,5 +1,7 @@
 """A folder of text files: a document a file."""
 
+import os
+
 import pytest
 
 from rayhier.corpus import row_checks
@@ -53,6 +55,7 @@ def test_links_and_large_files_are_rejected_and_not_read(tmp_path, stage, monkey
     write(tmp_path / "other", secret_dot_txt="Elm.")
     (notes / "b.txt").symlink_to(tmp_path / "other" / "secret.txt")
     (notes / "folder").symlink_to(tmp_path / "other")
+    os.mkfifo(notes / "pipe.txt")  # no file, so nobody waits for what it says
     made = stage({"type": "text", "path": str(notes)})
     assert made.record.counts["documents"]["accepted"] == 2
     rejected = [("line too long", "a large one.txt"), ("symbolic link", "b.txt"), ("symbolic link", "folder")]

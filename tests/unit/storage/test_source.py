@@ -45,7 +45,7 @@ def test_a_folder_is_its_content(folder):
         ("corpus.jsonl", None, r"corpus\.jsonl is missing; allowed: a BEIR folder"),
         ("queries.jsonl", None, r"queries\.jsonl is missing; .*\. Documents alone are"),
         ("qrels/test.tsv", None, r"qrels holds none of train\.tsv, dev\.tsv"),
-        ("corpus.jsonl", "\n \n", r"corpus\.jsonl is empty"),
+        ("corpus.jsonl", "\n \n", r"corpus\.jsonl has no document"),
     ],
 )
 def test_refused(folder, name, text, said):
