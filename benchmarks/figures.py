@@ -26,8 +26,8 @@ ROWS = (
     ("SciFact", "scifact, all"),
     ("… new answers only", "scifact, new answers"),
     ("WordNet examples", "oewn_examples, all"),
-    ("… new answers only", "oewn_examples, new answers"),
     ("ACL titles", "acl_title2abs, all"),
+    ("Cranfield, no judgements", "cranfield, all"),
 )
 """Rows of README's table, and collection and group of their figures."""
 
