@@ -42,7 +42,8 @@ def _bar() -> "Progress":
 
 def counted(rows: int, documents: int | None) -> str:
     """Say how many documents there are, and the number of rows if documents are cut into passages."""
-    return f"{rows:,} documents" if documents in (None, rows) else f"{documents:,} documents ({rows:,} passages)"
+    shown = rows if documents is None else documents
+    return f"{shown:,} document{'s' * (shown != 1)}{f' ({rows:,} passages)' if rows > shown else ''}"
 
 
 def log(text: str) -> None:

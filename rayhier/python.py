@@ -224,7 +224,7 @@ class Index:
         *,
         upsert: bool = False,
     ) -> int:
-        """Add documents without training: a .jsonl or .parquet file, or mappings with the corpus's columns.
+        """Add documents without training: a .jsonl, .csv, .tsv or .parquet file, or mappings with the corpus's columns.
 
         With `upsert`, documents with the same ids are replaced. Returns the new version, which later searches use.
         InputError if a document does not fit the corpus's columns, or its id is already in the index (without

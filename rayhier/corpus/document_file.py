@@ -1,4 +1,4 @@
-"""Read documents to add to an index from a `.jsonl` or `.parquet` file. Rows are checked like those of a corpus."""
+"""Read documents to add to an index from a JSON lines, CSV, TSV or parquet file, with the checks of a corpus."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rayhier.corpus import lines, parquet, row_checks
+from rayhier.corpus import lines, parquet, row_checks, sources
 from rayhier.corpus.reader import checked
 from rayhier.corpus.row_checks import Entry, Rejection, RowSchema
 from rayhier.spec import InputError
+from rayhier.storage import csv_rows
 from rayhier.storage.parquet import tables
 from rayhier.storage.source import PARQUET
 
@@ -30,8 +31,10 @@ def read(path: Path, schema: RowSchema, size: int, *, vectors: bool = True) -> I
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     if path.suffix != PARQUET:
-        raw = lines.rows(lines.lines(path, 0, path.stat().st_size))
-        rows = checked(raw, lambda line: schema.document(row_checks.json_row(line)))
+        rows = checked(csv_rows.rows(path), lambda row: sources.csv_document(row, schema))
+        if path.suffix.lower() not in csv_rows.SUFFIXES:
+            raw = lines.rows(lines.lines(path, 0, path.stat().st_size))
+            rows = checked(raw, lambda line: schema.document(row_checks.json_row(line)))
         while part := list(islice(rows, size)):
             yield Read(part, None)
         return

@@ -90,7 +90,7 @@ class CsvReader:
 
     def documents(self) -> Stream[Entry]:
         rows = chain.from_iterable(csv_rows.rows(file.path) for file in self.listing.documents)
-        return Stream("documents", checked(rows, lambda row: self.schema.document(self._typed(row))))
+        return Stream("documents", checked(rows, lambda row: csv_document(row, self.schema)))
 
     def queries(self) -> Iterator[Stream[Entry]]:
         for file in self.listing.queries:
@@ -101,8 +101,9 @@ class CsvReader:
         if split in self.listing.judgements:
             yield lines.whole(self.listing.judgements[split], lines.JUDGEMENTS)
 
-    def _typed(self, row: dict[str, Any]) -> dict[str, Any]:
-        return whole(row) | {name: typed(row.get(name), kind) for name, kind in self.schema.fields.items()}
+
+def csv_document(row: dict[str, Any], schema: RowSchema) -> Entry:
+    return schema.document(whole(row) | {name: typed(row.get(name), kind) for name, kind in schema.fields.items()})
 
 
 def whole(row: dict[str, Any]) -> dict[str, Any]:

@@ -93,6 +93,10 @@ def _run(options: argparse.Namespace) -> list[str]:
     from rayhier.search.index import index_root, open_leaf_map, reading_leaf_map
     from rayhier.storage import current
 
+    if getattr(options, "token_file", None) is not None:
+        raise InputError(
+            f"--token-file: got workdir {options.workdir}; allowed: with the address of a server, http://…"
+        )
     workdir = locate(options.workdir)
     now = current.read(workdir)
     if options.command in REPAIRS:

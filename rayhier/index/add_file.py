@@ -16,7 +16,7 @@ from rayhier.storage.paths import Location
 def add_file(
     workdir: Location, file: Path, *, upsert: bool = False, id_column: str | None = None, model: Model | None = None
 ) -> LeafMap:
-    """Add the documents of a JSON lines or parquet file. InputError if a document does not fit the corpus."""
+    """Add the documents of a JSON lines, CSV, TSV or parquet file. InputError if a document does not fit the corpus."""
     now = current.read(workdir)
     leaf_map = open_leaf_map(workdir, now)
     model = model or Model.of_workdir(workdir, now, leaf_map)

@@ -12,7 +12,7 @@ def of_documents(command: Callable[[str, str], argparse.ArgumentParser]) -> argp
     """Add the commands add, delete, get and list. Returns the parser of add."""
     adding = command("add", "add documents, without training")
     adding.add_argument(
-        "file", type=Path, help=".jsonl or .parquet, one document per row. Parquet may have a column `vector`"
+        "file", type=Path, help=".jsonl, .csv, .tsv or .parquet, a document a row. Parquet may have a column `vector`"
     )
     adding.add_argument("--upsert", action="store_true", help="replace documents whose ids are in the index already")
     deleting = command("delete", "delete documents")
@@ -23,6 +23,9 @@ def of_documents(command: Callable[[str, str], argparse.ArgumentParser]) -> argp
     listing = command("list", "print documents as JSON, one per line, ordered by id")
     listing.add_argument("--after", default="", metavar="ID", help="show documents after this id (default: all)")
     listing.add_argument("--limit", type=positive, default=100, help="most documents to show (default 100)")
+    for parser in (adding, deleting, getting, listing):
+        says = "file with one line, the token that requests to a server carry"
+        parser.add_argument("--token-file", type=Path, help=says)
     return adding
 
 

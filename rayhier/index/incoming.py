@@ -30,7 +30,7 @@ Encode = Callable[[Sequence[str]], Encoded]
 def batches(
     path: Path, corpus: CorpusSpec, key: str | None, encode: Encode, size: int = BATCH, *, unit: bool = False
 ) -> Iterator[Batch]:
-    """Yield the documents of a `.jsonl` or `.parquet` file in batches of at most `size`, encoded by `encode`.
+    """Yield the documents of a `.jsonl`, CSV, TSV or `.parquet` file in batches of at most `size`, encoded by `encode`.
 
     `key` is the column of ids if it is not the corpus's. A parquet file may have a column `vector` with the trained
     encoder's vectors, of length 1 with `unit`. Documents with vectors are not encoded. All rows are checked first.

@@ -41,7 +41,6 @@ def _parser() -> argparse.ArgumentParser:
     def command(name: str, says: str) -> argparse.ArgumentParser:
         parser = commands.add_parser(name, help=says, description=says, allow_abbrev=False)
         parser.add_argument("url", help="address of the server, http://… or https://…")
-        parser.add_argument("--token-file", type=Path, help="file with one line, the token that requests carry")
         return parser
 
     adding = of_documents(command)
@@ -79,7 +78,13 @@ def _add(client: Client, options: argparse.Namespace, fields: Mapping[str, Field
             try:
                 told = client.put(documents, upsert=options.upsert)
             except ApiError as error:
-                raise InputError(f"{error.message}. {written:,} documents before these were written") from None
+                hint = ". Add --upsert to replace documents" if error.code == "exists" else ""
+                message = f"{error.message}{hint}"
+                if written:
+                    message = (
+                        f"{written:,} documents were written. Then: {message.replace('. Nothing was changed', '')}"
+                    )
+                raise InputError(message) from None
             written, replaced, log = written + told.documents, replaced + told.replaced, told.log
             bar.advance(told.documents)
     print(f"log {log}: {written:,} documents written, {replaced:,} of them in place of others")

@@ -10,7 +10,7 @@ from rayhier.spec import InputError
 
 SUFFIXES = (".csv", ".tsv")
 NOT_TEXT = re.compile("[\0\udc80-\udcff]")
-"""Characters that stand for bytes of other encodings, such as UTF-16."""
+"""Matches a character that text in UTF-8 does not have: files in UTF-16 or Latin-1 do."""
 LONGEST = 64 << 20
 """Most characters of a value."""
 

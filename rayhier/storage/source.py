@@ -36,6 +36,8 @@ PEEKED, SHOWN = 10, 60
 """Number of a file's first rows that are checked before a run, and most bytes of a wrong row in a message."""
 PROSE = 8
 """Least words of a value that looks like a text. If no row has the text's key, such a value shows a wrong key."""
+WORD_BYTES = 6
+"""Bytes of a word and its space in a text file, to estimate how many passages the file has."""
 IR_DATASETS = "pip install 'rayhier[ir-datasets]'"
 
 
@@ -80,11 +82,12 @@ def describe(spec: CorpusSpec) -> Source:
             return _unread(identity, SPLITS)
         case TextFiles():
             listed = [file for file in listing.texts(spec) if not file.path.is_symlink()]
-            size = sum(file.path.stat().st_size for file in listed)
+            sizes = [file.path.stat().st_size for file in listed]
             content = {file.name: files.digest(file.path) for file in listed}
             whole = {"texts": hashlib.sha256(json.dumps(content).encode()).hexdigest()}
-            rows = None if spec.passages else len(listed)
-            return Source(whole, {}, len(listed), size, frozenset(), rows, document_bytes=size)
+            passages = spec.passages
+            rows = sum(len(passages.starts(size // WORD_BYTES)) for size in sizes) if passages else len(listed)
+            return Source(whole, {}, len(listed), sum(sizes), frozenset(), rows, document_bytes=sum(sizes))
         case _:
             return _files(spec)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rayhier import progress
-from rayhier.progress import Bar, here
+from rayhier.progress import Bar, counted, here
 
 
 def test_a_place_below_the_current_directory_is_relative(tmp_path, monkeypatch):
@@ -17,6 +17,19 @@ def test_places_have_names_where_the_current_directory_was_removed(tmp_path, mon
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert here(gone / "a") == str(gone / "a")
+
+
+@pytest.mark.parametrize(
+    ("rows", "documents", "said"),
+    [
+        (1, None, "1 document"),
+        (2, 2, "2 documents"),
+        (5_000, 1, "1 document (5,000 passages)"),
+        (1, 31, "31 documents"),
+    ],
+)
+def test_passages_are_counted_if_there_are_more_than_documents(rows, documents, said):
+    assert counted(rows, documents) == said
 
 
 @pytest.mark.parametrize(("notes", "last"), [(["loss 0.5", ""], "  loss 0.5"), (["", "loss 0.4"], "  loss 0.4")])

@@ -77,6 +77,12 @@ def test_the_source_is_what_the_files_hold(notes):
     assert source.describe(spec).identity != renamed.identity
 
 
+def test_passages_are_estimated_from_the_sizes_of_files(tmp_path):
+    notes = write(tmp_path / "notes", a_dot_txt="oak", b_dot_txt="leaves " * 500)
+    described = source.describe(TextFiles(type="text", path=str(notes), passages={"words": 200, "stride": 150}))
+    assert (described.documents, described.rows) == (2, 5)
+
+
 def test_what_is_no_folder_of_texts_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"corpus\.path: got .*no such folder; allowed: a folder of text files"):
         source.describe(TextFiles(type="text", path=str(tmp_path / "nothing")))

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from rayhier.index import __main__ as index
 from rayhier.serve import shell
 from rayhier.serve.errors import ApiError
 
@@ -13,7 +14,7 @@ from rayhier.serve.errors import ApiError
 class Server:
     """A server that takes what it is sent, but for the request whose number is `refused`."""
 
-    fields, refused = {"year": "int"}, None
+    fields, refused, error = {"year": "int"}, None, ApiError(422, "invalid", "documents[3].text: too long")
 
     def __init__(self):
         self.requests = []
@@ -23,7 +24,7 @@ class Server:
 
     def put(self, sent, *, upsert):
         if len(self.requests) == self.refused:
-            raise ApiError(422, "invalid", "documents[3].text: too long")
+            raise self.error
         self.requests.append(sent)
         return SimpleNamespace(documents=len(sent), replaced=1, log=len(self.requests))
 
@@ -52,7 +53,31 @@ def test_documents_are_sent_in_requests_of_a_size(server, tmp_path, capsys):
 def test_what_was_written_before_a_refusal_is_told(server, tmp_path, capsys):
     server.refused = 1
     assert add(tmp_path, [{"id": f"d{n}", "text": "oak"} for n in range(900)]) == 2
-    assert capsys.readouterr().err == ("error: documents[3].text: too long. 500 documents before these were written\n")
+    assert capsys.readouterr().err == "error: 500 documents were written. Then: documents[3].text: too long\n"
+    there = "ids: 3 in the index already: 'd7'"
+    server.requests, server.error = [], ApiError(409, "exists", f"{there}. Nothing was changed; allowed: new ids")
+    assert add(tmp_path, [{"id": f"d{n}", "text": "oak"} for n in range(900)]) == 2
+    said = f"error: 500 documents were written. Then: {there}; allowed: new ids. Add --upsert to replace documents\n"
+    assert capsys.readouterr().err == said
+
+
+def test_a_csv_file_is_sent_with_typed_fields(server, tmp_path):
+    (tmp_path / "rows.csv").write_text('id,text,year\na,"oak, ash",2001\nb,elm,\n')
+    assert shell.main(["add", "http://here", str(tmp_path / "rows.csv")]) == 0
+    assert server.requests == [
+        [
+            {"id": "a", "title": "", "text": "oak, ash", "fields": {"year": 2001}},
+            {"id": "b", "title": "", "text": "elm", "fields": {}},
+        ]
+    ]
+
+
+@pytest.mark.parametrize(
+    "command", [["add", "work", "a.jsonl"], ["delete", "work"], ["get", "work", "a"], ["list", "work"]]
+)
+def test_a_workdir_takes_no_token(command, tmp_path, capsys):
+    assert index.main([*command, "--token-file", str(tmp_path)]) == 2
+    assert "--token-file: got workdir work; allowed: with the address of a server" in capsys.readouterr().err
 
 
 def test_nothing_is_sent_of_a_file_with_a_wrong_row(server, tmp_path, capsys):
