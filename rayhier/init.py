@@ -156,8 +156,7 @@ def look(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
     if not found and not texts:
         allowed = f"files of {', '.join((*TYPES, *listing.SUFFIXES))}, whose rows have ids and texts"
         raise InputError(f"DIR: {path} holds no documents: {'; '.join(notes) or 'no files'}; allowed: {allowed}")
-    own_texts = [file for file in texts if not ABOUT.match(file.stem)]
-    is_text = not found or _bytes(own_texts) > _bytes(found[0].paths)
+    is_text = not found or _bytes(file for file in texts if not ABOUT.match(file.stem)) > _bytes(found[0].paths)
     for table in tables["documents"] if is_text else found[1:]:
         notes.append(f"left out: {table}, which may be documents. To take it: rayhier init {table.paths[0]}")
     for table in (*tables["queries"], *tables["judgements"]) if is_text else ():
@@ -197,8 +196,7 @@ def _tables(files: Iterable[Path], notes: list[str]) -> dict[str, list[Table]]:
             kind, table = _table(paths)
             tables[kind].append(table)
         except (ValueError, OSError) as error:  # InputError is a ValueError
-            problem = str(error).removeprefix(f"{paths[0]}: ")
-            notes.append(f"left out: {paths[0]}: {problem}")
+            notes.append(f"left out: {paths[0]}: {str(error).removeprefix(f'{paths[0]}: ')}")
     return tables
 
 

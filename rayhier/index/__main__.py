@@ -94,9 +94,7 @@ def _run(options: argparse.Namespace) -> list[str]:
     from rayhier.storage import current
 
     if getattr(options, "token_file", None) is not None:
-        raise InputError(
-            f"--token-file: got workdir {options.workdir}; allowed: with the address of a server, http://…"
-        )
+        raise InputError(f"--token-file: got workdir {options.workdir}; allowed: the address of a server, http://…")
     workdir = locate(options.workdir)
     now = current.read(workdir)
     if options.command in REPAIRS:

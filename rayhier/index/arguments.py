@@ -24,8 +24,7 @@ def of_documents(command: Callable[[str, str], argparse.ArgumentParser]) -> argp
     listing.add_argument("--after", default="", metavar="ID", help="show documents after this id (default: all)")
     listing.add_argument("--limit", type=positive, default=100, help="most documents to show (default 100)")
     for parser in (adding, deleting, getting, listing):
-        says = "file with one line, the token that requests to a server carry"
-        parser.add_argument("--token-file", type=Path, help=says)
+        parser.add_argument("--token-file", type=Path, help="file with one line, the token of requests to a server")
     return adding
 
 

@@ -79,12 +79,8 @@ def _add(client: Client, options: argparse.Namespace, fields: Mapping[str, Field
                 told = client.put(documents, upsert=options.upsert)
             except ApiError as error:
                 hint = ". Add --upsert to replace documents" if error.code == "exists" else ""
-                message = f"{error.message}{hint}"
-                if written:
-                    message = (
-                        f"{written:,} documents were written. Then: {message.replace('. Nothing was changed', '')}"
-                    )
-                raise InputError(message) from None
+                why = error.message.replace(". Nothing was changed", "") + hint
+                raise InputError(f"{written:,} documents were written. A request failed: {why}") from None
             written, replaced, log = written + told.documents, replaced + told.replaced, told.log
             bar.advance(told.documents)
     print(f"log {log}: {written:,} documents written, {replaced:,} of them in place of others")

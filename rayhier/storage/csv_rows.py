@@ -20,7 +20,6 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
 
     In `.tsv` files a tab separates values and quotes mean nothing. In other files the separator is the most frequent of
     comma, semicolon and tab in the first line. Bytes that are not UTF-8 become surrogates, so they cost one row only.
-
     InputError if the first line is not UTF-8, or if text follows a quote's end, or if a quote has no end.
     """
     csv.field_size_limit(LONGEST)

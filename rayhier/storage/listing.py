@@ -58,8 +58,8 @@ def texts(spec: TextFiles) -> tuple[NamedFile, ...]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         linked = [name for name in folders if Path(place, name).is_symlink()]
         shown = [name for name in names if name.lower().endswith(SUFFIXES) and not name.startswith(".")]
-        paths_ = [Path(place, name) for name in [*linked, *shown]]
-        regular = [path for path in paths_ if path.is_symlink() or path.is_file()]  # a pipe never ends
+        paths_ = (Path(place, name) for name in [*linked, *shown])
+        regular = (path for path in paths_ if path.is_symlink() or path.is_file())  # a pipe never ends
         files += [NamedFile(path.relative_to(folder).as_posix(), path) for path in regular]
     if all(file.path.is_symlink() for file in files):
         allowed = ", ".join(f"*{suffix}" for suffix in SUFFIXES)

@@ -85,8 +85,7 @@ def describe(spec: CorpusSpec) -> Source:
             sizes = [file.path.stat().st_size for file in listed]
             content = {file.name: files.digest(file.path) for file in listed}
             whole = {"texts": hashlib.sha256(json.dumps(content).encode()).hexdigest()}
-            passages = spec.passages
-            rows = sum(len(passages.starts(size // WORD_BYTES)) for size in sizes) if passages else len(listed)
+            rows = sum(len(spec.passages.starts(size // WORD_BYTES)) if spec.passages else 1 for size in sizes)
             return Source(whole, {}, len(listed), sum(sizes), frozenset(), rows, document_bytes=sum(sizes))
         case _:
             return _files(spec)

@@ -53,12 +53,14 @@ def test_documents_are_sent_in_requests_of_a_size(server, tmp_path, capsys):
 def test_what_was_written_before_a_refusal_is_told(server, tmp_path, capsys):
     server.refused = 1
     assert add(tmp_path, [{"id": f"d{n}", "text": "oak"} for n in range(900)]) == 2
-    assert capsys.readouterr().err == "error: 500 documents were written. Then: documents[3].text: too long\n"
+    assert (
+        capsys.readouterr().err == "error: 500 documents were written. A request failed: documents[3].text: too long\n"
+    )
     there = "ids: 3 in the index already: 'd7'"
     server.requests, server.error = [], ApiError(409, "exists", f"{there}. Nothing was changed; allowed: new ids")
     assert add(tmp_path, [{"id": f"d{n}", "text": "oak"} for n in range(900)]) == 2
-    said = f"error: 500 documents were written. Then: {there}; allowed: new ids. Add --upsert to replace documents\n"
-    assert capsys.readouterr().err == said
+    said = f"A request failed: {there}; allowed: new ids. Add --upsert to replace documents"
+    assert capsys.readouterr().err == f"error: 500 documents were written. {said}\n"
 
 
 def test_a_csv_file_is_sent_with_typed_fields(server, tmp_path):
@@ -77,7 +79,7 @@ def test_a_csv_file_is_sent_with_typed_fields(server, tmp_path):
 )
 def test_a_workdir_takes_no_token(command, tmp_path, capsys):
     assert index.main([*command, "--token-file", str(tmp_path)]) == 2
-    assert "--token-file: got workdir work; allowed: with the address of a server" in capsys.readouterr().err
+    assert "--token-file: got workdir work; allowed: the address of a server" in capsys.readouterr().err
 
 
 def test_nothing_is_sent_of_a_file_with_a_wrong_row(server, tmp_path, capsys):
