@@ -56,3 +56,9 @@ def test_a_file_is_read_in_batches(tmp_path):
     made = read(tmp_path / "more.parquet", size=4)
     assert np.concatenate([encoded.numpy for _, encoded in made]).tolist() == vectors
     assert sum(len(table) for table, _ in made) == 7
+
+
+def test_a_csv_file_is_read_like_lines(tmp_path):
+    (tmp_path / "more.csv").write_text('id,text\na,"oak, ash"\n')
+    ((table, _),) = read(tmp_path / "more.csv", lambda texts: Encoded(np.ones((len(texts), 2), np.float32)))
+    assert table.select(["doc_id", "text"]).to_pylist() == [{"doc_id": "a", "text": "oak, ash"}]
