@@ -1,6 +1,6 @@
 """Encode the corpus: each encoder of a pool encodes one part of the corpus at a time."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,13 +8,13 @@ import pyarrow as pa
 import torch
 
 from rayhier.arrays import Floats
-from rayhier.dataset.documents import document_texts
 from rayhier.dataset.generated import VECTORS as GENERATED
 from rayhier.dataset.holdout import hash_ids
 from rayhier.dataset.spans import FOLDER
 from rayhier.embed.clock import Clock, Utilisation
+from rayhier.embed.earlier import QUERIES, EarlierVectors, Inputs, read_texts, role_of
 from rayhier.embed.encode import TextEncoder, limit_threads
-from rayhier.embed.precision import agreed
+from rayhier.embed.precision import agreed, is_alike
 from rayhier.embed.saved import SavedVectors
 from rayhier.embed.spans import SpanDrawer
 from rayhier.executor import Executor, Pool, Row
@@ -29,51 +29,36 @@ from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.model_layout import Role
 
-QUERIES = "queries.parquet"
 IDS_SHOWN = 5
 CHECKED = 1_000
 """Number of documents that are tokenised at a time to find out if any has a pseudo-query."""
 
 
-def read_texts(corpus: Artifact, name: str, generated: Artifact | None = None) -> tuple[pa.Table, list[str]]:
-    """Read the ids and the texts to encode from a part of the corpus, its queries, or the generated queries."""
-    if name in (QUERIES, GENERATED):
-        asked = generated if generated is not None and name == GENERATED else corpus
-        table = columns.read([asked.path(QUERIES)], ["query_id", "text"])
-        return table.select(["query_id"]), table["text"].to_pylist()
-    table = columns.read([corpus.path(name)], ["doc_id", "title", "text"])
-    return table.select(["doc_id"]), document_texts(table)
-
-
-def role_of(name: str) -> Role:
-    return "query" if name in (QUERIES, GENERATED) else "document"
-
-
 class EmbedPart:
-    """Encodes parts: reads texts of `corpus` and writes their vectors below the root of `ledger`."""
+    """Encodes parts: reads texts of `inputs` and writes their vectors below the root of `ledger`."""
 
     def __init__(
-        self, model: Path, spec: JobSpec, corpus: Artifact, ledger: Ledger, generated: Artifact | None = None
+        self, model: Path, spec: JobSpec, inputs: Inputs, ledger: Ledger, earlier: Artifact | None = None
     ) -> None:
         limit_threads(spec.cluster.embed.cpus)
-        self.corpus, self.ledger, self.generated = corpus, ledger, generated
+        self.inputs, self.ledger, self.earlier = inputs, ledger, EarlierVectors(earlier)
+        self.suffix = "" if earlier is None else f"-{earlier.record.fingerprint}"
         self.encoder = TextEncoder(model, agreed(spec.encoder, ledger))
         self.clock, draws = Clock(self.encoder), spec.train.draws
         self.drawer = None if draws is None else SpanDrawer.of(self.encoder, draws)
-        self.share = min(1.0, MOST_DRAWN / corpus.record.counts["rows"])
+        self.share = min(1.0, MOST_DRAWN / inputs["corpus"].record.counts["rows"])
 
     def __call__(self, item: Row) -> Iterator[Row]:
         name = str(item["part"])
-        ids, texts = read_texts(self.corpus, name, self.generated)
-        saved = SavedVectors(self.ledger, ledger_key(name))
-        chunks = self.encoder.tokenised(texts, role_of(name))
-        vectors = yield from saved.encode(self.encoder, chunks, self.clock)
+        ids, texts = read_texts(self.inputs, name)
+        saved = SavedVectors(self.ledger, ledger_key(name) + self.suffix)  # of the texts that `earlier` lacks
+        vectors, reused = yield from self._encoded(saved, texts, role_of(name))
         key = ids.column_names[0]
         check_numbers(name, ids[key], vectors)
         schema = schemas.vectors(key, self.encoder.dimension)
         column = columns.vector_column(vectors, pa.float32())
         written = [parquet.write(self.ledger.root, name, [pa.table([ids[key], column], schema=schema)], schema)]
-        counts = {"rows": len(texts), "precision": str(self.encoder.dtype).removeprefix("torch.")}
+        counts = {"rows": len(texts), "precision": self.encoder.precision, "reused": reused}
         if self.drawer is not None and name not in (QUERIES, GENERATED):
             drawn = yield from self._drawn(self.drawer, name)
             place = FOLDER + name.removeprefix("documents/")
@@ -83,14 +68,24 @@ class EmbedPart:
         saved.drop()
         yield {"rows": 0, **self.clock.lap()}
 
+    def _encoded(
+        self, saved: SavedVectors, texts: Sequence[str], role: Role, *, counted: bool = True
+    ) -> Generator[Row, None, tuple[Floats, int]]:
+        """Encode texts that no earlier run encoded. Returns vectors [n, m], and the number of reused vectors."""
+        is_stored_N, vector_NM = self.earlier.find(texts, role, self.encoder.dimension)
+        reused = int(is_stored_N.sum())
+        yield {"rows": reused if counted else 0, **self.clock.lap()}
+        tokens = self.encoder.tokenised([texts[row] for row in np.flatnonzero(~is_stored_N).tolist()], role)
+        vector_NM[~is_stored_N] = yield from saved.encode(self.encoder, tokens, self.clock, counted=counted)
+        return vector_NM, reused
+
     def _drawn(self, drawer: SpanDrawer, name: str) -> Generator[Row, None, pa.Table]:
-        table = columns.read([self.corpus.path(name)], ["doc_id", "title", "text"])
+        table = columns.read([self.inputs["corpus"].path(name)], ["doc_id", "title", "text"])
         if self.share < 1:
             table = table.filter(hash_ids(table["doc_id"].to_pylist()) < self.share * 2.0**64)
         rows, texts = drawer.draw(*(table[column].to_pylist() for column in table.column_names))
-        saved = SavedVectors(self.ledger, f"{ledger_key(name)}-spans")
-        tokens = self.encoder.tokenised(texts, "query")
-        vectors = yield from saved.encode(self.encoder, tokens, self.clock, counted=False)
+        saved = SavedVectors(self.ledger, f"{ledger_key(name)}-spans{self.suffix}")
+        vectors, _ = yield from self._encoded(saved, texts, "query", counted=False)
         ids = table["doc_id"].take(pa.array(rows, pa.int64()))
         check_numbers(name, ids, vectors)
         column = columns.vector_column(vectors, pa.float32())
@@ -98,14 +93,10 @@ class EmbedPart:
 
 
 def build(
-    executor: Executor,
-    spec: JobSpec,
-    model: ModelFolder,
-    corpus: Artifact,
-    attempt: Attempt,
-    generated: Artifact | None = None,
+    executor: Executor, spec: JobSpec, model: ModelFolder, inputs: Inputs, attempt: Attempt, earlier: Artifact | None
 ) -> Output:
-    """Encode all documents and queries with the base encoder. InputError if the encoder cannot be loaded or trained."""
+    """Encode all texts that `earlier` lacks with the base encoder. InputError if it cannot be loaded or trained."""
+    corpus, generated = inputs["corpus"], inputs.get("generated")
     # A wrong folder is reported here, not in an actor. An encoder that cannot train is reported before hours of work.
     encoder = Encoder(model.path, torch.float32)
     if (part := spec.encoder.transformer_part) is not None:
@@ -118,7 +109,8 @@ def build(
     missing = [{"part": name} for name in reversed(names) if ledger.done(ledger_key(name)) is None]  # few queries first
     total = corpus.record.counts["rows"] + corpus.record.counts["queries"]["accepted"]
     total += 0 if generated is None else generated.record.counts["queries"]
-    arguments = {"model": model.path, "spec": spec, "corpus": corpus, "ledger": ledger, "generated": generated}
+    earlier = earlier if earlier is not None and is_alike(spec, ledger, earlier) else None
+    arguments = {"model": model.path, "spec": spec, "inputs": inputs, "ledger": ledger, "earlier": earlier}
     used = Utilisation()
     with Bar("embed", total, "texts") as bar:
         bar.advance(sum(entry.counts["rows"] for name in names if (entry := ledger.done(ledger_key(name)))))
@@ -134,6 +126,7 @@ def build(
     counts = {
         "vectors": rows,
         "dimension": model.dimension,
+        "reused": sum(entry.counts.get("reused", 0) for entry in entries),
         "precision": sorted({entry.counts["precision"] for entry in entries}),
     }
     if draws is not None:

@@ -1,5 +1,6 @@
 """Turn a spec into ordered steps, with inputs, places and sizes. Refuses missing inputs, and jobs that cannot fit."""
 
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -21,7 +22,7 @@ from rayhier.spec.index import BYTES
 from rayhier.spec.search import FUSED, MOST_QUERIES
 from rayhier.spec.train.pseudo_queries import SPANS
 from rayhier.storage import cross_encoder_folder, current, model_folder, pair_source, source, workdir
-from rayhier.storage.artifact import Artifact, Kind, Place
+from rayhier.storage.artifact import RECORD, Artifact, Kind, Place
 from rayhier.storage.cross_encoder_folder import CrossEncoderFolder
 from rayhier.storage.model_folder import ModelFolder, matrices
 from rayhier.storage.model_layout import read_layout
@@ -58,6 +59,8 @@ class Step:
     resources: str
     bytes: int
     seed: int | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What the fingerprint covers besides kind, inputs and seed: the stage's code and parts of the spec."""
 
     @property
     def fingerprint(self) -> str:
@@ -88,6 +91,19 @@ class Plan:
     def step(self, kind: Kind, seed: int | None = None) -> Step:
         """Find the step that makes a kind of artifact. `seed` is needed if the kind is made once per seed."""
         return next(step for step in self.steps if step.kind == kind and step.seed == seed)
+
+    def earlier(self, step: Step) -> Artifact | None:
+        """Find the newest whole artifact that differs from the step's only by inputs, which are whole too."""
+        folders = [folder for folder in (self.workdir / step.kind).glob("*") if (folder / RECORD).is_file()]
+        for folder in sorted(folders, key=lambda folder: (folder / RECORD).stat().st_mtime, reverse=True):
+            with contextlib.suppress(InputError):  # damaged, or of another format
+                old = Artifact.open(folder)
+                made = fingerprint(kind=step.kind, inputs=old.record.inputs, seed=step.seed, **step.settings)
+                if made == folder.name:
+                    for each in (old, *old.made_from().values()):
+                        each.verify()
+                    return old
+        return None
 
     def made_of(self, to_make: Sequence[Step]) -> list[Step]:
         """List published steps that depend on a model in `to_make`, and are not in `to_make` themselves."""
@@ -317,12 +333,12 @@ class _Steps:
         def place_of(**depends: object) -> Place:
             return Place(self.plan.workdir / kind / fingerprint(kind=kind, inputs=inputs, seed=seed, **depends))
 
-        place = place_of(code=STAGES[stage].code, **parts)
+        place = place_of(**(settings := {"code": STAGES[stage].code, **parts}))
         if self.upgraded is not None and stage not in self.fresh and not _is_published(place):
             older = self.upgraded.parts(stage, parts)
             if older is not None and _is_published(before := place_of(**older)):
                 place = before
-        return Step(stage, kind, place, inputs, self._resources(stage), size, seed)
+        return Step(stage, kind, place, inputs, self._resources(stage), size, seed, settings)
 
     def _resources(self, stage: str) -> str:
         return "this process" if stage == "generate" else _resources(getattr(self.spec.cluster, STAGES[stage].workers))

@@ -44,7 +44,7 @@ def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = Fa
                 continue
             published = step.place.published()
             state = "published" if published else "built"
-            artifact = published or _make(executor, plan, step)
+            artifact = published or _make(executor, plan, step, fresh=fresh)
             took = "published" if published else f"{artifact.record.seconds:.1f} s"
             say(f"{step.title:<16} {took:>10}  {told(artifact.record.counts, plan.spec)}")
             summary.append({"stage": step.stage, "seed": step.seed, "fingerprint": step.fingerprint, "state": state})
@@ -130,12 +130,13 @@ def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
         )
 
 
-def _make(executor: Executor, plan: Plan, step: Step) -> Artifact:
+def _make(executor: Executor, plan: Plan, step: Step, *, fresh: bool) -> Artifact:
     log(f"{step.title}: {here(step.place.folder)}")
     with StageProgress(step.title), Attempt.start(step.place) as attempt, _alone(executor):
-        output, workers = _build(executor, plan, step, attempt), getattr(plan.spec.cluster, STAGES[step.stage].workers)
+        output = _build(executor, plan, step, attempt, fresh=fresh)
+        workers = getattr(plan.spec.cluster, STAGES[step.stage].workers)
         artifact = attempt.publish(step.kind, step.inputs, replace(output, device=executor.device(workers)))
-    if attempt.is_new and is_here(plan.spec):
+    if attempt.is_new and is_here(plan.spec) and not output.counts.get("reused"):
         _note_rate(plan, step, artifact.record.seconds, on_ray=not isinstance(executor, Here))
     return artifact
 
@@ -163,10 +164,10 @@ def _note_rate(plan: Plan, step: Step, seconds: float, *, on_ray: bool) -> None:
         rates.note(cost.of, rate)
 
 
-def _build(executor: Executor, plan: Plan, step: Step, attempt: Attempt) -> Output:
+def _build(executor: Executor, plan: Plan, step: Step, attempt: Attempt, *, fresh: bool) -> Output:
     """Write a step's files. Only this function may import the code of several stages."""
     spec = within_cores(plan.spec) if isinstance(executor, Here) else plan.spec
-    opened = {other.kind: Artifact.open(other.place.folder) for other in plan.steps if _feeds(other, step)}
+    opened = {str(other.kind): Artifact.open(other.place.folder) for other in plan.steps if _feeds(other, step)}
     match step.stage:
         case "corpus":
             from rayhier.corpus.stage import build as build_corpus
@@ -179,7 +180,7 @@ def _build(executor: Executor, plan: Plan, step: Step, attempt: Attempt) -> Outp
         case "embed":
             from rayhier.embed.stage import build as build_vectors
 
-            return build_vectors(executor, spec, plan.model, opened["corpus"], attempt, opened.get("generated"))
+            return build_vectors(executor, spec, plan.model, opened, attempt, None if fresh else plan.earlier(step))
         case "test":
             from rayhier.evaluate.stage import build_test
 

@@ -97,6 +97,11 @@ class Artifact:
     def root(self) -> Location:
         return self.folder / self.record.attempt
 
+    def made_from(self) -> dict[str, "Artifact"]:
+        """Open the inputs of the artifact in the same workdir, by kind. InputError if an input is not published."""
+        work = self.folder.parent.parent
+        return {kind: Artifact.open(work / kind / name) for kind, name in self.record.inputs.items()}
+
     def names(self, prefix: str) -> list[str]:
         """List the names of the artifact's files that begin with `prefix`, such as `data/`, sorted."""
         return sorted(file.name for file in self.record.files if file.name.startswith(prefix))

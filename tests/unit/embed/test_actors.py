@@ -25,11 +25,11 @@ def actor(tiny_model, tmp_path, monkeypatch):
     tables = [pa.Table.from_pylist(own, schema=schemas.DOCUMENTS) for own in rows]
     corpus = artifact(tmp_path / "corpus", "corpus", dict(zip(PARTS, tables, strict=True)), rows=100)
 
-    def start(name, faster, *own):
+    def start(name, faster, **own):
         monkeypatch.setattr(precision, "_faster", lambda device: faster)
         encoder = {"model": str(tiny_model), "max_length": 16, "precision": name}
         spec = job(cluster={"embed": {"cpus": 1}}, encoder=encoder, train={"type": "contrast"})
-        return EmbedPart(tiny_model, spec, corpus, Ledger(tmp_path / "ledger", tmp_path / "root"), *own)
+        return EmbedPart(tiny_model, spec, {"corpus": corpus, **own}, Ledger(tmp_path / "ledger", tmp_path / "root"))
 
     yield start
     torch.set_num_threads(threads)
@@ -47,7 +47,7 @@ def test_what_the_first_decides_holds_and_is_recorded(actor, tmp_path, named):
 def test_generated_queries_are_a_part_next_to_the_corpus(actor, tmp_path):
     rows = pa.table([["g0", "g1"], ["pine oak", "ash"]], schema=schemas.QUERIES)
     generated = artifact(tmp_path / "generated", "generated", {"queries.parquet": rows})
-    one = actor("float32", torch.float32, generated)
+    one = actor("float32", torch.float32, generated=generated)
     assert sum(done["rows"] for done in one({"part": GENERATED})) == 2
     found = parquet.read(tmp_path / "root" / GENERATED)
     assert found["query_id"].to_pylist() == ["g0", "g1"]

@@ -121,16 +121,18 @@ def test_a_run_notes_the_rate_of_a_stage_that_it_made_alone(tiny_spec, no_rates,
     step, corpus = plan.step("test"), plan.step("corpus")
     with Attempt.start(corpus.place) as attempt:
         attempt.publish("corpus", {}, Output({"rows": 480_000}))
-    noted = []
-    monkeypatch.setattr(running, "_build", lambda *_: Output({}))
+    noted, counts = [], {}
+    monkeypatch.setattr(running, "_build", lambda *_, fresh: Output(counts))
     monkeypatch.setattr(running, "_note_rate", lambda plan, step, seconds, on_ray: noted.append(seconds))
     with Attempt.start(step.place):
         pass  # a run that was killed
-    running._make(Here(), plan, step)
+    running._make(Here(), plan, step, fresh=False)
     assert not noted
-    step.place.remove()
-    running._make(Here(), plan, step)
-    assert len(noted) == 1
+    for reused in (1, 0):  # a stage that reused vectors did less work than planned
+        counts["reused"] = reused
+        step.place.remove()
+        running._make(Here(), plan, step, fresh=False)
+        assert len(noted) == 1 - reused
     monkeypatch.undo()
     monkeypatch.setenv("RAYHIER_CACHE", str(no_rates.parent))
     running._note_rate(plan, corpus, START, on_ray=True)
