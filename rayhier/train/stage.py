@@ -243,7 +243,9 @@ def _say_what_teaches(spec: JobSpec, *, supervised: bool, dev_queries: int, draw
         say(f"  only {dev_queries} dev {queries} the best epoch, by chance: give a hundred as corpus.judgements.dev")
     if drawn:
         if not supervised:
-            say("  no train judgements are used: the encoder learns from titles, first sentences or spans of documents")
+            draws = spec.train.draws
+            texts = "titles or first sentences" if draws is None or draws.source == "titles" else "pseudo-queries"
+            say(f"  no train judgements are used: the encoder learns from {texts} of documents")
         if not has_dev and spec.train.generation is None:
             say("  no dev judgements: the best epoch is picked by pseudo-queries of held-out documents")
     if not has_dev and spec.train.generation is not None:

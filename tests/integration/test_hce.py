@@ -31,7 +31,7 @@ def test_a_folder_of_documents_teaches_an_encoder(tiny_spec, tiny_corpus, tmp_pa
     monkeypatch.setattr(train, "say", said.append)
     assert run.main([str(spec)]) == 0
     assert said == [
-        "  no train judgements are used: the encoder learns from titles, first sentences or spans of documents",
+        "  no train judgements are used: the encoder learns from pseudo-queries of documents",
         "  no dev judgements: the best epoch is picked by pseudo-queries of held-out documents",
     ]
     now = current.read(work)

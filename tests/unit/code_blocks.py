@@ -10,22 +10,8 @@ from markdown_it import MarkdownIt
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "results").glob("*.md"))]
 MARKDOWN = MarkdownIt("commonmark").enable("table")
-OUTSIDE = {
-    "cd",
-    ".",
-    "pip",
-    "openssl",
-    "git",
-    "cat",
-    "serve",
-    "export",
-    "echo",
-    "umask",
-    "docker",
-    "kind",
-    "helm",
-    "kubectl",
-}
+SHELL = {"cd", ".", "cat", "echo", "export", "umask"}
+OUTSIDE = {*SHELL, "pip", "openssl", "git", "serve", "docker", "kind", "helm", "kubectl"}
 """Programs whose arguments no test reads, except the files that kubectl applies."""
 PROGRAMS = {"rayhier", "python", "curl", "make", "ray", *OUTSIDE}
 ADDRESS = "http://127.0.0.1:8000"
