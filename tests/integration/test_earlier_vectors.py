@@ -55,10 +55,11 @@ def add(corpus: Path) -> None:
 
 
 @pytest.mark.parametrize("on_ray", [False, True])
-def test_only_texts_that_no_earlier_run_encoded_are_encoded(tiny_corpus, tiny_spec, tmp_path, monkeypatch, on_ray):
-    """Vectors are the stored ones bit by bit, and those that a run in another workdir computes."""
-    make(tiny_spec(), *STAGES)
-    before = stored(vectors(tiny_spec()))
+def test_only_texts_that_no_earlier_run_encoded_are_encoded(tiny_corpus, tiny_spec, tmp_path, s3, monkeypatch, on_ray):
+    """Vectors are the stored ones bit by bit, and those that a run in another workdir computes. Ray uses a bucket."""
+    work = s3 if on_ray else str(tmp_path / "work")
+    make(tiny_spec(workdir=work), *STAGES)
+    before = stored(vectors(tiny_spec(workdir=work)))
     add(tiny_corpus)
     make(tiny_spec(workdir=str(tmp_path / "fresh")), *STAGES)
     wanted = stored(vectors(tiny_spec(workdir=str(tmp_path / "fresh"))))
@@ -67,7 +68,7 @@ def test_only_texts_that_no_earlier_run_encoded_are_encoded(tiny_corpus, tiny_sp
     monkeypatch.setattr(
         encode.Tokeniser, "__call__", lambda *own, **role: texts.extend(own[1]) or tokenise(*own, **role)
     )
-    spec = tiny_spec()
+    spec = tiny_spec(workdir=work)
     if on_ray:
         assert run.main([str(spec), "--stage", "corpus", "--stage", "embed"]) == 0
     else:
