@@ -77,7 +77,7 @@ class _TorchRows:
 
 
 def nearest(query_QM: Floats, row_NM: Floats, count: int) -> tuple[Ints, Floats]:
-    """Find the `count` rows [n, m] nearest to each query [q, m]. See `Neighbours.search`."""
+    """Find the `count` rows [n, m] nearest to each query [q, m]. Returns rows and inner products [q, k], best first."""
     return Neighbours(row_NM).search(query_QM, count)
 
 

@@ -45,7 +45,7 @@ class Judge:
         return self._measured(np.take_along_axis(code_QK, order_QK, axis=1))
 
     def values_of(self, run: dict[str, dict[str, float]]) -> dict[str, Values]:
-        """Compute each measure of a TREC run as `values` does. A query without results has 0."""
+        """Compute each measure for every query of a TREC run, name -> [q]. A query without results has 0."""
         ranked = [run.get(query, {}) for query in self.query_ids]
         code_QK = np.full((len(ranked), max([1, *map(len, ranked)])), -1, dtype=np.int64)
         for query, scores in enumerate(ranked):

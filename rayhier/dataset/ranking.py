@@ -181,7 +181,7 @@ def together(sources: Sequence[Source]) -> Source:
 
 
 def joined(parts: Sequence[tuple[Source, Ints]]) -> tuple[Source, Ints]:
-    """Join the documents of several parts. Returns them, and the rows [q, f] of all parts, renumbered."""
+    """Join the documents of several parts. Returns them, and the results [q, f] as rows of the joined documents."""
     documents = together([source for source, _ in parts])
     begin = np.cumsum([0, *(len(source) for source, _ in parts)])
     row_QF = [np.where(row_QK >= 0, row_QK + first, -1) for (_, row_QK), first in zip(parts, begin, strict=False)]

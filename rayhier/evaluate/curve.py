@@ -83,12 +83,12 @@ def measure_at(system: System, judge: Judge, beam: int) -> tuple[Point, Ranking]
 
 
 def measure_curve(system: System, judge: Judge) -> Iterator[Point]:
-    """Yield the points of a system's curve. A point is measured when it is consumed."""
+    """Measure a system at each of its beams. A beam is measured when its point is consumed."""
     return (measure_at(system, judge, beam)[0] for beam in system.beams)
 
 
 def read(curve: Sequence[Point], visited: float, measure: str) -> float:
-    """Return a measure at a share of documents visited, linear between points. NaN before the first point."""
+    """Read a measure off a curve at a share of documents visited, linear between points. NaN before the first point."""
     place = _between(curve, visited)
     if place is None:
         return float("nan")
@@ -97,7 +97,7 @@ def read(curve: Sequence[Point], visited: float, measure: str) -> float:
 
 
 def read_values(curve: Sequence[Point], visited: float, measure: str) -> Values | None:
-    """Return a measure of each query [q] as `read` does. It is None before the first point."""
+    """Read each query's measure [q] off a curve at a share of documents visited. None before the first point."""
     place = _between(curve, visited)
     if place is None:
         return None
@@ -106,7 +106,7 @@ def read_values(curve: Sequence[Point], visited: float, measure: str) -> Values 
 
 
 def _between(curve: Sequence[Point], visited: float) -> tuple[Point, Point, float] | None:
-    """Return the measured points below and above a share visited, and the place between them, 0 to 1."""
+    """Return a curve's points below and above a share visited, and the place of the share between both, 0 to 1."""
     # In a tree of several levels, a wider beam may visit slightly fewer documents.
     points = sorted(curve, key=lambda point: point.visited_mean)
     place = int(np.searchsorted([point.visited_mean for point in points], visited, side="right"))

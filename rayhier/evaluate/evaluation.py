@@ -75,7 +75,7 @@ class SeedResult:
     best: dict[str, dict[str, float]] = field(default_factory=dict)
     """Phase of training -> metrics of the epoch whose weights it kept."""
     others: dict[str, dict[str, float]] = field(default_factory=dict)
-    """System -> measures over the queries that neither train nor choose. Empty if no query is left out."""
+    """System -> measures over the queries that are not also in train or dev. Empty if no query is left out."""
 
     def settled(self, spec: JobSpec) -> JobSpec:
         return spec.settled(None if self.weight is None else self.weight.weight)

@@ -17,7 +17,7 @@ WIDTH = 100
 
 
 def samples(spec: JobSpec, corpus: Artifact, judged: Artifact, root: Location) -> list[str]:
-    """Make Markdown lines of some queries of the evaluated split, which `judged` has."""
+    """Make Markdown lines of some evaluated queries and their best results. `judged` has their texts and judgements."""
     rows = columns.read([judged.path(f"judgements/{spec.evaluate.split}.parquet")], ["query_id", "doc_id", "grade"])
     right = {(row["query_id"], row["doc_id"]) for row in rows.to_pylist() if row["grade"] > 0}
     run = _best(root / "runs" / f"{spec.router.type}.seed{spec.evaluate.seeds[0]}.trec")

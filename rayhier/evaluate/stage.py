@@ -57,7 +57,7 @@ def build(
     read: Mapping[tuple[str, int | None], Artifact] | None = None,
     test: Artifact | None = None,
 ) -> Output:
-    """Measure each seed's (model, index) and write the report. `read` and `test` are as in `evaluate`."""
+    """Measure each seed's (model, index) and write the report. `read`: what searches read. `test`: the test split."""
     workers = spec.cluster.evaluate
     spec = as_embedded(spec, vectors, workers.gpus)
     cpus = workers.workers * workers.cpus

@@ -175,7 +175,7 @@ def _settle(root: Location, assign: Assigner | None = None, factor: float = LEAF
 
 
 def _check_revision(placed: Manifest, now: Manifest) -> None:
-    """Raise InputError if leaves were split or merged after rows were placed in the leaves of `placed`."""
+    """Raise InputError if leaves were split or merged after version `placed`, whose leaves hold the new rows."""
     if placed.revision != now.revision:
         raise InputError(
             f"leaves were split or merged by version {now.version}, after version {placed.version} was read. Nothing "

@@ -29,10 +29,10 @@ def most_rows(rows: int, leaves: int, factor: float) -> int:
     return max(1, math.ceil(factor * rows / leaves))
 
 
-def excess(parts: Iterable[pa.Table], size_L: Ints, room_L: Ints) -> list[Ints]:
-    """Find the rows of parts to move out of leaves with more than `room_L` [l] rows: the least probable, ties by id."""
+def excess(tables: Iterable[pa.Table], size_L: Ints, room_L: Ints) -> list[Ints]:
+    """Find each table's rows to move out of leaves with more than `room_L` [l] rows: the least probable, ties by id."""
     over_L = size_L > room_L
-    candidates = [_held(part, number, over_L) for number, part in enumerate(parts)]
+    candidates = [_held(part, number, over_L) for number, part in enumerate(tables)]
     best = [("leaf", "ascending"), ("log_prob", "descending"), ("doc_id", "ascending"), ("rank", "ascending")]
     rows = pa.concat_tables(candidates).sort_by(best)
     leaf_A, part_A, row_A = (rows[name].to_numpy() for name in ("leaf", "part", "row"))
@@ -110,7 +110,7 @@ def _near(
 
 
 def _free(leaf_C: Ints, log_prob_C: Floats, room_L: Ints, own_2: Ints) -> tuple[int, float] | None:
-    """Return the first leaf with room in which the document does not lie, and its log-probability."""
+    """Return the first candidate leaf [c] of a document that has room and is not its leaf, and the log-probability."""
     free = np.flatnonzero((room_L[leaf_C] > 0) & np.isfinite(log_prob_C) & ~np.isin(leaf_C, own_2))
     return (int(leaf_C[free[0]]), float(log_prob_C[free[0]])) if len(free) else None
 

@@ -45,7 +45,7 @@ ROUNDS, STEPS = 6, 8
 """Most rounds, in each of which a leaf is split once, and steps of 2-means."""
 AT_ONCE = 1_000_000
 LOPSIDED = 0.1
-"""Least share of a leaf's rows in each half."""
+"""Least share of a split leaf's documents in each half. If 2-means gives a half fewer, the halves become equal."""
 SAME = 1e-3
 """Distance of two centroids up to which a leaf is not split, because its documents have about the same vector."""
 PIECE = 1024

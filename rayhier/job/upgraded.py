@@ -71,7 +71,7 @@ class Upgraded:
 
 
 def _is_of_kind(factors: Mapping[str, Any] | None, kind: str) -> bool:
-    """Return True if the section `factors` of 0.2.0 means the same as a value of `scores.factors`."""
+    """Return True if the section `factors` of a spec of rayhier 0.2.0 means what `scores.factors: KIND` means today."""
     vectors = "none" if kind == "bias" else kind
     return factors is not None and (factors["bias"], factors["vectors"]) == (True, vectors)
 

@@ -56,7 +56,7 @@ class OpenedRouter(ABC):
         return self._batched(self._route, encoded, beam, self.n_leaves)
 
     def choose(self, encoded: Encoded, beam: int) -> Ints:
-        """Choose leaves [n, k] for queries as `route` does, without log-probabilities."""
+        """Choose the leaves [n, k] that queries visit, best first, without log-probabilities."""
         return self.route(encoded, beam)[0]
 
     def place(self, encoded: Encoded, count: int) -> tuple[Ints, Floats]:
@@ -102,7 +102,7 @@ class OpenedCells:
         return min(leaves, groups + PROBES * max(map(len, self._members))) if groups else leaves
 
     def place(self, vector_NM: Floats, count: int) -> tuple[Ints, Floats]:
-        """Find the leaves [n, k] with the greatest (cosine - price), and log softmax(20 (cosine - price)) [n, k]."""
+        """Find leaves [n, k] by greatest s = cosine - price, a penalty for crowding. Also returns log softmax(20 s)."""
         unit_NM = normalized(vector_NM)
         if self._on_gpu is not None:
             return self._on_gpu(unit_NM, count)

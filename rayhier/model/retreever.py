@@ -125,7 +125,7 @@ class AttentionSplits(nn.Module):
 
     @torch.no_grad()
     def scale(self, token_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-        """Shift and scale scores as `Splits.scale` does. With `shared`, all splits are scaled together."""
+        """Shift scores to mean 0 and scale them to the level's deviation, with `shared` for all splits together."""
         score_NS = self._own(token_NTM, mask_NT)
         shared = self.aggregation == "shared"
         removed = _settle(self.planes, *_spread(score_NS.reshape(-1, 1) if shared else score_NS), self.depth)

@@ -27,7 +27,7 @@ def open_leaf_map(workdir: Location, now: Current, version: int | None = None) -
 
 @contextlib.contextmanager
 def reading_leaf_map(workdir: Location, now: Current, version: int | None = None) -> Iterator[LeafMap]:
-    """Open a version of the leaf map as `open_leaf_map` does. A vacuum keeps the version while the block runs."""
+    """Open a version of the leaf map (None: the newest), which a vacuum keeps during the block. Verify its files."""
     with pins.reading(index_root(workdir, now), version) as leaf_map:
         yield _of_model(leaf_map, now)
 

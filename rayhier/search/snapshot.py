@@ -351,7 +351,7 @@ def stored_and_tail(
 
 
 def _page(read: Callable[[Lookup | Listing], pa.Table], work: Listing, view: TailView) -> pa.Table:
-    """Read a page of leaf files' documents that no change names. Further documents replace those of changes."""
+    """Read a page of documents from leaf files. Later documents replace those that changes in the tail name."""
     most = sum(name > work.after for name in view.hidden)
     spare = min(most, SPARE)
     while True:

@@ -63,7 +63,7 @@ from rayhier.spec.search import Mode
 ANSWER_SHOWN = 200
 """Most characters that an error shows of an answer that cannot be read."""
 PAUSE_SECONDS, DOUBLED_SECONDS = 0.25, 4.0
-"""Seconds before the first retry, and the most to which the pause doubles. A longer pause of the server counts."""
+"""First and longest pause in seconds before a retry. Each retry doubles the pause. A server may ask for more."""
 WRITE_SECONDS = 150.0
 """Least timeout, in seconds, of a request to write, because the server encodes its documents."""
 LONGEST_PAUSE_SECONDS = 30.0
@@ -174,7 +174,7 @@ class _Server:
         return _Call(BatchResponse.model_validate_json, "/v1/search:batch", body)
 
     def route(self, question: Question, beam: SupportsIndex | None = None) -> _Call[RouteResponse]:
-        """List the leaves that a query would visit, at most `beam`, in the order of visit. ApiError as in `search`."""
+        """List the leaves that a query would visit, at most `beam`, in order. ApiError if no answer comes."""
         body = {**_one(question), "beam": _count("beam", beam)}
         return _Call(RouteResponse.model_validate_json, "/v1/route", body)
 

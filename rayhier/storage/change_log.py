@@ -10,7 +10,7 @@ rules keep its change out of the log (ADR 21 has the proof):
 
 1. Every change up to the end of the newest gathered object is read from gathered objects only.
 2. The newest single object and the newest gathered object are never removed.
-3. A Writer lists the log after each put. If the list has a later number, the Writer's number may have been free again.
+3. A Writer lists the log after each put. It removes its change if a gathered object has the number of another change.
 """
 
 import contextlib
@@ -122,7 +122,7 @@ class ChangeLog:
         return is_new
 
     def _counts(self, number: int, data: bytes) -> bool:
-        """Return True if the change just put counts. If its number was used before, remove the object instead."""
+        """Return True if the log has the change just put. If another change had the number first, remove the object."""
         _, gathered = self._listed()
         if number > _end(gathered):
             return True
@@ -137,7 +137,7 @@ class ChangeLog:
         return max([least, *singles, _end(gathered)])
 
     def after(self, number: int, last: int | None = None, *, again: bool = True) -> Iterator[Change]:
-        """Yield the changes after a number, in order, up to `last` (None: all). InputError at a lost or damaged one."""
+        """Yield the changes after a number, in order, up to `last` (None: all). InputError if a change is lost."""
         if last is not None:  # read by name, because a list of all objects takes longer
             found, error = self._read(range(number + 1, last + 1))
             if error is None and _end(self._listed()[1]) <= number:
@@ -177,7 +177,7 @@ class ChangeLog:
             raise error
 
     def past(self, number: int) -> int:
-        """Return the last number of the first object with a change after `number`. The object may be damaged."""
+        """Return the last number of the object after change `number`, so that readers can skip a damaged object."""
         singles, gathered = self._listed()
         ends = [end for _, end in gathered if end > number]
         return min([*ends, *(each for each in singles if each > max(number, _end(gathered)))], default=sys.maxsize)
@@ -194,7 +194,7 @@ class ChangeLog:
         return found, None
 
     def gather(self, first: int, last: int) -> bool:
-        """Gather single objects into one. Returns False if one is damaged, missing, or the newest change."""
+        """Gather single objects of changes into one. Returns False if a change is damaged, missing or the newest."""
         singles, gathered = self._listed()
         numbers = range(first, last + 1)
         if _end(gathered) >= first or singles[-1:] <= [last] or not set(numbers) <= set(singles):

@@ -25,7 +25,7 @@ def folder(key: str, path: str) -> Path | None:
 
 
 def commit(key: str, path: str) -> str:
-    """Return the commit of a hub data set (ID@REVISION). If REVISION is no commit, ask the hub. InputError as `ask`."""
+    """Return the commit of a hub data set (ID@REVISION). If REVISION is no commit, ask the hub, or raise InputError."""
     revision = path.partition("@")[2]
     return revision if COMMIT.fullmatch(revision) else ask(key, path)
 

@@ -55,7 +55,7 @@ class Source:
     """Content that training may read: name of a file -> SHA-256. All judged queries together have one SHA-256. A source
     without files has names and versions here."""
     test_identity: dict[str, str]
-    """Content that only evaluation reads, in the same form as `identity`."""
+    """Content that only evaluation reads: name of a file -> SHA-256. A source without files has names and versions."""
     documents: int | None
     """Upper bound of the number of documents. None if it is unknown until the source is read."""
     bytes: int

@@ -66,7 +66,7 @@ def refuse_while_written(root: Location) -> LeaseRecord | None:
 
 
 def fence(root: Location) -> None:
-    """End the epochs of all earlier Writers, so that none answers a change any more. WrittenError if a lease holds."""
+    """Take and end an index's lease, so that earlier Writers answer no change. WrittenError if a lease still holds."""
     with leased(root):
         pass
 

@@ -122,7 +122,7 @@ def folds(examples: Examples, documents: Documents) -> Iterator[Fold]:
     """Divide judged train queries by families, and yield folds until ENOUGH families were yielded.
 
     A family here has only queries of equal text. A shared answer does not join queries, because people search for the
-    same documents in other words. A training may gain by such queries.
+    same documents in other words. Training may gain from queries that share answers with the fold.
     """
     query_P, yielded = examples.pair_P2[:, 0], 0
     grades = dict[int, dict[str, int]]()

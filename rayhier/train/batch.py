@@ -142,7 +142,7 @@ class PairBatch:
         return info_nce(column_CM[target_N], query_QM, target_N, spared_NQ, self.temperature)
 
     def _targets(self, spared_NC: Bools, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return each row's partner [n], and a mask [n, c] of further partners: neither positive nor negative."""
+        """Return the column [n] of each row's partner, and a mask [n, c] of columns that are no negatives of a row."""
         spared_NC[np.arange(len(self.own)), self.own] = False
         return torch.from_numpy(self.own).to(device), torch.from_numpy(spared_NC).to(device)
 

@@ -80,7 +80,7 @@ class TrainedIndex:
 
     @cached_property
     def _listed(self) -> tuple[ListedRows, Ints]:
-        """Return the documents, leaf after leaf, and the row [n] of each document."""
+        """Sort the documents by leaf. Returns their vectors for a scan, and the row [n] in `document_NM` of each."""
         order_N = np.argsort(self.leaf_N, kind="stable")
         cuts = np.split(order_N, np.cumsum(self.sizes)[:-1])
         return ListedRows(self.sizes, lambda leaf: self.document_NM[cuts[leaf]]), order_N

@@ -90,7 +90,7 @@ class QueryFile:
     """A file of queries, read in the same chunks each time."""
 
     def __init__(self, path: Path, rules: Rules) -> None:
-        """Take a path, and the rules of the index that is searched. InputError if there is no such file."""
+        """Take a path, and the rules of the index that is searched. InputError if the file does not exist."""
         if path.suffix not in KINDS:
             raise InputError(f"--queries: got {path.name!r}; allowed: a file that ends in {', '.join(KINDS)}")
         if not path.is_file():

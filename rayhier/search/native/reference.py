@@ -59,8 +59,8 @@ class Codes(NamedTuple):
 def codes_of(vector_NM: npt.NDArray[Any]) -> Codes:
     """Code rows [n, m] with two bits for each dimension of their difference from their center.
 
-    The center of the queries is that of the rows, scaled as if rows had norm 1. The numbers of a row are rounded to the
-    grid whose direction is closest to the row's. The scale makes products of rounded rows with their rows exact.
+    The queries' center is the rows' center, scaled as if rows had norm 1. Several step sizes round a row's numbers. The
+    step counts whose code has the highest cosine to the row. The scale makes the product of a code and its row exact.
     """
     center_M = (vector_NM.sum(axis=0, dtype=np.float32) / max(1, len(vector_NM))).astype(np.float32)
     cuts = range(0, max(1, len(vector_NM)), CODED_AT_ONCE)

@@ -110,7 +110,7 @@ class Segment:
         return shown.append_column(VECTOR, pa.chunked_array([vectors]))
 
     def columns(self, names: Sequence[str]) -> list[Any] | None:
-        """Return columns for `native.columns`. None if only Arrow reads them: missing values, or over 2 GiB of text."""
+        """Return columns as arrays, for `native.columns`. None if a column lacks values or has over 2 GiB of text."""
         columns = [self._shown[name] for name in names]
         if any(column.num_chunks > 1 or column.null_count for column in columns):
             return None

@@ -65,13 +65,13 @@ class Tail:
         self.length = Growing(np.float32)
         """Number of words [n] of each row."""
         self.named = dict[str, int]()
-        """Id -> number of the first change that names it."""
+        """Id of a document -> number of the first change that writes or deletes the document."""
         self.holds_passages = False
         self.bytes = 0
         """Approximate bytes of the rows."""
 
     def add(self, change: Change) -> None:
-        """Add the next change. ValueError if its number is another."""
+        """Add the next change. ValueError unless the change's number follows the last number."""
         with self._lock:
             if change.number != self.last + 1:
                 raise ValueError(f"change: got number {change.number}; allowed: {self.last + 1}")
@@ -174,7 +174,7 @@ class TailView:
         return [name for name, number in list(self.tail.named.items()) if number <= self.number]
 
     def rows(self, leaves: range | None = None) -> Ints:
-        """Return the rows [a] of the documents that count, or of those whose best leaf is in a range."""
+        """Return the rows [a] of documents that no change removed, and whose best leaf is in `leaves` (None: any)."""
         row_A = self._rows
         if leaves is None or not len(row_A):
             return row_A

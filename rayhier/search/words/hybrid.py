@@ -97,7 +97,7 @@ class WordScan:
         *,
         needs: Needs = "texts",
     ) -> Ranking:
-        """Rank the best k documents of the tail for each query as `scan` does, among those in a range of leaves."""
+        """Rank the best k documents of each query by BM25 among the tail's documents in a range of leaves."""
         row_A = tail.chosen(leaves, where)
         score_QA = np.zeros((len(texts), len(row_A)), np.float32)
         nothing = replace(

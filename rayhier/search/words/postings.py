@@ -136,7 +136,7 @@ def _table(leaf_map: LeafMap, shard: Shard) -> pa.Table:
 def counted(
     table: pa.Table, rows: int, void_V: Ints | Sequence[int] = (), *, rarity_alone: bool = False
 ) -> dict[str, npt.NDArray[Any]]:
-    """Make the arrays of `Postings` from a table of words, without the rows `void_V` [v] of all its `rows`."""
+    """Make the arrays of `Postings` from a table of words and their rows. Of `rows` rows, `void_V` [v] are removed."""
     row_lists, count_lists = (table[name].combine_chunks() for name in ("rows", "counts"))
     word_P = np.repeat(np.arange(table.num_rows), np.diff(row_lists.offsets.to_numpy()))
     row_P, count_P = row_lists.flatten().to_numpy(), count_lists.flatten().to_numpy()

@@ -51,7 +51,7 @@ class Maintenance:
         self._unpaid, self._skipped, self._rests = 0, 0, 0.0
 
     def next(self, manifest: Manifest, router: OpenedRouter, spec: JobSpec) -> Callable[[], None] | None:
-        """Return the next step, which publishes a version if it pays. None if no step is due, or during a rest."""
+        """Return a function that maintains leaves, and publishes if this pays. None if nothing is due or it rests."""
         if time.monotonic() < self._rests:
             return None
         due, can_be = Due.of(manifest, spec), can_maintain(router, spec)

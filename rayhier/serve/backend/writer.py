@@ -122,7 +122,7 @@ class Writer:
             await self._take_over_before()
 
     async def go_on(self) -> None:
-        """Let requests see the changes of another Writer, when this Writer has the lease again. Needs the lock."""
+        """Let requests see another Writer's changes, after the lease was taken again. Call within `_follower.lock`."""
         await self.catch_up()
         if self._follower.damage is None:
             await self._remember_folded(self._follower.log)

@@ -30,7 +30,7 @@ NONE: Ints = np.zeros(0, np.int64)
 MOST_READ = 200_000
 """Most documents that a start reads. In a larger corpus, it reads a random sample."""
 DIRECTED = 3
-"""Dimensions per split that starts at a direction of the linear map. The last directions are mostly noise."""
+"""Only the first 1/DIRECTED of the adapter's directions start splits, because the last directions are mostly noise."""
 READ = 64
 SETTLED = 512
 """Number of documents on which the first scores of attention splits are centred and scaled."""

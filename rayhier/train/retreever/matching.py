@@ -31,7 +31,7 @@ def from_tower(tower: Tower) -> Read:
 
 
 SCALES: dict[Comparison, tuple[float, float]] = {"tv": (300.0, 10_000.0), "cosine": (20.0, 100.0)}
-"""First and greatest factor of a similarity before the softmax."""
+"""Similarity -> its factor before the softmax of the loss: at the start, and the greatest that training may learn."""
 
 
 class Scale(nn.Module):
@@ -125,7 +125,7 @@ class MatchingPhase(Phase):
         return torch.as_tensor(loss)
 
     def _moved(self, deepest: Sequence[Tensor], vectors: Sequence[Tensor], counts: Sequence[int]) -> Tensor:
-        """Compute this worker's share of the mean squared change of cosines among and between both sides."""
+        """Compute this worker's share of the anchor loss: how cosines of queries and documents changed, squared."""
         gathered = [[self.learner.group.gather(part, counts) for part in parts] for parts in (deepest, vectors)]
         total = deepest[0].new_zeros(())
         for first_side, second_side in ((0, 0), (0, 1), (1, 1)):
