@@ -27,7 +27,7 @@ def for_vectors(*shape: int) -> Floats:
 
 
 def mapped(shape: tuple[int, ...], kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Make an array in an unnamed temporary file, so that the system can take memory back. It needs no clean-up."""
+    """Make an array in an unnamed temporary file, which needs no clean-up. The system can take the memory back."""
     with tempfile.TemporaryFile() as file:  # the mapping outlives the file's handle
         if hasattr(os, "posix_fallocate"):  # a full disk fails here, and does not end the process later
             os.posix_fallocate(file.fileno(), 0, math.prod(shape) * np.dtype(kind).itemsize)

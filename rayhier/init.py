@@ -187,7 +187,7 @@ def look(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
 
 
 def _tables(files: Iterable[Path], notes: list[str]) -> dict[str, list[Table]]:
-    """Sort files into documents, queries and judgements, and note the files that are none of these."""
+    """Sort files into documents, queries and judgements, and note all other files."""
     alike, tables = defaultdict[Path, list[Path]](list), defaultdict[str, list[Table]](list)
     for file in files:
         alike[_pattern(file)].append(file)
@@ -201,7 +201,7 @@ def _tables(files: Iterable[Path], notes: list[str]) -> dict[str, list[Table]]:
 
 
 def _table(paths: list[Path]) -> tuple[str, Table]:
-    """Say whether a table has documents, queries or judgements. ValueError if it has none of these."""
+    """Say whether a table has documents, queries or judgements. ValueError for other content."""
     if _is_judged(paths[0]):
         return "judgements", Table(paths, [], ColumnNames())
     read = list(islice(_rows(paths[0]), SAMPLE))

@@ -2,5 +2,5 @@
 
 
 def needs(extra: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
-    """Make the error for a library that is not installed. It names the extra that brings the library."""
+    """Make the error for a library that is not installed, with the extra that brings the library."""
     return ModuleNotFoundError(f"{error.name} is not installed: pip install 'rayhier[{extra}]'", name=error.name)

@@ -33,7 +33,7 @@ BOUNDS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 
 
 def _in_thread(method: Callable[Given, T]) -> Callable[Given, Coroutine[Any, Any, T]]:
-    """Make the asynchronous form of a method. It runs the method in a thread."""
+    """Make the asynchronous form of a method, which runs the method in a thread."""
 
     @wraps(method)
     async def asynchronous(*args: Given.args, **kwargs: Given.kwargs) -> T:
@@ -74,7 +74,7 @@ class RayhierDocumentStore:
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
         """Write documents, and return their number. ValueError for anything but documents with text.
 
-        If an id exists, policy FAIL raises DuplicateDocumentError, and SKIP keeps the old document. Others replace it.
+        If an id exists, policy FAIL raises DuplicateDocumentError. SKIP keeps the old document, others replace it.
         """
         if not isinstance(documents, list) or not all(isinstance(each, Document) for each in documents):
             raise ValueError("documents: got something else; allowed: a list of haystack.Document")

@@ -66,7 +66,7 @@ def _object(text: Any) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Opened:
-    """An index that is open in this process. Its methods raise InputError."""
+    """An index that is open in this process, and whose methods raise InputError."""
 
     index: Index
 
@@ -126,7 +126,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Served:
-    """An index that a server serves. Its methods raise ApiError. To write, the client needs the write token."""
+    """An index that a server serves, and whose methods raise ApiError. To write, the client needs the write token."""
 
     client: Client
 

@@ -69,7 +69,7 @@ class DocumentLayout:
 
 
 def cut(document: Entry, passages: Passages) -> Iterator[list[Any]]:
-    """Yield a row for each passage: id `ID#0001` even for a single one, title, text, the document's ID, and fields."""
+    """Yield a row for each passage, even a single one: id `ID#0001`, title, text, the document's ID, and fields."""
     for number, text in enumerate(windows(document.text, passages), 1):
         yield [f"{document.key}#{number:04d}", document.title, text, document.key, *document.values]
 

@@ -16,7 +16,7 @@ from rayhier.storage import columns, parquet
 from rayhier.storage.artifact import Artifact
 
 Choice = Callable[[pa.ChunkedArray], pa.Array]
-"""Function that chooses rows by the id of each row's document. For a passage, that is the document it was cut from."""
+"""Function that chooses rows by the id of each row's document. A passage has the id of the whole document."""
 
 
 @dataclass(frozen=True)

@@ -46,13 +46,13 @@ class Unread(Protocol):
         """Read all these documents."""
 
     def records(self) -> list[Record]:
-        """Read all these documents as results show them. For few documents, this is faster than `read`."""
+        """Read all these documents as results show them. For few documents, `records` is faster than `read`."""
 
     def take(self, places: Ints) -> "Unread":
         """Return the documents at some places [n], in this order."""
 
     def joined(self, others: "Sequence[Source]") -> "Unread | None":
-        """Return these documents and others, one after another. None if they must be read first."""
+        """Return these documents and others, one after another. None if the documents must be read first."""
 
 
 Source: TypeAlias = pa.Table | Unread

@@ -28,7 +28,7 @@ CHUNK_TEXTS = 16_384
 
 
 def limit_threads(cpus: int) -> None:
-    """Limit this process to so many threads. Call this function before the first tokenizer runs."""
+    """Limit this process to `cpus` threads. Call this function before the first tokenizer runs."""
     set_threads(cpus)
     os.environ["RAYON_NUM_THREADS"] = str(cpus)
 

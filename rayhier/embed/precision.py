@@ -27,7 +27,7 @@ def is_alike(spec: JobSpec, ledger: Ledger, earlier: Artifact) -> bool:
 def as_embedded(spec: JobSpec, vectors: Artifact, gpus: float) -> JobSpec:
     """Replace `precision: auto` by the number format that the embed stage of the same run recorded.
 
-    It stays `auto` if only one of the stages had GPUs, or if embed's machines measured different formats.
+    Precision stays `auto` if only one of the stages had GPUs, or if embed's machines measured different formats.
     """
     recorded = vectors.record.counts["precision"]
     alike = (spec.cluster.embed.gpus > 0) == (gpus > 0)

@@ -130,7 +130,7 @@ def _best_of(leaf_map: LeafMap, shard: Shard, query_QM: Floats, k: int) -> Ranki
 
 
 def documents_as_queries(model: Model, leaf_map: LeafMap, k: int) -> tuple[list[str], Encoded, Ranking]:
-    """Search documents with the smallest hashes of ids as queries. Returns ids, vectors, and each one's best others."""
+    """Search documents with the smallest hashes of ids as queries. Returns ids, vectors, and best other documents."""
     shards = [shard for shard in leaf_map.manifest.shards if shard.rows]
     ids = [name for shard in shards for name in set(leaf_map.read(shard, ["doc_id"])["doc_id"].to_pylist())]
     chosen, parts = pa.array(held_queries(ids, CHOOSING_DOCUMENTS), pa.string()), list[pa.Table]()

@@ -39,7 +39,7 @@ class Point:
     measures: dict[str, float]
     values: Mapping[str, Values] = field(default_factory=dict, compare=False, repr=False)
     microseconds: float | None = field(default=None, compare=False)
-    """Median time of a single query on one core. None if it was not measured."""
+    """Median time of a single query on one core. None if the time was not measured."""
 
     def flat(self) -> dict[str, float]:
         costs = ("beam", "visited_mean", "visited_p95", "cost_mean", "leaves_mean")

@@ -276,7 +276,7 @@ class _Work:
         result.runs[name], result.seconds[name] = self.judge.run(ranking), time.perf_counter() - began
 
     def others(self, id_Q: Bools, text_Q: Bools) -> dict[str, int]:
-        """Count the queries that also train or choose. If there are any, measure every system without them."""
+        """Count the queries that are also in train or dev. Measure every system without these queries, if any."""
         others_Q = ~(id_Q | text_Q)
         if others_Q.all():
             return {}

@@ -31,7 +31,7 @@ ROWS_A_BUCKET = 50_000
 BETWEEN = r"[^\pL\pN]+"
 SHORTEST, LONGEST = 2, 40
 FEWEST = 3
-"""Least number of times that a keyword occurs in all documents. It is 1 in a corpus of at most FEW words."""
+"""Least number of times that a keyword occurs in all documents. In a corpus of at most FEW words, once is enough."""
 FEW = 10_000
 SMOOTHING = 100.0
 """Number n of Kilgarriff's formula. Greater values prefer frequent words."""

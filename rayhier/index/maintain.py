@@ -90,7 +90,7 @@ def checked(router: OpenedRouter, spec: JobSpec) -> LearnedIvf:
 
 
 def leaves_at_once(due: Due, documents: int) -> int:
-    """Return the number of leaves that can change if about so many documents are read."""
+    """Return the number of leaves that can change if about `documents` documents are read."""
     return max(1, int(documents / ((NEAR + 1) * due.mean)))
 
 
@@ -98,7 +98,7 @@ class Region:
     """Documents in memory from leaves that must change and from leaves near them, and the changing router."""
 
     def __init__(self, there: LeafMap, router: LearnedIvf, due: Due, spec: JobSpec, documents: int, skip: int) -> None:
-        """Read about so many documents, from the largest leaves without the first `skip`."""
+        """Read about `documents` documents, from the largest leaves without the first `skip`."""
         self._counted_L, revision = np.array(there.manifest.counts), there.manifest.revision
         self._size_L = self._counted_L.copy()
         grown = due.grown[np.argsort(-self._size_L[due.grown], kind="stable")]

@@ -131,7 +131,7 @@ def _replaced(workdir: Location, saved: Tree) -> list[Artifact]:
 
 
 def _calibrated(workdir: Location, upgraded: Current) -> Current:
-    """Name a calibration without a beam if 0.2.0 made none, as searches with `beam: auto` open a calibration."""
+    """Name a calibration without a beam if 0.2.0 made none, because searches with `beam: auto` need one."""
     if not upgraded.spec.chooses_beam or "calibration" in upgraded.artifacts:
         return upgraded
     index = upgraded.artifacts["index"]
@@ -208,7 +208,7 @@ def _choose_beam(search: Tree, newest: Manifest, told: list[str]) -> None:
 
 
 def _without_removed(spec: Tree) -> tuple[JobSpec, list[str]]:
-    """Read a spec without the removed keys. Also returns these keys. InputError if searches need one of them."""
+    """Read a spec without the removed keys. Also returns these keys. InputError if searches need a removed key."""
     dropped: list[str] = []
     while True:
         try:

@@ -61,7 +61,7 @@ class Inspection:
             yield cls(workdir, now, leaf_map, Model.of_workdir(workdir, now, leaf_map))
 
     def _table(self) -> pa.Table:
-        """Descriptions of the nodes. They are stored for the built version, and computed for later versions."""
+        """Descriptions of the nodes: stored for the built version, and computed for later versions."""
         if self.there.manifest.version == BUILT:
             table = parquet.read(self.there.root / LEAVES)
             if table.schema.equals(schemas.LEAVES):

@@ -55,7 +55,7 @@ DEV = 0.1
 
 @dataclass(frozen=True)
 class Work:
-    """Exact or estimated amounts that a job processes. Time and memory are estimated from them."""
+    """Exact or estimated amounts that a job processes. Time and memory are estimated from these amounts."""
 
     documents: int
     """Number of rows of the corpus: documents or passages."""
@@ -79,7 +79,7 @@ class Cost:
     amount: float
     unit: str
     rate: float | None
-    """Amount of work that one device does per second. None if it was not measured."""
+    """Amount of work that one device does per second. None if the rate was not measured."""
     devices: float
     device: str = "core"
     of: str = ""
@@ -95,7 +95,7 @@ class Cost:
         return None if self.rate is None else self.start + (self.amount / self.rate + self.extra) / self.devices
 
     def measured(self, seconds: float) -> float | None:
-        """Return the rate of a run of so many seconds. None if the run was too short to measure it."""
+        """Return the rate of a run that took `seconds`. None if the run was too short to measure the rate."""
         is_little = not self.amount or self.amount < LEAST_WORK * (self.rate or 0) * self.devices
         left = (seconds - self.start) * self.devices - self.extra
         return None if is_little or seconds < 2 * self.start or left < self.extra else self.amount / left

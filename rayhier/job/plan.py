@@ -37,7 +37,7 @@ PREFIXES = ("query_prefix", "document_prefix")
 PATHS = ("path", "documents", "queries", "judgements")
 """Fields with the place of a corpus. Fingerprints leave out these fields and cover the content."""
 ASSUMED_DOCUMENTS, ASSUMED_TEST = 5_000, 500
-"""Numbers of documents and test queries that a plan assumes if the source must be read to count them."""
+"""Numbers of documents and test queries that a plan assumes if only reading the source can count these."""
 BYTES_A_DOCUMENT = 1_500
 BYTES_A_QUERY = 50
 BYTES_A_PAIR = 20
@@ -45,7 +45,7 @@ BYTES_A_POSITION = 4
 COUNTED = 0.3
 """Bytes of a document's postings as a share of the bytes of its text."""
 BYTES_A_SCORE = 12
-"""Bytes of a scored pair. Its ids repeat, and are stored once."""
+"""Bytes of a scored pair. Repeated ids are stored once."""
 REPORT_BYTES = 10_000_000
 
 
@@ -64,7 +64,7 @@ class Step:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of everything that the artifact depends on. Its folder has this name."""
+        """Hash of everything that the artifact depends on. The artifact's folder has this name."""
         return self.place.folder.name
 
     @property
@@ -126,7 +126,7 @@ class Plan:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Stages that the spec leaves out -> the key that it lacks."""
+        """Stages that the spec leaves out -> the key that the spec lacks."""
         lacking = {} if self.pairs is not None else {"generate": "train.generated"}
         if not self.spec.calibrates:
             lacking["calibrate"] = (

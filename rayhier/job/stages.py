@@ -13,7 +13,7 @@ class Stage:
 
     kind: "Kind"
     code: int
-    """Version of the stage's code, a part of fingerprints. It grows when equal input gives another result."""
+    """Version of the stage's code, a part of fingerprints. The version grows when equal input gives another result."""
     workers: str
     """Field of `cluster` with the stage's workers."""
 

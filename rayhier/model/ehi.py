@@ -34,7 +34,7 @@ class EhiRouter(nn.Module):
             # Weights of exactly zero would never change: ReLU'(0) = 0.
             nn.init.normal_(linear.weight, std=U_STD)  # type: ignore[arg-type]
         self.cells = Cells(branching**height, dimension)
-        """Centroids of each leaf's training documents, without prices. They choose a second leaf for every document."""
+        """Centroids of each leaf's training documents, without prices, to choose every document's second leaf."""
 
     @property
     def n_leaves(self) -> int:

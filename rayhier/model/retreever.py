@@ -349,7 +349,7 @@ class RetreeverRouter(nn.Module):
         learned = LearnedPropagation(depth) if propagation == "learned" else None
         self.representations = TreeLevels(NodeTree(node_scores, learned, dropout), similarity)
         self.cells = Cells(2**depth, dimension)
-        """Centroids of each leaf's training documents, without prices. They choose a second leaf for every document."""
+        """Centroids of each leaf's training documents, without prices, to choose every document's second leaf."""
 
     def config(self) -> dict[str, Any]:
         return {"type": "retreever", **self._config}

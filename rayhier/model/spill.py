@@ -9,7 +9,7 @@ WEIGHT = 1.0
 CANDIDATES = 32
 """Number of nearest leaves, including the first leaf, from which the second leaf is chosen."""
 VECTORS = 64
-"""Documents computed at a time. Their candidates' centroids fit in the cache, which is three times as fast."""
+"""Documents whose second leaves are chosen at a time, so that centroids fit in the cache: three times as fast."""
 
 
 def second_leaves(

@@ -101,7 +101,7 @@ class Reranker:
 
     spec: Rerank
     read: Read | None
-    """Function that scores pairs in this process. None if another process scores them."""
+    """Function that scores pairs in this process. None if another process scores pairs."""
     base_weight: float = 0.0
     """Weight of the base score, which is added to the cross-encoder's."""
     factors: "Factors | None" = None
@@ -150,7 +150,7 @@ class Reranker:
         *,
         by_score: bool = False,
     ) -> Asking:
-        """Re-rank as `__call__` does, as a generator that yields each round's pairs and is sent their scores."""
+        """Re-rank a ranking as a generator, which yields each round's pairs and is sent their scores."""
         table = ranking.documents
         if not table.num_rows:
             return replace(ranking, calls_Q=np.zeros(len(texts), np.int64))

@@ -331,7 +331,7 @@ class Retriever:
             widening.visit(self._further(routes.encoded[widening.asked_A], widening.wider_A))
 
     def _further(self, encoded: Encoded, wider_A: Ints) -> Ints:
-        """Return leaves [a, β] for queries that visit more, at most `wider_A` [a] each."""
+        """Return leaves [a, β] for queries that visit more leaves, at most `wider_A` [a] each."""
         leaves_AB = np.full((len(wider_A), wider_A.max(initial=0)), -1)
         for wider in np.unique(wider_A).tolist():  # each width by itself, so that a query continues as it would alone
             some_A = np.flatnonzero(wider_A == wider)

@@ -158,7 +158,7 @@ class Application:
         return newest_first(self.follower.root, before, count)
 
     def nodes(self) -> tuple[NodeTable, int]:
-        """Return the nodes of the tree and the number of their version. They are read when first needed."""
+        """Return the nodes of the tree, which are read at first use, and the number of their version."""
         leaf_map = self.engine.view.leaf_map
         if self._read is None or self._read[0] is not leaf_map:
             self._read = leaf_map, NodeTable.of(leaf_map)

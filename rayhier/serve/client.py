@@ -67,7 +67,7 @@ PAUSE_SECONDS, DOUBLED_SECONDS = 0.25, 4.0
 WRITE_SECONDS = 150.0
 """Least timeout, in seconds, of a request to write, because the server encodes its documents."""
 LONGEST_PAUSE_SECONDS = 30.0
-"""Longest pause, in seconds, that a server may ask for before a retry. After a longer one, there is no retry."""
+"""Longest pause, in seconds, that a server may ask for before a retry. After a longer pause, there is no retry."""
 
 Question = str | Sequence[SupportsFloat]
 """A query as text, or as its vector: a list, a tuple or an array of numbers."""
@@ -269,7 +269,7 @@ class _Server:
 
 
 def _sent(make: Callable[Concatenate[_Server, Given], _Call[T]]) -> Callable[Concatenate["Client", Given], T]:
-    """Make a method of `Client` from a function that makes a request. The method sends it and returns its answer."""
+    """Make a method of `Client` from a function that makes a request. The method returns the server's answer."""
 
     def method(client: "Client", /, *args: Given.args, **kwargs: Given.kwargs) -> T:
         return client._send(make(client._server, *args, **kwargs))  # noqa: SLF001
@@ -280,7 +280,7 @@ def _sent(make: Callable[Concatenate[_Server, Given], _Call[T]]) -> Callable[Con
 def _awaited(
     make: Callable[Concatenate[_Server, Given], _Call[T]],
 ) -> Callable[Concatenate["AsyncClient", Given], Coroutine[Any, Any, T]]:
-    """Make a coroutine of `AsyncClient` from a function that makes a request. It sends it and returns its answer."""
+    """Make a coroutine of `AsyncClient` from a function that makes a request. The coroutine returns the answer."""
 
     async def method(client: "AsyncClient", /, *args: Given.args, **kwargs: Given.kwargs) -> T:
         return await client._send(make(client._server, *args, **kwargs))  # noqa: SLF001
@@ -555,7 +555,7 @@ def _pause(error: ApiError, answer: Answer | None, retry: int) -> float | None:
 
 
 def _read(call: _Call[T], url: str, answer: Answer) -> T:
-    """Read the answer to a request. ApiError if there is none, or this version of the client cannot read it."""
+    """Read the answer to a request. ApiError if no answer came, or this client cannot read the answer."""
     if isinstance(answer, httpx2.Response):
         if not answer.is_success:
             raise _refusal(answer)
@@ -581,7 +581,7 @@ def _refusal(answer: httpx2.Response) -> ApiError:
 
 
 def _misfit(path: str, error: ValidationError, content: bytes) -> str:
-    """Return the message for an answer that this version of the client cannot read. It names the field."""
+    """Return the message for an answer with a field that this version of the client cannot read."""
     problem = error.errors(include_url=False)[0]
     if problem["type"] == "json_invalid":
         return f"{path}: the answer is not JSON: {content.decode(errors='replace')[:ANSWER_SHOWN]!r}"

@@ -104,7 +104,7 @@ class Attempt:
         return artifact
 
     def _sweep(self, artifact: Artifact) -> None:
-        """Remove attempts that nobody will read: those of dead runs, and this one if another run published first."""
+        """Remove attempts that nobody will read: of dead runs, and this attempt if another run published first."""
         for root in _attempts(self.place.folder):
             if root != artifact.root and (root == self.root or _claim(root, time.time) is not None):
                 files.remove(root)

@@ -10,7 +10,7 @@ rules keep its change out of the log (ADR 21 has the proof):
 
 1. Every change up to the end of the newest gathered object is read from gathered objects only.
 2. The newest single object and the newest gathered object are never removed.
-3. A Writer lists the log after each put. It removes its change if a gathered object has the number of another change.
+3. After a put, the Writer lists the log, and removes its change if a gathered object has the number of another change.
 """
 
 import contextlib

@@ -120,7 +120,7 @@ def weight_files(folder: Path, key: str = KEY) -> list[Path]:
 
 
 def matrices(folder: Path) -> int:
-    """Count the numbers in a transformer's matrices, without embeddings. They are the multiply-adds of one token."""
+    """Count the numbers in a transformer's matrices, without embeddings: the multiply-adds of one token."""
     count = 0
     for file in weight_files(folder):
         with file.open("rb") as opened:

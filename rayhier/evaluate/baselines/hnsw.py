@@ -34,7 +34,7 @@ class Hnsw:
         return replace(whole_scan(score_QK, row_QK, self.result_ids, visited_Q), scanned_Q=distances_Q)
 
     def alone(self, query_1M: Floats, effort: int, k: int) -> None:
-        """Search one query as a user of faiss would. Only its time is used."""
+        """Search one query as a user of faiss would, to measure the time."""
         library: Any = faiss
         self.index.search(query_1M, min(k, self.index.ntotal), params=library.SearchParametersHNSW(efSearch=effort))
 

@@ -84,7 +84,7 @@ class Job:
         return {path.name for path in self.parts.glob("[0-9]*.parquet")}
 
     def run(self, searcher: Snapshot) -> tuple[int, Refused]:
-        """Search all queries. Returns numbers of answers and refused rows. InputError as in `check`, or if all fail."""
+        """Search all queries. Returns numbers of answers and refused rows. InputError if all fail, or `check` does."""
         self.check()
         done = self._begin()
         refused, answered = Refused(), dict[str, int]()

@@ -215,7 +215,7 @@ class QueryFile:
 
 
 class IndexDocuments:
-    """All documents (or passages) of a version, in the order of leaves. Their stored vectors are the queries."""
+    """All documents (or passages) of a version, in the order of leaves. Stored vectors are the queries."""
 
     def __init__(self, leaf_map: LeafMap) -> None:
         self._leaf_map = leaf_map

@@ -36,7 +36,7 @@ class CodedRouter(LearnedIvf):
         self._rows = scanned_rows(self.dimension, 1, [file])
 
     def choose(self, encoded: Encoded, beam: int) -> Ints:
-        """Choose leaves [n, k] for queries as `route` does, without log-probabilities."""
+        """Choose the leaves [n, k] that queries visit, best first, by codes if this saves time."""
         return self.by_codes(encoded.numpy, beam) if self._codes_pay(beam) else super().choose(encoded, beam)
 
     def _route(self, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:

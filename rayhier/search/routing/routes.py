@@ -168,7 +168,7 @@ class Model:
         return self.router
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode texts as the router reads them. If the similarity is cosine, vectors have unit length."""
+        """Encode texts in the form that the router reads. If the similarity is cosine, vectors have unit length."""
         return self.text_encoder.encode_for(self.router.reader, texts)
 
     def encoder_for(self, role: Role) -> SearchEncoder:
@@ -179,7 +179,7 @@ class Model:
         return role == "query" and self.spec.encoder.documents is not None
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
-        """Encode queries as `encode` does, but in the number format that dev queries chose."""
+        """Encode queries for the router, in the number format that dev queries chose."""
         return self.query_encoder.encode_for(self.router.reader, texts, "query")
 
     def encode_stored(self, base_NM: Floats, texts: Callable[[], Sequence[str]], role: Role) -> Encoded:
@@ -196,7 +196,7 @@ class Model:
             raise InputError(f"vector: {error}") from None
 
     def log_probs(self, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:
-        """Choose leaves [q, beam] as `route` does. Returns also their log-probabilities [q, beam]."""
+        """Choose leaves [q, beam] in the order of visit. Returns also their log-probabilities [q, beam]."""
         try:
             return self.router.route(encoded, beam)
         except ValueError as error:

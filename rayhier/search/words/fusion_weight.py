@@ -22,11 +22,11 @@ class FusionWeight(Decision):
     weight: float
     queries: int
     folded: int = 0
-    """Number of train queries that chose too. Each is searched with an encoder whose training did not read it."""
+    """Number of train queries among those that chose the weight. No encoder was trained on the queries it searched."""
     measure: str
     """Measure that compares weights, such as nDCG@10."""
     measured: dict[str, float]
-    """Weight -> mean of the measure over all these queries."""
+    """Weight -> mean of the measure over the queries that chose among weights."""
 
     @property
     def chosen_by(self) -> str:

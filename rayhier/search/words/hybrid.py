@@ -200,7 +200,7 @@ def compared(parts: Sequence[Ranking], leaves_QB: Ints) -> Ints:
 
 
 def _best_by_words(place_W: Ints, number_F: Ints, words_F: Values, base_F: Values) -> Ints:
-    """Return BM25's places [w] of each result's best row, the best first, ties by id."""
+    """Choose the best row of each result by BM25. Returns the rows' places [w], best first, ties by id."""
     place_W = place_W[np.lexsort((-base_F[place_W], number_F[place_W], -words_F[place_W]))]
     return np.asarray(place_W[~repeated(number_F[place_W][None])[0]])
 

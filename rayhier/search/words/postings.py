@@ -194,7 +194,7 @@ class PostingLists:
         self.documents = sum(postings.documents for postings in self._shards)
         """Number of documents of the whole index."""
         self.mean = sum(postings.total for postings in self._shards) / max(1, self.documents)
-        """Mean length of these documents, in words."""
+        """Mean length of the whole index's documents, in words."""
         self._parts = [self.share(postings.count_C, postings.length_C) for postings in searched]
         self._native = extension() and extension().WordLists(
             [self._file(*file) for file in zip(searched, self._parts, spans, strict=True)],
@@ -231,7 +231,7 @@ class PostingLists:
         return found
 
     def share(self, count_X: Ints, length_X: Ints | Floats) -> Floats:
-        """Return f / (f + …) of documents [x] of given lengths that have a word so often."""
+        """Compute f / (f + …) for counts f [x] of a word and the lengths [x] of the documents that have the word."""
         return _part(count_X, length_X, self.mean)
 
     def weighted(self, text: str, further: TailView | None = None) -> Weighted:

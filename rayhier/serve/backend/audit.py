@@ -32,7 +32,7 @@ DEPTH = 10
 WINDOW = 1_000
 """Number of newest audited queries whose mean is the recall."""
 PART = 8_000_000
-"""Most multiply-adds, approximately, in a part of an exact search. They take a few milliseconds."""
+"""Most multiply-adds, approximately, in a part of an exact search. A part takes a few milliseconds."""
 DISPATCH = 0.001
 """Seconds of CPU, approximately, to send a part of an exact search to a group and to merge its result."""
 AFTER = 0.05

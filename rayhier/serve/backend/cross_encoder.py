@@ -51,7 +51,7 @@ class Reranking:
         """Limit the time of a request's calls, in all rounds together, to `seconds`."""
         self._scores, self._seconds = scores, seconds
         self.admission = Admission(WAITING * seconds)
-        """Counts the calls that wait. It raises ApiError 503 if further calls would wait too long."""
+        """Counts the calls that wait, and raises ApiError 503 if further calls would wait too long."""
 
     async def answers(self) -> bool:
         return await self._scores.answers()

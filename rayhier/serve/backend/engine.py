@@ -201,7 +201,7 @@ class Engine:
         )
         self.admission = Admission(queue_seconds)
         self.answered: Callable[[Request, Routes, Found, View], None] | None = None
-        """Callback for each answered search. It must return at once."""
+        """Callback for each answered search. The callback must return at once."""
         # torch runs off the event loop, one call at a time, so that its threads do not compete.
         self._thread = ThreadPoolExecutor(1, "encode")
 
@@ -368,7 +368,7 @@ class Engine:
 
 
 def _spans(parts: Sequence[Queries]) -> list[slice]:
-    """Return the slice of each part in the concatenation of all parts."""
+    """Return the slice that each part has in all parts' queries, one after another."""
     ends = np.cumsum([len(part) for part in parts]).tolist()
     return [slice(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
 

@@ -321,7 +321,7 @@ class Following:
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _look(self, requests: Sequence[None]) -> list[None]:
-        """Read storage once for all waiting requests. If this fails, they see the state that is known."""
+        """Read storage once for all waiting requests. If reading fails, the requests see the state that is known."""
         try:
             await self._follower.look()
         except Exception as error:  # noqa: BLE001  searches go on
@@ -333,7 +333,7 @@ class Readers:
     """Readers of a Writer: the state that each shows to requests, and until when it may answer from that state."""
 
     def __init__(self) -> None:
-        """Wait at first for readers of an earlier Writer. They may still answer without this Writer's changes."""
+        """Wait at first for readers of an earlier Writer, who may still answer without this Writer's changes."""
         self._earlier = clock() + SECONDS
         self._readers = dict[str, tuple[Seen, float]]()
         self._called = asyncio.Event()

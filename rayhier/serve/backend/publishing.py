@@ -94,7 +94,7 @@ class Publisher:
             await self._serve(number)
 
     async def _serve(self, number: int) -> None:
-        """Let requests see a published version. Its changes then become one object of the log."""
+        """Let requests see a published version. The version's changes then become one object of the log."""
         self._published = number
         await self._follower.move(number)
         await self.tidy_log()
@@ -187,7 +187,7 @@ class Publisher:
             self._is_tidying = False
 
     def _tidied(self) -> LeafMap | None:
-        """Publish a version with fewer files. None if they are few, and few rows are of removed documents."""
+        """Publish a version with fewer files. None if files are few, and few rows are of removed documents."""
         packed = pack(self._root)
         if packed is None and Stats.of(LeafMap.open(self._root).manifest).void > VOID:
             return compact_here(self._follower.spec, self._root)

@@ -163,7 +163,7 @@ class ShardGroup:
         before.close()
 
     async def _work(self, work: Callable[[], T], *, small: bool = False) -> T:
-        """Do work in the thread. Small work is done at once, and again in the thread if it fails."""
+        """Do work in the thread. Do small work at once, and in the thread only if that attempt fails."""
         if small:
             with contextlib.suppress(Exception):
                 done = work()

@@ -38,7 +38,7 @@ READS = ("GET", "HEAD", "OPTIONS")
 SMALL = 64_000
 """Most bytes of a small answer. Unread small answers are not counted."""
 KNOWN = "known"
-"""Key in a request's ASGI state. It is set if the request had the token, or if no token is needed."""
+"""Key in a request's ASGI state, set if the request had the token, or if no token is needed."""
 Block = Callable[[], AbstractContextManager[None]]
 WITHOUT_SLOT: ContextVar[Block] = ContextVar("slot", default=contextlib.nullcontext)
 """Makes a block in which the current request gives up its slot, because the request only waits."""

@@ -28,7 +28,7 @@ ADAPTER_RATE = 1e-3
 
 NONE: Ints = np.zeros(0, np.int64)
 MOST_READ = 200_000
-"""Most documents that a start reads. In a larger corpus, it reads a random sample."""
+"""Most documents from which the splits' start is computed. Of a larger corpus, a random sample is read."""
 DIRECTED = 3
 """Only the first 1/DIRECTED of the adapter's directions start splits, because the last directions are mostly noise."""
 READ = 64
@@ -119,7 +119,7 @@ def _start(
 
 
 def asking(examples: Examples, document_NM: Floats, share: float, seed: int, held_N: Ints) -> tuple[Ints, Ints]:
-    """Draw documents as queries, each with one of its three nearest documents as answer. Returns both rows [r]."""
+    """Draw documents as queries, each with one of its three nearest documents as answer. Returns their rows [r]."""
     n, count = len(document_NM), round(share * len(examples.pair_P2))
     draws, none_R = np.random.default_rng([seed, 3]), np.zeros(0, np.int64)
     drawn_N = draws.permutation(n)
