@@ -173,7 +173,7 @@ def _count(checked: CheckedParts, part: PartFile, duplicates: npt.NDArray[np.int
 
 
 def _drop(root: Location, file: File, removed: ids.Digests, layout: DocumentLayout) -> File | None:
-    """Rewrite a part file without the ids of these digests. Returns None if no row is left."""
+    """Rewrite a part file without the ids whose digests are in `removed`. Returns None if no row is left."""
     path = root / file.name
     table = columns.read([path], layout.schema.names)
     remaining = table.filter(pa.array(~np.isin(ids.of(table[layout.key].to_pylist()), removed)))

@@ -36,7 +36,7 @@ class DocumentLayout:
         return "doc_id" if self.passages is None else schemas.PARENT.name
 
     def check_cut(self, names: Sequence[str]) -> None:
-        """Check that an index and this layout both have passages, or both have none. InputError if they differ."""
+        """Check that an index and this layout both have passages, or both have none. InputError if the two differ."""
         were_cut = schemas.PARENT.name in names
         if were_cut != (self.passages is not None):
             got, allowed = ("passages", "whole documents") if were_cut else ("whole documents", "passages")

@@ -1,7 +1,7 @@
 """Calibrate a built index with queries that training never saw.
 
-Their answers choose how many leaves a search visits, and how much BM25 counts in hybrid searches. They also choose how
-much the search's score counts in re-ranking, and if int8 is precise enough to encode queries.
+The queries' answers choose how many leaves a search visits, and the weight of BM25 in hybrid searches. The
+answers also choose the weight of the search's score in re-ranking, and if int8 is precise enough to encode queries.
 
 Shapes: Q queries, K documents, W weights.
 """
@@ -163,7 +163,7 @@ def positions(model: Model, encoded: Encoded, leaf_QKR: Ints) -> Ints:
     """Compute at which position [q, k], from 1, a query's order of leaves has a leaf [q, k, r] of a document.
 
     Routers of codes or inner nodes may miss a leaf even with a beam larger than its position. So a query is routed to
-    1, 2, 4, … leaves. A leaf that is missing among so many comes later.
+    1, 2, 4, … leaves. A leaf that is missing there has a later position.
     """
     leaves, parts = model.router.n_leaves, []
     widths = [*(1 << step for step in range((leaves - 1).bit_length())), leaves]

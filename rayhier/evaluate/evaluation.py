@@ -53,7 +53,7 @@ class SeedResult:
     seed: int
     curves: dict[str, list[Point]] = field(default_factory=dict)
     rows: dict[str, dict[str, float]] = field(default_factory=dict)
-    """System -> measures and costs: the router's with the spec's beam, a baseline's first that visits as much."""
+    """System -> measures and costs: the router with the spec's beam, a baseline at its first with as many visits."""
     values: dict[str, dict[str, Values]] = field(default_factory=dict)
     """System -> measure -> value of each query [q], of the searches in `rows`."""
     runs: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)

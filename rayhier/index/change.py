@@ -42,7 +42,7 @@ def add(root: Location, assign: Assigner, batches: Iterable[Batch], factor: floa
 
 
 def upsert(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float = LEAF_FACTOR) -> LeafMap:
-    """Publish a version with these documents, which replace documents with the same ids."""
+    """Publish a version with further documents, which replace documents with the same ids."""
     return _put(root, assign, batches, factor, replace=True)
 
 

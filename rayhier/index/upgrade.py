@@ -1,8 +1,8 @@
 """`rayhier upgrade WORKDIR`: bring the workdir of an older release to today's format, without training again.
 
-Vectors, models, indexes and change logs of 0.2.0 are still read, so an upgrade does not touch these files. It checks
-everything, copies current.json, and then replaces it in one step with a spec that has only today's keys. At last, if a
-new rule splits words, the words of the index are counted again. Until then, searches take longer to open.
+Vectors, models, indexes and change logs of 0.2.0 are still read, so an upgrade does not touch these files. An upgrade
+checks everything, copies current.json, and then replaces it in one step with a spec that has only today's keys. If a
+new rule splits words, the index's words are counted again at last. Until then, searches take longer to open.
 """
 
 import copy

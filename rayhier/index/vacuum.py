@@ -68,7 +68,7 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS, taken: int | Non
 
 
 def _manifests(root: Location, numbers: Sequence[int], older: set[int]) -> dict[int, Manifest]:
-    """Read the manifests of all versions, without damaged or missing manifests of `older` versions."""
+    """Read the manifests of versions. Damaged or missing manifests of `older` versions are left out."""
     manifests = {}
     for version in numbers:
         try:

@@ -2,8 +2,8 @@
 
 Time is an amount of work / (rate x devices), and the start of processes. A rate that a run measured on this machine
 (`rates.py`) replaces the table's rate. The table was measured in November 2026 with all-MiniLM-L6-v2, on two shared
-cores (AMD EPYC, AVX512-BF16, no AMX). Its estimates are rough. It has no rate of a GPU. The time of a stage on a GPU is
-unknown until a run on this machine measures it.
+cores (AMD EPYC, AVX512-BF16, no AMX). Estimates are rough. The table has no rate of a GPU. The time of a stage on a GPU
+is unknown until a run on this machine measures it.
 """
 
 import math

@@ -1,6 +1,6 @@
 """The steps of a search: which leaves, words or documents are read, how results are fused, which pairs are re-ranked.
 
-`Retriever` decides and computes, but reads nothing. It yields rounds of work, and is sent a reply to each piece:
+`Retriever` decides and computes, but reads nothing. A `Retriever` yields work, and is sent a reply to each piece:
 
 | [Scan]          the leaves that queries visit, in further rounds more leaves if few documents match a filter
 | [Scan, Words]   and BM25 over all documents in a hybrid search
@@ -65,7 +65,7 @@ class Words:
 
     texts: Sequence[str]
     query_QM: Floats | None
-    """Vectors [q, m] of the queries, which score BM25's results too. None if they should not."""
+    """Vectors [q, m] of the queries, which score BM25's results too. None: only BM25 scores."""
     k: int
     where: Filter | None = None
     needs: Needs = "texts"
@@ -175,7 +175,7 @@ class Widening:
 
     A query that finds too few documents visits more leaves, until it has enough, or has visited all. Enough documents
     are k. With a filter, they are also as many as the query's first leaves hold on average. Else a query would stop at
-    its first k matches, although further leaves may hold nearer ones. Its matches so far tell how many leaves hold
+    its first k matches, although further leaves may hold nearer documents. The matches tell how many leaves hold
     enough. The query visits 25% more leaves than this estimate, or all leaves if few documents match. It is scanned
     again in all its leaves, so that a document in an old and a new leaf counts once. Earlier scans add to `scanned`.
     """
@@ -269,7 +269,7 @@ class Retriever:
         """Yield the work that answers a request whose queries were encoded and routed. Returns the outcome.
 
         If the number of documents to re-rank is limited, `held_Q` [q] is the number of rows in each query's leaves.
-        InputError if it exceeds the limit.
+        InputError if `held_Q` exceeds the limit.
         """
         if request.pool is not None and held_Q is not None:
             self.rules.check_pool(request, held_Q)

@@ -53,7 +53,7 @@ class Application:
         scores: PairScores | None,
         instruments: Instruments,
     ) -> None:
-        """Open a version's model. InputError if a file differs from the published one, or a token file is empty."""
+        """Open a version's model. InputError if a published file has changed, or a token file is empty."""
         self.args, self.metrics = args, Metrics(instruments)
         self.tokens = Tokens(args.token_file, args.write_token_file)
         self.follower = self.open(version, parts, shards, scores)
@@ -72,7 +72,7 @@ class Application:
     def open(
         self, version: Version, parts: Sequence[ShardRange], shards: Sequence[Shards], scores: PairScores | None
     ) -> Follower:
-        """Open a version, which requests see after `show`. InputError if a file differs from the published one."""
+        """Open a version, which requests see after `show`. InputError if a published file has changed."""
         args = self.args
         set_threads(args.encoder_threads)
         at_once = AT_ONCE if args.together > 1 else args.limits.max_requests

@@ -2,8 +2,8 @@
 
 Client("http://127.0.0.1:8000").search("how do I open a zip file", k=5).results[0].title
 
-Every failure to get an answer is an `ApiError`. Its status is 0 if no server answered. A query that no server could
-answer is a ValueError before anything is sent, for instance text in place of a list. A redirect is an
+Every failure to get an answer is an `ApiError`. The error has status 0 if no server answered. A query that no server
+could answer is a ValueError before anything is sent, for instance text in place of a list. A redirect is an
 ApiError that names the address. Redirects are not followed, because the token must not go to another server.
 """
 
@@ -75,7 +75,7 @@ T = TypeVar("T")
 Given = ParamSpec("Given")
 Method = TypeVar("Method", bound=Callable[..., Any])
 Answer = httpx2.Response | httpx2.HTTPError
-"""The outcome of a request: the server's answer, or the reason why there is none."""
+"""The outcome of a request: the server's answer, or the error that prevented an answer."""
 Answering = Callable[[httpx2.Request], Coroutine[Any, Any, Answer]]
 Pausing = Callable[[float], Coroutine[Any, Any, None]]
 
@@ -218,7 +218,7 @@ class _Server:
         return _Call(WrittenResponse.model_validate_json, "/v1/documents", body, "DELETE", key or uuid.uuid4().hex)
 
     def document(self, id: str, min_log: SupportsIndex | None = None) -> _Call[DocumentResponse]:  # noqa: A002
-        """Read the document with an id, including change `min_log` if given. ApiError 404 if there is none."""
+        """Read the document with an id, including change `min_log` if given. ApiError 404 for an unknown id."""
         if _text("id", id) in ("", ".", ".."):  # a path with dots would name another place
             raise ValueError(f"id: got {id!r}; allowed: the id of a document, except '.' and '..'")
         page = _page(min_log=_count("min_log", min_log))

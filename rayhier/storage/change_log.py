@@ -109,7 +109,7 @@ class ChangeLog:
         """Make a change durable. Returns False if its number is taken.
 
         Raises:
-            FencedError: a Writer with a later epoch than the change's has begun. It removes the earlier lease.
+            FencedError: a Writer with a later epoch than the change's has begun, and removed the earlier lease.
             OSError: storage refused the change. The change may or may not be in the log.
         """
         name, data = _name(change.number), change.packed()

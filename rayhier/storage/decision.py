@@ -16,12 +16,12 @@ class Decision(BaseModel, frozen=True, extra="forbid"):
 
     @classmethod
     def open(cls, artifact: Artifact) -> Self | None:
-        """Read an artifact's decision. None if it has none, InputError if the file differs from the published one."""
+        """Read an artifact's decision. None if the artifact has no decision, InputError if the file was changed."""
         return cls.model_validate(files.read_json(artifact.verified(cls.file))) if artifact.names(cls.file) else None
 
     @classmethod
     def read(cls, root: Location) -> Self | None:
-        """Read the decision below `root` before it is published. None if there is none."""
+        """Read the decision below `root` before it is published. None if no decision was made."""
         return cls.model_validate(files.read_json(root / cls.file)) if cls.file in files.below(root) else None
 
     def write(self, root: Location) -> None:

@@ -59,7 +59,7 @@ def create(path: Location, data: bytes) -> bool:
 
 
 def replace(path: Location, data: bytes, *, durable: bool = True) -> None:
-    """Write `data` to `path` in one step. If not `durable`, a power cut may undo it."""
+    """Write `data` to `path` in one step. If not `durable`, a power cut may undo the change."""
     if isinstance(path, Remote):
         path.write_bytes(data)
     else:

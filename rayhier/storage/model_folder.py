@@ -52,7 +52,7 @@ def open_model(spec: EncoderSpec) -> ModelFolder:
 
 
 def open_query_model(spec: EncoderSpec) -> ModelFolder | None:
-    """Find the folder of the encoder that encodes only queries, as `open_model` does. None if the spec has none."""
+    """Find and check the folder of the encoder that encodes only queries. None if the spec names no such encoder."""
     return None if spec.documents is None else _open(spec.model, spec.sha256)
 
 

@@ -1,6 +1,6 @@
 """The lease of an index's Writer, so that only one server at a time appends to the change log.
 
-A lease is a file `log/writer-NNNNNN.json`. Its number is the Writer's epoch. The lease with the highest number holds
+A lease is a file `log/writer-NNNNNN.json`. The number is the Writer's epoch. The lease with the highest number holds
 until its time is over or its process has ended. A new Writer takes the next number by put-if-absent, and a Writer that
 finds a higher number stops. A lease only tells who may write. The log itself refuses a Writer whose epoch is over,
 because each append looks for later leases (`ChangeLog.append`).

@@ -2,7 +2,7 @@
 
 InfoNCE compares pairs with negatives (van den Oord et al., "Representation Learning with Contrastive Predictive
 Coding", 2018). Gradient caching encodes in pieces without activations, and takes the loss's gradient with respect to
-the vectors. Then it encodes each piece again and passes that gradient back. It is by Gao et al., "Scaling Deep
+the vectors. Then it encodes each piece again and passes that gradient back. Source: Gao et al., "Scaling Deep
 Contrastive Learning Batch Size under Memory Limited Setup", 2021.
 
 Shapes: N queries, C documents that every query is compared with, S documents that a single query is compared with,

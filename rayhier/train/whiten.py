@@ -21,7 +21,7 @@ ROWS = 65_536
 
 
 def start_whitened(tower: Tower, drawn: Spans | None, measure: Measure) -> None:
-    """Whiten a head by pseudo-queries, if there are any. Undo this if dev gets worse by more than ERRORS."""
+    """Whiten a head by pseudo-queries, if there are any. Undo the change if dev gets worse by more than ERRORS."""
     if not isinstance(tower, HeadTower) or drawn is None or not len(drawn):
         return
     group, before_MM = WorkerGroup(), tower.module.weight.detach().clone()

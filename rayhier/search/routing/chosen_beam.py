@@ -1,7 +1,7 @@
 """A beam that queries choose: the smallest with which they find a share of what an exact search finds.
 
-With few dev queries, documents are the queries. They may miss half as many of their best documents, because documents
-lie nearer to each other than queries to documents. Shapes: Q queries, K exact best documents of each.
+With few dev queries, documents are the queries. Documents lie nearer to each other than queries to documents. So
+documents as queries may miss half as many of their best documents. Shapes: Q queries, K exact best documents of each.
 """
 
 import math
@@ -67,7 +67,7 @@ class Calibration:
     def chosen(self, recall: float, k: int) -> ChosenBeam:
         """Return the smallest beam with which queries find at least a share of their exact best k documents.
 
-        If the queries are documents, they may miss half as much. k is at most the calibration's k.
+        Documents as queries may miss half that share. k is at most the calibration's k.
 
         >>> Calibration(np.array([[1, 4], [2, 3]])).chosen(0.75, k=2)
         ChosenBeam(beam=3, k=2, recall=0.75, queries=2, of='dev queries')

@@ -1,7 +1,7 @@
 """Segments: rows of a leaf map that are scanned together, in mapped files.
 
-A segment is a shard in the form that searches need: codes, vectors and columns in local files. They are made once from
-the shard's verified bytes, and cached by its checksum and the rows that later versions removed. A search reads only the
+A segment is a shard in the form that searches need: codes, vectors and columns in local files. The files are made once
+from the shard's verified bytes. Checksum and removed rows of the shard name the cached files. A search reads only the
 leaves that queries visit, so an index may be larger than memory.
 """
 
@@ -163,7 +163,7 @@ class Segment:
         return np.asarray(self.stored[rows], np.float32)
 
     def _array(self, name: str) -> Any:
-        """Map the array of this name. None if the segment has none."""
+        """Map the array `name`. None if the segment has no such array."""
         path = self.folder / f"{name}.npy"
         return np.load(path, mmap_mode="r") if path.exists() else None
 

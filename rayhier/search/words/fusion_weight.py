@@ -1,6 +1,6 @@
 """The weight of BM25 in hybrid searches: how queries choose it for a model, and how the stage calibrate publishes it.
 
-With few queries, weights differ by chance. So a weight w far from the usual weight 0.25 must win by more. Its penalty
+With few queries, weights differ by chance. So a weight w far from the usual weight 0.25 must win by more. The penalty
 is log² ((w + 0.05) / (0.25 + 0.05)), in sums of the queries' nDCG@10 (our addition). Shapes: Q queries, W weights.
 """
 

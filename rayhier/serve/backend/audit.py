@@ -1,7 +1,7 @@
 """Measures recall as served: after some queries are answered, they are also searched exactly, in the background.
 
-An audit compares a query with all documents by their stored vectors, part by part and group by group. It rests after
-each part, in proportion to the part's CPU time. So audits take a small share of one CPU, even if the index is large.
+An audit compares a query with all documents by their stored vectors, part by part and group by group. An audit rests
+after each part, in proportion to the part's CPU time. So audits take little of one CPU, even if the index is large.
 A query that is drawn during another audit is skipped and counted.
 Shapes: M numbers of a vector, K results.
 """

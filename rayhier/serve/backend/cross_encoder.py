@@ -84,7 +84,7 @@ class Reranking:
 
 
 def open_versions_reranker(version: Version) -> Reranker | None:
-    """Open a version's re-ranker without its cross-encoder. InputError if a file differs from the published one."""
+    """Open a version's re-ranker without its cross-encoder. InputError if a published file has changed."""
     workdir, now = locate(version.workdir), version.now
     published = {kind: current.artifact(workdir, now, kind) for kind in KINDS if kind in now.artifacts}
     for artifact in published.values():
@@ -97,7 +97,7 @@ class CrossEncoderReplica:
     """A replica that scores pairs by a cross-encoder. Pairs of several requests are scored together."""
 
     def __init__(self, version: Version, threads: int) -> None:
-        """Open a version's cross-encoder. InputError if there is none, or a file differs from the published one."""
+        """Open a version's cross-encoder. InputError if the version has none, or a published file has changed."""
         spec = version.now.spec
         if spec.cross_encoder is None:
             raise InputError("cross_encoder: got none; allowed: an index whose spec has one")

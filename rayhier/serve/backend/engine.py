@@ -154,7 +154,7 @@ class View:
         limits: SearchLimits,
         reranking: Reranking | None,
     ) -> Self:
-        """Open the parts of a version that an ingress needs. InputError if a file differs from the published one."""
+        """Open the parts of a version that an ingress needs. InputError if a published file has changed."""
         manifest = leaf_map.manifest
         rules = rules_of(version.now.spec, manifest, model.calibration)
         return cls(

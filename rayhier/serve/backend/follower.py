@@ -214,7 +214,7 @@ class Follower:
         engine.view, self._engine = self.view, engine
 
     async def show(self, newest: Newest) -> None:
-        """Let requests see the state that the Writer reports. All groups have opened it. The caller holds the lock."""
+        """Let requests see the state that the Writer reports. All groups have opened it. The caller holds `lock`."""
         seen = newest.seen
         if seen.model != self.seen.model:  # the Writer belongs to a deployment that replaces this one
             return
@@ -330,7 +330,7 @@ class Following:
 
 
 class Readers:
-    """Readers of a Writer: the state that each shows to requests, and until when it may answer from that state."""
+    """Readers of a Writer. Notes which state each reader shows to requests, and until when the reader may do so."""
 
     def __init__(self) -> None:
         """Wait at first for readers of an earlier Writer, who may still answer without this Writer's changes."""

@@ -35,10 +35,10 @@ log = logging.getLogger("ray.serve")
 
 @dataclass
 class DeploymentClient:
-    """A client of a deployment. It sends no requests while the deployment does not answer.
+    """A client of a deployment, which sends no requests while the deployment does not answer.
 
     A request to a replica that dies is sent once more. The deployment counts as lost if a request fails, or if a
-    request is late and no replica answers a health check. Its other requests then end at once. If a request takes
+    request is late and no replica answers a health check. All other requests then end at once. If a request takes
     longer than its caller allows, only this request fails, unless the deployment does not answer a ping either. A
     request whose caller has left is cancelled in the replica.
     """

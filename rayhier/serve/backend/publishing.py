@@ -203,7 +203,7 @@ class Publisher:
         vacuum(self._root, keep, taken=taken)
 
     async def rollback(self, number: int, key: str | None = None) -> Newest:
-        """Publish the content of an older version as the newest one, and serve it. The log's tail is lost.
+        """Publish the content of an older version as the newest version, and serve it. The log's tail is lost.
 
         ApiError 404 if there is no such version, 409 if it cannot be served. 422 if the key was used for another
         version. 503 if storage refuses, or a shard group does not answer.

@@ -43,7 +43,7 @@ class Shares:
         self.held = 0
 
     def take(self, peer: str, amount: int = 1) -> None:
-        """Count what a request takes. ApiError 503 if all, or its peer, hold too much. "" is no peer."""
+        """Count what a request takes. ApiError 503 if all peers, or the peer, hold too much. "" is no peer."""
         own, held = self._own if peer else self._most, self._held[peer] + amount
         if held > own or self.held + amount > self._most:
             raise overloaded(f"{self._what}: {self.held} are held; allowed: {self._most}, and {own} for one address")
@@ -65,7 +65,7 @@ class Shares:
 
 
 class Admission:
-    """Counts queries that wait, and refuses queries that would wait too long behind them."""
+    """Counts the queries that wait, and refuses further queries that would wait too long."""
 
     def __init__(self, most: float, clock: Callable[[], float] = time.perf_counter) -> None:
         """Refuse a query that would wait for `most` seconds or longer, if the queue has been long for a while."""

@@ -44,7 +44,7 @@ class Version:
         return None if published is None else published.root
 
     def model(self) -> Model:
-        """Open the trained model. InputError if a file differs from the published one."""
+        """Open the trained model. InputError if a file differs from the published file."""
         place = locate(self.workdir)
         return Model.of_workdir(place, self.now, open_leaf_map(place, self.now, self.number))
 

@@ -93,7 +93,7 @@ class Writer:
         return await self._make(WaitingChange("put", table, ids, key, body, assigner, upsert=upsert))
 
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
-        """Delete documents. ApiError 404 if an id is not in the index, and as in `put`. An error changes nothing."""
+        """Delete documents. ApiError 404 if an id is not in the index, 422 and 503 as in `put`."""
         if (again := self._again(key, body)) is not None:
             return again
         names = list(dict.fromkeys(ids))
@@ -105,7 +105,7 @@ class Writer:
         """Let requests see the newest version, the log's tail, and newer changes of the index before this index.
 
         The Writer `old` of that index may hand over. Otherwise that index's Writers are stopped first. LostError if a
-        shard group does not answer, InputError as in `take_over`.
+        shard group does not answer, InputError if a change does not fit.
         """
         self._before = before = self._follower.version.before()
         if before is not None and (old is None or old.root != before):
@@ -340,7 +340,7 @@ class Writer:
         return Change(number, waiting.kind, table, waiting.key, waiting.body, len(ids), replaced, router, epoch)
 
     def _append(self, changes: Sequence[Change]) -> tuple[int, ApiError | None]:
-        """Make changes durable, in order. Returns how many, and an ApiError 503 if storage refused the next change.
+        """Make changes durable, in order. Returns their number, and an ApiError 503 if storage refused the next change.
 
         A refused change may be in the log or not. With fewer changes and no error, time or the lease was over, or
         another process took the next number.

@@ -34,7 +34,7 @@ READING_POSTS = {"/v1/search", "/v1/search:batch", "/v1/route", "/v1/embeddings"
 PATHS = READING_POSTS | {"/v1/index", "/v1/documents", "/v1/nodes", "/v1/versions", ROLLBACK, "/v1/models"}
 """Paths that metrics count one by one. Requests to all other paths are counted together."""
 READS = ("GET", "HEAD", "OPTIONS")
-"""HTTP methods that need no write token. Every other method needs it, except POST to `READING_POSTS`."""
+"""HTTP methods that need no write token. All other methods need the token, except POST to `READING_POSTS`."""
 SMALL = 64_000
 """Most bytes of a small answer. Unread small answers are not counted."""
 KNOWN = "known"
@@ -50,8 +50,8 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 class Guard:
     """ASGI middleware that checks requests and limits their number and time.
 
-    A request takes a slot for work once its body has arrived, so a slow sender blocks no other request. It keeps the
-    slot until its answer is sent. Work for a client that has left is cancelled.
+    A request takes a slot for work once its body has arrived, so a slow sender blocks no other request. The request
+    keeps the slot until its answer is sent. Work for a client that has left is cancelled.
     """
 
     def __init__(

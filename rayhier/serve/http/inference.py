@@ -1,6 +1,6 @@
 """Paths that give other software the served models, in OpenAI's form (embeddings) and Jina's and Cohere's (rerank).
 
-Their texts and pairs share threads, batches and limits with searches.
+Texts and pairs of such requests share threads, batches and limits with searches.
 """
 
 import time
