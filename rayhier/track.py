@@ -117,7 +117,7 @@ class Mlflow(Tracker):
 
 
 class Wandb(Tracker):
-    """A run of Weights & Biases. Its id is the artifact, so that a server continues an existing run."""
+    """A run of Weights & Biases. The run's id is the artifact, so that a server continues an existing run."""
 
     def __init__(self, spec: JobSpec, title: str, artifact: str) -> None:
         wandb = _import("wandb")

@@ -1,4 +1,4 @@
-"""Interfaces of the readers of all sources. Rows are checked one by one."""
+"""Interfaces of the readers of all sources. A reader checks rows one by one."""
 
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Reader(Protocol):
 
 
 class RangeReader(Reader, Protocol):
-    """A source whose documents lie in files. Several processes read ranges of them."""
+    """A source whose documents lie in files. Several processes read ranges of the files."""
 
     def ranges(self) -> list[Range]: ...
 

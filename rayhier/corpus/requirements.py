@@ -39,7 +39,7 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
 
 
 def check_judgements(counts: dict[str, Any]) -> None:
-    """Check that each split with judgements has an accepted one. InputError if ids belong to another corpus."""
+    """Check that each split with judgements has an accepted judgement. InputError if ids belong to another corpus."""
     for split, rows in counts["judgements"].items():
         if rows["read"] and not rows["accepted"]:
             raise InputError(

@@ -29,7 +29,7 @@ class Judge:
         self._grade_J = np.array([keys[key] for key in self._key_J.tolist()], dtype=np.int64)
 
     def run(self, ranking: Ranking, ids: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
-        """Convert a ranking to a TREC run, query -> document -> score. Its rows are all queries, or the given `ids`."""
+        """Convert a ranking to a TREC run, query -> document -> score. The run has all queries, or the given `ids`."""
         run = {}
         named = self.query_ids if ids is None else ids
         for query, rows, scores in zip(named, ranking.row_QK, ranking.score_QK, strict=True):
@@ -107,7 +107,7 @@ MEASURES: dict[str, Callable[[Values, Values, int], Values]] = {
     "R": lambda gain_QK, ideal_QK, _: _share((gain_QK > 0).sum(axis=1), (ideal_QK > 0).sum(axis=1)),
     "Success": lambda gain_QK, *_: np.asarray((gain_QK > 0).any(axis=1), dtype=np.float64),
 }
-"""Function of each measure. Its arguments are gains [q, k] up to the cut-off, grades descending, and the cut-off."""
+"""Function of each measure. The arguments are gains [q, k] up to the cut-off, grades descending, and the cut-off."""
 
 
 def means(values: dict[str, Values]) -> dict[str, float]:

@@ -35,7 +35,7 @@ WORD = regex.compile(
 )
 """Matches two letters or more, a letter that no apostrophe cuts off (`don't`), or a run in a script without blanks."""
 ASCII = re.compile(r"\w\w+|(?<!\w')\w(?!'\w)", re.ASCII)
-"""Matches the same words in a text of ASCII, and is faster."""
+"""Matches the words that WORD matches in a text of ASCII, but faster."""
 RUN = regex.compile(f"[{UNSPACED}]", regex.V1)
 CHARACTER = regex.compile(r"\X")
 UNWRITTEN = regex.compile(

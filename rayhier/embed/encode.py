@@ -106,7 +106,7 @@ class TextEncoder:
     def batches(self, tokens: Tokens, reader: Reader | None = None, begin: int = 0) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of each batch, its vectors, and the reader's result, the longest texts first.
 
-        The first `begin` texts in this order are left out. An earlier call must have begun a batch there.
+        The first `begin` texts in this order are left out. In an earlier call a batch must have begun there.
         """
         for rows in batches(tokens, self.most, begin):
             batch = [tokens[row] for row in rows]

@@ -17,7 +17,7 @@ def agreed(spec: EncoderSpec, ledger: Ledger, known: str | None = None) -> Encod
 
 
 def is_alike(spec: JobSpec, ledger: Ledger, earlier: Artifact) -> bool:
-    """Return True if an earlier run had this run's number format and kind of device. `auto` becomes its format."""
+    """Return True if an earlier run had this run's number format and kind of device. `auto` becomes this format."""
     recorded: list[str] = earlier.record.counts["precision"]
     if len(recorded) != 1 or (earlier.record.device == CPU) == (spec.cluster.embed.gpus > 0):
         return False

@@ -95,7 +95,7 @@ class EmbedPart:
 def build(
     executor: Executor, spec: JobSpec, model: ModelFolder, inputs: Inputs, attempt: Attempt, earlier: Artifact | None
 ) -> Output:
-    """Encode all texts that `earlier` lacks with the base encoder. InputError if it cannot be loaded or trained."""
+    """Encode all texts that `earlier` lacks with the base encoder. InputError if that encoder is unusable."""
     corpus, generated = inputs["corpus"], inputs.get("generated")
     # A wrong folder is reported here, not in an actor. An encoder that cannot train is reported before hours of work.
     encoder = Encoder(model.path, torch.float32)

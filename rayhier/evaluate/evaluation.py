@@ -71,11 +71,11 @@ class SeedResult:
     precision: QueryPrecision | None = None
     """The number format of queries that dev queries chose."""
     adoption: Adoption | None = None
-    """The decision whether the trained encoder is kept. None if nothing trained, or it is always kept."""
+    """The decision whether the trained encoder is kept. None if nothing trained, or encoders are always kept."""
     best: dict[str, dict[str, float]] = field(default_factory=dict)
     """Phase of training -> metrics of the epoch whose weights it kept."""
     others: dict[str, dict[str, float]] = field(default_factory=dict)
-    """System -> measures over the queries that are not also in train or dev. Empty if no query is left out."""
+    """System -> measures over the queries that are in no earlier split (train, dev). Empty if no query is left out."""
 
     def settled(self, spec: JobSpec) -> JobSpec:
         return spec.settled(None if self.weight is None else self.weight.weight)
@@ -94,7 +94,7 @@ class Evaluation:
     family_Q: Ints
     """Number [q] of each query's family: queries that share an answer or half of their words."""
     asked_before: dict[str, int]
-    """Number of `queries`, and of queries that also train or choose, `by_id` or `by_text`. Empty if there are none."""
+    """Number of `queries`, and of queries that an earlier split also has, `by_id` or `by_text`. Empty without these."""
     level: int | None = None
     """Level of ReTreever's tree by which the index is searched. None if a query visits leaves."""
     cut: dict[str, Any] | None = None
@@ -276,7 +276,7 @@ class _Work:
         result.runs[name], result.seconds[name] = self.judge.run(ranking), time.perf_counter() - began
 
     def others(self, id_Q: Bools, text_Q: Bools) -> dict[str, int]:
-        """Count the queries that are also in train or dev. Measure every system without these queries, if any."""
+        """Count the queries that an earlier split also has. Measure every system without these queries, if any."""
         others_Q = ~(id_Q | text_Q)
         if others_Q.all():
             return {}

@@ -1,4 +1,4 @@
-"""Measure the index like any other system. It is opened and searched as in every search."""
+"""Measure the index like any other system. The index is opened and searched as in every search."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -34,7 +34,7 @@ class Executor(Protocol):
         ...
 
     def stream(self, items: Sequence[Row], pool: Pool) -> Iterator[Row]:
-        """Yield what actors of a pool yield for all items. InputError if an actor raises it or has no room to write."""
+        """Yield what a pool's actors yield for items. InputError if an actor raises InputError or a disk is full."""
         ...
 
     def call(self, function: Callable[..., T], workers: Workers | TrainWorkers, *arguments: Any) -> T:

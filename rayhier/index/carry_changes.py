@@ -96,7 +96,7 @@ def _named(old: LeafMap, index: Artifact, key: str) -> set[str]:
 
 
 def _corpus(index: Artifact, names: Sequence[str]) -> Iterator[pa.Table]:
-    """Read the documents that an index was built from, file by file. Yields nothing if its corpus was removed."""
+    """Read the documents that an index was built from, file by file. Yields nothing if the corpus was removed."""
     folder = index.folder.parent.parent / "corpus" / index.record.inputs.get("corpus", "none")
     corpus = Place(folder).published()
     if corpus is not None:

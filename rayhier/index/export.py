@@ -36,7 +36,7 @@ class Export:
 def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
     """Write all rows as a faiss IVF by inner product to `path`, and a table of the rows to `PATH.rows.parquet`.
 
-    Vectors keep their stored format. A row's faiss id is its number. A document in two leaves is two rows. InputError
+    Vectors keep their stored format. A row's number is the faiss id. A document in two leaves is two rows. InputError
     if memory is too small for the file.
     """
     manifest = leaf_map.manifest

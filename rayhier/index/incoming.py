@@ -1,4 +1,4 @@
-"""Documents to add, from a user's file or a request. They are checked like a corpus, and made into rows."""
+"""Documents to add, from a user's file or a request, which are checked like a corpus and made into rows."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

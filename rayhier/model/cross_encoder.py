@@ -1,7 +1,7 @@
 """Score pairs with a cross-encoder: a transformer that reads a query and a document as one sequence.
 
-`cls` is sequence classification with one output. `emb` is the scaled cosine of the two segments' mean vectors. It
-follows [EMB]-CE of Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders", 2024.
+`cls` is sequence classification with one output. `emb` is the scaled cosine of the two segments' mean vectors.
+`emb` is by Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders", 2024.
 """
 
 from collections.abc import Sequence

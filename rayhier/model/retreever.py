@@ -184,7 +184,7 @@ def products(score_NS: Tensor) -> list[Tensor]:
 
 
 def sums(leaf_NL: Tensor) -> list[Tensor]:
-    """Compute log-probabilities [n, 2^h] of the nodes at each level from the leaves'. A node is its children's sum.
+    """Compute log-probabilities [n, 2^h] of each level's nodes from those of the leaves. Children sum up to a node.
 
     >>> [level.exp() for level in sums(torch.tensor([[0.1, 0.2, 0.3, 0.4]]).log())]
     [tensor([[0.3000, 0.7000]]), tensor([[0.1000, 0.2000, 0.3000, 0.4000]])]

@@ -27,7 +27,7 @@ def resized(router: LearnedIvf, leaves: int | None = None) -> LearnedIvf:
 
 
 def split(router: LearnedIvf, leaf_S: Sequence[int], centroid_S2M: Floats) -> tuple[LearnedIvf, list[int]]:
-    """Split leaves in halves with these unit centroids [s, 2, m], in a new router.
+    """Split leaves in halves with unit centroids [s, 2, m], in a new router.
 
     The first half keeps the leaf's number. The second half takes the number of an unused leaf, or else a new number.
     Returns the router and the numbers of second halves. The halves have no price.

@@ -15,7 +15,7 @@ def save_router(router: TrainedRouter, folder: Path) -> None:
 
 
 def opened(router: TrainedRouter) -> OpenedRouter:
-    """Open a router in training for routing in numpy. On the CPU both share their weights."""
+    """Open a router in training for routing in numpy. On the CPU both routers share weights."""
     return router_of(router.config(), _weights(router))
 
 

@@ -37,7 +37,7 @@ class PairScorer:
     """A cross-encoder, loaded from a folder, that scores pairs of texts, on a GPU if there is one."""
 
     def __init__(self, folder: Path, spec: CrossEncoderSpec) -> None:
-        """Load the cross-encoder. With precision `auto` it is in float32 until the first pairs decide the precision."""
+        """Load the cross-encoder. With precision `auto`, compute in float32 until the first pairs decide."""
         self.folder, self.spec, self.device = folder, spec, best_device()
         self.precision: Precision = spec.precision
         self.model = self._load("float32" if spec.precision == "auto" else spec.precision)

@@ -1,7 +1,7 @@
 """The change log of an index: changes that are durable before leaf files hold them.
 
-A change is one object, `log/NNNNNNNNNNNN.change` below the index. It begins with the SHA-256 of what follows: a line of
-JSON, then the rows or ids as an Arrow stream. Numbers count from 1. A version of the leaf map holds all changes up to a
+A change is one object, `log/NNNNNNNNNNNN.change` below the index. The object has the SHA-256 of the rest, then a line
+of JSON, then the rows or ids as an Arrow stream. Numbers count from 1. A version of the leaf map holds changes up to a
 number (`Manifest.log`). Searches also read the later changes, the version's tail. Changes that leaf files hold are
 gathered into one object, `log/FIRST-LAST.changes`, so that few objects stay.
 

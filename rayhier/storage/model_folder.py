@@ -1,4 +1,4 @@
-"""Finds and checks folders of models, mostly encoders as sentence-transformers saves them. Their code is never run."""
+"""Finds and checks folders of models, mostly encoders as sentence-transformers saves them. rayhier never runs code."""
 
 import hashlib
 import importlib.util

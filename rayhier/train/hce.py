@@ -112,7 +112,7 @@ class Below:
         self.begin_K = np.searchsorted(node_N[self.order_N], np.arange(nodes + 1))
 
     def siblings(self, query_N: Ints, document_N: Ints, known: KnownPositives, count: int) -> Ints:
-        """Draw `count` other documents below each document's node, no known answers: [n, count], -1 for none."""
+        """Draw `count` documents below each document's node that are no known answers: [n, count], -1 for none."""
         node_N = self.node_N[document_N]
         begin_N, size_N = self.begin_K[node_N], np.diff(self.begin_K)[node_N]
         step_W = np.arange(1, count + SPARE + 1)

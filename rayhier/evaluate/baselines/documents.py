@@ -33,7 +33,7 @@ class BaselineDocuments:
         self.doc_ids, self.result_ids, self.vector_NM, self.match_N = doc_ids, result_ids, vector_NM, match_N
         self.result_N = result_numbers(doc_ids, result_ids)
         self._built: Any = None
-        """A baseline over all documents. It has a method `rank` and, if the baseline is timed, `alone`."""
+        """A baseline over all documents, which has a method `rank` and, if the baseline is timed, `alone`."""
 
     @classmethod
     def of_vectors(cls, corpus: Artifact, vectors: Artifact, where: Filter | None = None) -> Self:

@@ -12,7 +12,7 @@ from rayhier.evaluate.baselines.documents import BaselineDocuments
 from rayhier.search.segment.exact import best_results
 
 LINKS = 32
-"""Number of neighbours of a node in the graph. This is faiss's default."""
+"""Number of neighbours of a node in the graph, faiss's default."""
 LEAST_EFFORT, MOST_EFFORT = 16, 4096
 
 

@@ -32,7 +32,7 @@ class CodedFile(NamedTuple):
     code_XG64: npt.NDArray[np.uint8]
     term_N2: Floats
     center_2M: Floats
-    """Three arrays of the rows' codes, as in `Codes`."""
+    """Three arrays with the rows' codes. `Codes` describes them."""
     bias_N: Floats | None
     """Number that is added to each score of a row."""
     leaf_L: Ints
