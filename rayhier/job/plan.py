@@ -43,7 +43,7 @@ BYTES_A_QUERY = 50
 BYTES_A_PAIR = 20
 BYTES_A_POSITION = 4
 COUNTED = 0.3
-"""Bytes of a document's postings as a share of the bytes of its text."""
+"""Bytes of a document's postings, as a share of the bytes of the text."""
 BYTES_A_SCORE = 12
 """Bytes of a scored pair. Repeated ids are stored once."""
 REPORT_BYTES = 10_000_000
@@ -352,7 +352,7 @@ def _is_published(place: Place) -> bool:
 
 
 def beside_rows(spec: JobSpec, work: Work) -> float:
-    """Return the bytes of an index that do not grow with a document's second row."""
+    """Return the bytes of an index that do not grow if documents lie in two leaves."""
     words = work.document_bytes * COUNTED if spec.index.words else 0
     return work.documents * (spec.router.sidecar_bytes + words)
 

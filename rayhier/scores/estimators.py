@@ -52,7 +52,7 @@ class Ridge:
     """
 
     prior_P: Values
-    """Expected score [p] of each document, up to scale."""
+    """Expected cross-encoder score [p] of each document of a query's pool, up to scale."""
     vector_PM: Floats
     mu: float = 1.0
     """μ, the penalty on residuals, for unit vectors. A large μ keeps the prior's order."""

@@ -59,7 +59,7 @@ class RerankWeight(Decision):
     searched: float
     """Mean of the measure for the search alone."""
     measured: dict[str, float]
-    """Weight -> mean of the measure over the dev queries."""
+    """Weight of the search's score -> mean of the measure over the dev queries."""
 
 
 def by_relevance(score_N: Floats) -> list[tuple[int, float]]:

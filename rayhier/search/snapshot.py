@@ -58,7 +58,7 @@ class Seen:
     """The state of an index that a request reads: a version, and the change log up to one of its changes."""
 
     model: str
-    """Fingerprint of the model."""
+    """Fingerprint of the model whose index is read."""
     version: int
     log: int
     """Number of the last change of the change log."""

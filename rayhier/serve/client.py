@@ -169,7 +169,7 @@ class _Server:
         filter: Mapping[str, Any] | None = None,  # noqa: A002
         **options: Unpack[SearchOptions],
     ) -> _Call[BatchResponse]:
-        """Search for several queries, all texts or all vectors: one answer per query. Arguments as in `search`."""
+        """Search for several queries, all texts or all vectors: one answer per query. All queries share the options."""
         body = {**_all(questions), **_asked(k, beam, filter, options)}
         return _Call(BatchResponse.model_validate_json, "/v1/search:batch", body)
 
@@ -213,7 +213,7 @@ class _Server:
         return _Call(WrittenResponse.model_validate_json, "/v1/documents", body, "PUT", key or uuid.uuid4().hex)
 
     def delete(self, ids: Sequence[str], key: str | None = None) -> _Call[WrittenResponse]:
-        """Delete documents by their ids, with an idempotency key as in `put`. ApiError 404 if an id is not there."""
+        """Delete documents by ids. A request with a used `key` changes nothing. ApiError 404 for unknown ids."""
         body = {"ids": _texts("ids", ids)}
         return _Call(WrittenResponse.model_validate_json, "/v1/documents", body, "DELETE", key or uuid.uuid4().hex)
 
@@ -261,7 +261,7 @@ class _Server:
     def rollback(self, version: SupportsIndex, key: str | None = None) -> _Call[RollbackResponse]:
         """Publish the content of an older version as the newest version. Searches that begin after the answer read it.
 
-        Changes that are not in that version's files are lost. The request carries an idempotency key as in `put`.
+        Changes that are not in that version's files are lost. A request with a used `key` changes nothing.
         ApiError 404 if there is no such version.
         """
         body, key = {"version": _count("version", version)}, key or uuid.uuid4().hex

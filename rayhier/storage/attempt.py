@@ -139,7 +139,7 @@ def _attempts(folder: Location) -> list[Location]:
 
 
 def _claim(root: Location, clock: Callable[[], float]) -> int | None:
-    """Claim a dead run's attempt and return the claim's number. None if its owner lives or another run won."""
+    """Claim a dead run's attempt and return the claim's number. None if the owner lives or another run won."""
     try:
         newest = max((path for path in (root / CLAIMS).iterdir()), key=lambda path: int(path.name))
         heard, is_dead = newest.stat().st_mtime, False

@@ -8,7 +8,7 @@ from rayhier.storage import files, model_folder
 
 KEY = "cross_encoder.model"
 SCALE = "scale.safetensors"
-"""File of an `emb` head with the number by which the cosine is multiplied."""
+"""File with the number by which the head `emb` of a cross-encoder multiplies the cosine."""
 
 
 @dataclass(frozen=True)

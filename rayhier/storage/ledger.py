@@ -37,7 +37,7 @@ class Ledger:
         return entry
 
     def agree(self, key: str, settle: Callable[[], str]) -> str:
-        """Return the same text to all processes and resumed runs. The first of them computes it by `settle`."""
+        """Return the same text to all processes and resumed runs. The first process computes the text by `settle`."""
         path = self.folder / f"{key}.agreed"
         if not path.is_file():
             files.create(path, settle().encode())

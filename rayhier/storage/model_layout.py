@@ -91,7 +91,7 @@ class Layout:
 
 
 def read_layout(folder: Path) -> Layout:
-    """Read the layout of an encoder's folder. Without modules.json, it is a transformer with mean pooling."""
+    """Read the layout of an encoder's folder. Without modules.json, a folder is a transformer with mean pooling."""
     try:
         return _read(folder)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -126,7 +126,7 @@ class Joint(Phase):
         return {"dev": measured.dev, "error": error, **measured.values, **balance(now.sizes)}
 
     def finish(self) -> None:
-        """Store each leaf's mean vector in the router. These means choose second leaves."""
+        """Store each leaf's mean vector in the router. The means choose second leaves."""
         now = self.snapshot()
         means_LM = leaf_means(now.document_NM, now.leaf_N, self.router.n_leaves)
         self.router.cells.centroid_LM.copy_(torch.from_numpy(means_LM))

@@ -22,7 +22,7 @@ T = TypeVar("T")
 A = TypeVar("A", bound=tuple[npt.NDArray[Any], ...])
 PATIENCE = timedelta(days=7)
 _patient: dict[Any, Any] = {}
-"""Group of all workers -> a group of the same workers with timeout PATIENCE. The first WorkerGroup makes it."""
+"""Group of all workers -> a group of the same workers with timeout PATIENCE. Made at first use."""
 
 
 class WorkerGroup:

@@ -26,7 +26,7 @@ from rayhier.train.pseudo import PseudoPairs
 from rayhier.train.tower import Tower
 
 SPARE = 4
-"""Number of further documents to look at when siblings are drawn, because some are known answers."""
+"""Number of further documents to look at when siblings are drawn, because some further documents are known answers."""
 ROUNDS = 3
 """Iterations of k-means that move the trained centroids to the documents' trained vectors."""
 

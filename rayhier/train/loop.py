@@ -123,7 +123,7 @@ class Loop:
         self.epoch = 0
         self.started = False
         self.history: list[dict[str, float]] = []
-        """Losses and measures after each measured pass. Only the first worker keeps them, like `best`."""
+        """Losses and measures after each measured pass. Only the first worker keeps `history` and `best`."""
         self.best: dict[str, Tensor] = {}
         self._best_version = -1
         self.stopped = False

@@ -147,7 +147,7 @@ class TextTower:
         return vectors[back]
 
     def _padded(self, side: Side, rows: Ints) -> tuple[Tensor, Tensor, Tensor]:
-        """Return token ids and mask [n, t] of texts, longest first, and the place [n] of each text in these."""
+        """Return token ids and mask [n, t] of texts, longest first, and the place [n] of each text in this order."""
         tokens = self.tokens(side)[rows]
         order = np.argsort([-len(ids) for ids in tokens], kind="stable")
         padded = self.encoder.padded([tokens[row] for row in order])

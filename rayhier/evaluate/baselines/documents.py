@@ -67,7 +67,7 @@ class BaselineDocuments:
 
     @classmethod
     def _of(cls, tables: Iterable[pa.Table], count: int, where: Filter | None) -> Self:
-        """Join tables of `count` rows. Many vectors go to a mapped file, to save memory."""
+        """Join tables of `count` documents in all. Many vectors go to a mapped file, to save memory."""
         vector_NM, begin, rows = np.zeros((0, 0), np.float32), 0, list[pa.Table]()
         for table in tables:
             part_NM = columns.matrix(table["vector"])

@@ -31,7 +31,7 @@ from rayhier.storage.files import seal, unseal
 from rayhier.storage.leaf_map import LeafMap, Manifest
 
 KINDS = (".parquet", ".jsonl", ".trec")
-"""Endings of the output, which choose its format."""
+"""Endings of the output file's name, which choose the output's format."""
 RESULTS = pa.schema(
     [
         ("query_id", pa.string()),

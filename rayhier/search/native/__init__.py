@@ -17,7 +17,7 @@ from rayhier.threads import get_threads
 ABI = 2
 """Version of the extension's interface that this package calls."""
 FEWEST_A_THREAD = 8
-"""Fewest queries for which another thread scans."""
+"""Fewest queries of a scan for each thread."""
 
 
 @cache

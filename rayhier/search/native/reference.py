@@ -17,11 +17,11 @@ import numpy.typing as npt
 from rayhier.arrays import Bools, Floats, Ints
 
 CODED_AT_ONCE = 16_384
-"""Rows that are coded at a time."""
+"""Number of rows whose codes are computed at a time, to limit memory."""
 LEVELS = 127
-"""Largest number to which a query's numbers are rounded."""
+"""Largest whole number to which the numbers of a query's vector are rounded."""
 BLOCK = 4
-"""Rows whose codes lie together."""
+"""Number of rows whose codes lie together in memory."""
 
 
 class CodedFile(NamedTuple):
@@ -34,7 +34,7 @@ class CodedFile(NamedTuple):
     center_2M: Floats
     """Three arrays with the rows' codes. `Codes` describes them."""
     bias_N: Floats | None
-    """Number that is added to each score of a row."""
+    """Number [n] that is added to each score of a row. None if there are no such numbers."""
     leaf_L: Ints
     size_L: Ints
     """Leaf, and number of rows, of each list."""

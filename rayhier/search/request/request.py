@@ -65,7 +65,7 @@ class Request:
     fills: bool = False
     """True if a query visits more leaves until `k` documents are found, because no number of leaves was set."""
     needs: Needs = "texts"
-    """Columns that results need if they are not re-ranked."""
+    """Columns of documents that results need without re-ranking."""
 
     @property
     def read(self) -> Needs:
@@ -108,7 +108,7 @@ class Rules:
     """Number of shard groups, each of which lists its own best documents by BM25."""
     limits: SearchLimits = SearchLimits()
     calibration: Calibration | None = None
-    """Calibration by dev queries. None if they choose no beam."""
+    """Calibration by dev queries. None if dev queries choose no beam."""
 
     def request(
         self,

@@ -37,7 +37,7 @@ class ChosenBeam(BaseModel):
     """Share of the exact best `k` documents that the queries find with this beam, on average."""
     queries: int
     of: Queried = "dev queries"
-    """Queries that chose the beam."""
+    """Queries that chose the beam: dev queries, or documents as queries."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ class QueryPrecision(Decision):
     measure: str
     """Measure of exact search that compares the formats, such as nDCG@10."""
     measured: dict[Computed, float]
-    """Number format of the encoder -> mean of the measure."""
+    """Number format of the encoder -> mean of the measure over the dev queries."""
 
     @property
     def chosen(self) -> Computed:

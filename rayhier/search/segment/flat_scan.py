@@ -27,7 +27,7 @@ from rayhier.storage.shard import Shard, Sidecar
 
 FORMAT = 4
 MADE_AT_ONCE = 16_384
-"""Documents whose numbers at a level are computed at a time."""
+"""Number of documents whose vectors at a level of the tree are computed at a time."""
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ class Rows:
         return FoundRows(self, distinct[none:], needs), np.reshape(place, row_QT.shape) - none
 
     def read(self, row_R: Ints, *, needs: Needs) -> pa.Table:
-        """Read the columns that `needs` names of rows [r]."""
+        """Read rows [r] of the segments, with the columns that `needs` names."""
         order_R = row_R.argsort()
         ascending_R = row_R[order_R]
         tables = [
@@ -94,7 +94,7 @@ class Rows:
         return table if (order_R[1:] > order_R[:-1]).all() else table.take(pa.array(order_R.argsort()))
 
     def records(self, row_R: Ints) -> list[Record]:
-        """Read rows [r] in the form of results."""
+        """Read rows [r] of the segments in the form of results."""
         if self._records is None:
             return records_of(self.read(row_R, needs="texts"))
         taken = self._records.take(row_R)

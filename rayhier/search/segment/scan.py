@@ -19,7 +19,7 @@ from rayhier.dataset.ranking import padded, take
 from rayhier.spec.train.retreever import Comparison
 
 SCORES = 1 << 23
-"""Approximate number of scores that are in memory together."""
+"""Approximate number of scores of queries and rows that a scan holds in memory together."""
 TILE = 1_024
 """Rows that are compared at once, so that they stay in the processor's cache."""
 KEPT = 64

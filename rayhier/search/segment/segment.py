@@ -33,7 +33,7 @@ POPULATE = 22
 """Linux's number of the advice to map all pages of a file for reading now (MADV_POPULATE_READ)."""
 ROWS, ABOUT = "rows.arrow", "about.json"
 CODES = ("codes", "terms", "centers")
-"""Names of the files that hold the parts of codes."""
+"""Names of a segment's files with the three arrays of `Codes`."""
 FORMAT = 10
 DOC_ID, VECTOR = "doc_id", "vector"
 INNER = (DOC_ID, "parent", "rank", "leaves", "log_prob", VECTOR)

@@ -33,7 +33,7 @@ from rayhier.storage.leaf_map import key_of
 NEVER = np.iinfo(np.int64).max
 """Number of the change that removed a row, for rows that no change removed."""
 UNFILTERED = (ID, DOC_ID, "title", "text")
-"""Columns that no filter names."""
+"""Columns of the tail's rows that are no declared fields, so that no filter names them."""
 TIE = 1e-5
 """Largest rounding difference of a product of matrices from an inner product, as sums depend on matrix sizes."""
 SPARE = 16
@@ -245,7 +245,7 @@ class TailView:
         return len(np.unique(self.tail.result.values[row_A])) if self.tail.holds_passages else len(row_A)
 
     def frequency(self, hash_T: npt.NDArray[np.uint64]) -> Ints:
-        """Count the documents [t] that have each word."""
+        """Count the tail's documents [t] that have each word, given by hash."""
         tail, row_A = self.tail, self.rows()
         n = int(row_A[-1]) + 1 if len(row_A) else 0
         counts_N = np.zeros(n, bool)

@@ -122,7 +122,7 @@ class WriteLease:
 
     @property
     def epoch(self) -> int:
-        """Number of the lease. Changes carry the number."""
+        """Number of the Writer's lease, which each of the Writer's changes in the log carries."""
         return self._held.epoch
 
     def holds(self) -> bool:

@@ -108,7 +108,7 @@ class DeploymentClient:
             task.cancel()
 
     def _listen(self) -> None:
-        """Send a health check, one for all calls that are late."""
+        """Send one health check to the deployment for all calls that are late."""
         if not self.lost and (self._sign is None or self._sign.done()):
             self._sign = begin(self._gives_sign())
 

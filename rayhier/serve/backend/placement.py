@@ -84,7 +84,7 @@ class Placement:
         return [table for table in rows if not isinstance(table, InputError)]
 
     def _rows(self, requests: Sequence[GivenDocuments]) -> list[pa.Table | InputError]:
-        """Encode documents without vectors, and choose leaves for all. Returns per request its rows or its error."""
+        """Encode documents without vectors, and choose leaves for all. Returns rows or an error for each request."""
         vectors = [made.vector_NM for made in requests if made.vector_NM is not None]
         if vectors:
             encoded = Encoded(np.concatenate(vectors))

@@ -66,7 +66,7 @@ class Maintenance:
 
     @contextlib.contextmanager
     def resting(self) -> Iterator[None]:
-        """Rest after the block, in proportion to its duration."""
+        """Let maintenance rest after the block, in proportion to the block's duration."""
         began = time.monotonic()
         try:
             yield

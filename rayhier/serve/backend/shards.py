@@ -192,7 +192,7 @@ def _timed(read: Callable[..., T], *arguments: Any) -> tuple[T, float]:
 
 
 def _is_small(opened: Snapshot, work: Reading) -> bool:
-    """Return True if the work takes less time than waking a thread."""
+    """Return True if a piece of a search's work takes less time than waking a thread."""
     if not isinstance(work, Scan) or work.where is not None or work.needs == "vectors":
         return False
     return int(opened.row_counts[work.leaves_QB].sum() * work.query_QM.shape[1]) <= SMALL

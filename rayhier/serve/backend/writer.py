@@ -300,7 +300,7 @@ class Writer:
             nexts = nexts[appended:]
 
     def _end_appended(self, appended: Sequence[NextChange]) -> bool:
-        """Answer requests whose changes are in the log. Returns False if another Writer may have taken over before."""
+        """Answer requests whose changes are in the log. Returns False if another Writer may have the lease."""
         try:
             self.lease.check()
         except ApiError as error:
@@ -313,7 +313,7 @@ class Writer:
         return True
 
     def _end_again(self, waiting: WaitingChange) -> bool:
-        """Answer a request that repeats an earlier request's key. Returns False if its key is new."""
+        """Answer a request that repeats an earlier request's key. Returns False if the key is new."""
         try:
             again = self._again(waiting.key, waiting.body)
         except ApiError as error:

@@ -1,4 +1,4 @@
-"""Train a cross-encoder from its newest checkpoint, or take it untrained."""
+"""Train a cross-encoder from its newest checkpoint, or take the cross-encoder untrained."""
 
 from contextlib import ExitStack
 from typing import Any
