@@ -148,7 +148,7 @@ class Report(BaseModel):
     families: int = 0
     """Number of families of queries, which intervals resample."""
     asked_before: dict[str, int] = {}
-    """Number of `queries`, and of queries that an earlier split also has, `by_id` or `by_text`. Empty without these."""
+    """Numbers of test `queries`, and of those that train or dev also has, `by_id` or `by_text`. Empty if none has."""
     cut: dict[str, Any] | None = None
     """Number of `families` that cut dev out of train, and what their queries `shared`. Absent if dev was not cut."""
     others: dict[str, dict[str, float]] = {}

@@ -39,7 +39,7 @@ COUNTED_ROWS = 5_000
 WORD_ROWS = 16_384
 """Rows in a row group of counts. A row group of each shard lies in memory while buckets are read."""
 SORTED = 1 << 20
-"""Number of scored words from which only the best words of each node are kept."""
+"""If so many scored words are collected, only the best words of each node are kept, to save memory."""
 COUNTS = pa.schema([("bucket", pa.int32()), ("leaf", pa.int32()), ("word", pa.string()), ("count", pa.int64())])
 """Number of times that a word occurs in a leaf. Rows of one word and leaf add up."""
 SCORED = pa.schema([("node", pa.int32()), ("score", pa.float64()), ("word", pa.string())])

@@ -47,7 +47,7 @@ class Due:
 
     @classmethod
     def of(cls, manifest: Manifest, spec: JobSpec) -> Self:
-        """Compare the rows of a version's leaves. If leaves were removed, those without rows do not count."""
+        """Compute how even the leaves of a version are. Leaves that maintenance removed do not count."""
         count_L, documents = np.array(manifest.counts), max(1, manifest.documents)
         # Above MOST_SMALL documents, indexes have fewer leaves, as leaves hold codes. Grown indexes keep their leaves.
         leaves = max(spec.leaves(documents), spec.leaves(min(documents, MOST_SMALL)))

@@ -29,7 +29,7 @@ class Choice:
 
 
 def choose(plan: Plan, to_make: Sequence[Step]) -> Choice:
-    """Choose by the spec's address, a running cluster, and what the steps need: GPUs, memory and hours."""
+    """Choose one process or Ray, by the spec's address, a running cluster, and GPUs, memory and hours of the steps."""
     spec = plan.spec
     if spec.cluster.address != "auto":
         return Choice(True, f"cluster.address is {spec.cluster.address}")

@@ -83,7 +83,7 @@ class Cost:
     devices: float
     device: str = "core"
     of: str = ""
-    """What a measured rate depends on."""
+    """Description of what the speed depends on, such as the encoder. Empty if no rate is measured."""
     is_measured: bool = False
     """True if a run on this machine measured the rate."""
     start: float = START

@@ -14,7 +14,7 @@ MOST, MOST_BYTES = 200, 100_000
 
 
 def load() -> dict[str, float]:
-    """Read the measured rates by their descriptions. If the file is damaged, warn and return no rates."""
+    """Read rates that runs measured, description -> rate. If the file is damaged, warn and return no rates."""
     path = home() / FILE
     try:
         with path.open("rb") as opened:

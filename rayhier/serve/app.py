@@ -278,7 +278,7 @@ def shard_handles(
 
 
 def checked(local: ServeConfig) -> ServeConfig:
-    """Return `local` unchanged. InputError if Ray Serve or the index does not allow the config."""
+    """Return the config of a server on this machine. InputError if Ray Serve or the index does not allow the config."""
     try:
         ServeDeploySchema.model_validate(local.config)
     except ValidationError as error:

@@ -144,7 +144,7 @@ def _stamps(folder: str | Path, prefix: str = "") -> dict[str, list[int]]:
 
 @contextlib.contextmanager
 def _alone(kind: Path) -> Iterator[None]:
-    """Lock the folders of a kind, so that no other process leases, adds or removes such folders."""
+    """Lock all cache folders of one kind. Until the end, no other process leases, adds or removes one of them."""
     lock = os.open(kind.with_name(f"{kind.name}.{LOCK}"), os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -72,7 +72,10 @@ def joined(first: Examples, other: Examples) -> Examples:
 
 @dataclass(frozen=True)
 class KnownPositives:
-    """Known answers as ascending keys, query x `documents` + document. Equal vectors share a row in `first_N`."""
+    """Known answers as ascending keys: query row times `documents`, plus document row.
+
+    `first_N` maps each document row to the first row with an equal vector.
+    """
 
     key_P: Ints
     documents: int

@@ -263,10 +263,11 @@ class Writer:
                 raise
 
     async def _change_some(self, left: Sequence[WaitingChange]) -> None:
-        """Make the first of some changes. An error concerns all changes that are not made yet.
+        """Write the first changes of a list to the log, and leave the others for later.
 
-        Left for later are a change with the key of an earlier change, and all changes from the first refused one on.
-        If another process took the next number, all are left for later.
+        Later come a change with the key of an earlier change in the list, and all changes from the first refused one
+        on. If another process took the next number of the log, all changes come later. If an error is raised, no
+        change that is still to be made was written.
         """
         self.lease.check_moved()
         there = await self._present(list({name for each in left for name in each.ids}), self._follower.seen)

@@ -62,7 +62,7 @@ class TrainingGroups:
         return TrainingGroup(text, [self.texts[row] for row in rows], SHARPNESS * (base_D + LEXICAL * bm25_D))
 
     def _others(self, query: int, taken: list[int], generator: np.random.Generator) -> list[int]:
-        """Draw the wrong documents that a group lacks from all documents, or from a sample of a large corpus."""
+        """Fill a group of one answer and wrong documents with random documents, or with a sample of a large corpus."""
         n, count = len(self.texts), 1 + WRONG - len(taken)
         if n <= 10 * count + 100:
             drawn_X = generator.permutation(n)

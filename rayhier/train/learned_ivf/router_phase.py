@@ -56,7 +56,7 @@ class Targets:
 
     @classmethod
     def judged(cls, query_QM: Floats, pair_P2: Ints) -> Self:
-        """Make targets of queries' vectors and judged pairs (query row, document row). Each query has weight 1."""
+        """Make targets of a router from queries' vectors and judged pairs [p, 2] of rows. Each query has weight 1."""
         pairs = pair_P2[np.argsort(pair_P2[:, 0], kind="stable")]
         return cls(query_QM, pairs, (1 / np.bincount(pairs[:, 0])[pairs[:, 0]]).astype(np.float32))
 
