@@ -89,7 +89,7 @@ def refusal(path: Path, allowed: str) -> InputError:
 
 
 def pieces(size: int) -> list[tuple[int, int]]:
-    """Cut a file of `size` bytes into 1 to 1,024 ranges [begin, end). All but the last have at least 1 MiB."""
+    """Cut a file of `size` bytes into 1 to 1,024 ranges [begin, end). All ranges but the last have at least 1 MiB."""
     step = max(SMALLEST_RANGE, -(-size // MOST_RANGES))
     return [(begin, min(begin + step, size)) for begin in range(0, max(size, 1), step)]
 

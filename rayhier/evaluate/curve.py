@@ -48,7 +48,7 @@ class Point:
 
 
 def beams(leaves: int, documents: int = 0) -> list[int]:
-    """Return the beams to measure: 1 to 16, then 1.25 times as many each, up to all leaves or a quarter (LARGE).
+    """Return the beams to measure: 1 to 16, then growing 1.25 times each, up to all leaves or a quarter (LARGE).
 
     >>> beams(40)
     [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 25, 31, 39, 40]

@@ -160,7 +160,7 @@ class Region:
             self._settle(small, near)
 
     def _halves(self, leaf_S: Sequence[int]) -> Floats:
-        """Cut leaves by 2-means of their documents, all at once. Returns unit centroids [s, 2, m]."""
+        """Cut all leaves to split by 2-means of their documents. Returns the halves' unit centroids [s, 2, m]."""
         place_L = np.full(len(self._size_L), -1)
         place_L[list(leaf_S)] = np.arange(len(leaf_S))
         row_A, leaf_A = _rows(self._leaf_N2)

@@ -128,7 +128,7 @@ def sidecar(name: str, kind: pa.DataType, maker: str) -> pa.Field:
 
 
 def row_groups(table: pa.Table, offsets: Sequence[int]) -> Iterator[pa.Table]:
-    """Yield slices of whole leaves, each of at least `GROUP_ROWS` rows. The last may be smaller."""
+    """Yield slices of whole leaves, each of at least `GROUP_ROWS` rows. The last slice may be smaller."""
     begin = 0
     for end in offsets[1:]:
         if end - begin >= GROUP_ROWS or (end == offsets[-1] and end > begin):

@@ -25,7 +25,7 @@ def parts(n: int) -> list[slice]:
 def place(
     router: OpenedRouter, encoded: Encoded, leaves: int, each: Callable[..., Iterable[Any]] = map
 ) -> tuple[Ints, Floats]:
-    """Place documents in 1 or 2 leaves. Returns leaves [n, leaves], the first again if there is no second.
+    """Place documents in 1 or 2 leaves. Returns leaves [n, leaves], the first leaf again if there is no second leaf.
 
     Also returns log-probabilities [n, leaves]. Vectors may be float16. `each` places the parts.
     """

@@ -122,7 +122,7 @@ class ChangeLog:
         return is_new
 
     def _counts(self, number: int, data: bytes) -> bool:
-        """Return True if the log has the change just put. If another change had the number first, remove the object."""
+        """Return True if the change just put is in the log. If another change has the number, remove the new object."""
         _, gathered = self._listed()
         if number > _end(gathered):
             return True

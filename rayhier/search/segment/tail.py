@@ -35,7 +35,7 @@ NEVER = np.iinfo(np.int64).max
 UNFILTERED = (ID, DOC_ID, "title", "text")
 """Columns of the tail's rows that are no declared fields, so that no filter names them."""
 TIE = 1e-5
-"""Largest rounding difference of a product of matrices from an inner product, as sums depend on matrix sizes."""
+"""Largest rounding difference between a product of matrices and an inner product, which sum in other orders."""
 SPARE = 16
 """Rows that are scored at first beyond the needed rows, since rows may tie with the last."""
 CHUNKS = 64

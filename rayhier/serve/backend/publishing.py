@@ -51,7 +51,7 @@ class Maintenance:
         self._unpaid, self._skipped, self._rests = 0, 0, 0.0
 
     def next(self, manifest: Manifest, router: OpenedRouter, spec: JobSpec) -> Callable[[], None] | None:
-        """Return a function that maintains leaves, and publishes if this pays. None if nothing is due or it rests."""
+        """Return a function that maintains leaves, and publishes if this pays. None if nothing is due, or in a rest."""
         if time.monotonic() < self._rests:
             return None
         due, can_be = Due.of(manifest, spec), can_maintain(router, spec)
