@@ -77,7 +77,7 @@ class Ranking:
     base_QK: Floats | None = None
     """Scores [q, k] of the results by their vectors, -inf for none. None if `score_QK` has these scores."""
     leaf_QKR: Ints | None = None
-    """The two leaves [q, k, 2] of each result of BM25. -1, or None for all results, if the result lies in no leaf."""
+    """The two leaves [q, k, 2] of each result of BM25. -1 means no leaf. None: no result has a leaf."""
 
     @cached_property
     def documents(self) -> pa.Table:

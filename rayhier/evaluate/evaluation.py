@@ -351,7 +351,7 @@ class _Work:
         self._note(result, name, rank(), {"visited": 1.0}, began)
 
     def _curve(self, result: SeedResult, name: str, make: Callable[[], System], searched: System | None = None) -> None:
-        """Measure a system's curve and its row in the report. `searched` is the index as users search it, for its row."""
+        """Measure a system's curve and its row in the report. The index's row is of `searched`, as users search it."""
         began = time.perf_counter()
         system = make()
         curve = list(measure_curve(system, self.judge))

@@ -193,7 +193,7 @@ class Reranker:
         return Ranking(score_QK, row_QK, shown, ranking.visited_Q, ranking.scanned_Q, ranking.leaves_Q, calls_Q)
 
     def _asked(self, query_M: Floats, ids: pa.Array, vector_PM: Floats, base_P: Values, ranked_P: Floats) -> Asked:
-        """Return a query's candidates: scores [p] that choose which are read first, and the estimator of other scores."""
+        """Return scores [p] that choose which candidates are read first, and the estimator of the other scores."""
         first_P = ranked_P.astype(np.float64)
         return Asked(first_P, self._fit(query_M, ids, vector_PM, base_P, first_P))
 

@@ -26,7 +26,7 @@ from rayhier.threads import set_threads
 FAILURES = 2
 """Failures in a row after which a shard group opens its files again."""
 OLDER, SOON = 2, 5.0
-"""Number of older versions that stay open as long as a request may take, and seconds for which further versions stay."""
+"""Number of older versions that stay open as long as a request may take, and seconds for which others stay."""
 T = TypeVar("T")
 log = logging.getLogger("ray.serve")
 

@@ -265,9 +265,9 @@ class Writer:
     async def _change_some(self, left: Sequence[WaitingChange]) -> None:
         """Write the first changes of a list to the log, and leave the others for later.
 
-        Later come a change with the key of an earlier change in the list, and all changes from the first refused one
-        on. If another process took the next number of the log, all changes come later. If an error is raised, no
-        change that is still to be made was written.
+        Changes come later if they have the key of an earlier change in the list, or follow a refused change. If
+        another process took the next number of the log, all come later. If an error is raised, none of these was
+        written.
         """
         self.lease.check_moved()
         there = await self._present(list({name for each in left for name in each.ids}), self._follower.seen)
