@@ -37,22 +37,22 @@ class Unread(Protocol):
     def __len__(self) -> int: ...
 
     def ids(self) -> list[str]:
-        """Read the ids of all these documents."""
+        """Read the ids of all documents of the ranking."""
 
     def ranks(self) -> Ints:
         """Return the place [n] of each document's id in the sorted order of the distinct ids."""
 
     def read(self) -> pa.Table:
-        """Read all these documents."""
+        """Read all documents of the ranking."""
 
     def records(self) -> list[Record]:
-        """Read all these documents as results show them. For few documents, `records` is faster than `read`."""
+        """Read all documents of the ranking as results show them. For few documents, this is faster than a table."""
 
     def take(self, places: Ints) -> "Unread":
         """Return the documents at some places [n], in this order."""
 
     def joined(self, others: "Sequence[Source]") -> "Unread | None":
-        """Return these documents and others, one after another. None if the documents must be read first."""
+        """Return the ranking's documents, then those of `others`. None if the documents must be read first."""
 
 
 Source: TypeAlias = pa.Table | Unread

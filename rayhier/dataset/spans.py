@@ -32,7 +32,7 @@ class Spans:
 
 
 def load_spans(vectors: Artifact, ids: Sequence[str]) -> Spans | None:
-    """Load the pseudo-queries of the documents with these ids, which must be in the order of the corpus."""
+    """Load the pseudo-queries of the documents with given ids, which must be in the order of the corpus."""
     if not vectors.names(FOLDER):
         return None
     wanted = pa.array(ids, pa.string())

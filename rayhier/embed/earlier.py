@@ -32,7 +32,7 @@ class EarlierVectors:
         self._digest_N = digest_N[self._row_N]
 
     def find(self, texts: Sequence[str], role: Role, dimension: int) -> tuple[Bools, Floats]:
-        """Return which texts [n] have a stored vector, and an array [n, m] with the stored vectors in these rows."""
+        """Return which texts [n] have a stored vector, and an array [n, m] with stored vectors in the texts' rows."""
         wanted_N, vector_NM = _digests(texts, role), np.empty((len(texts), dimension), np.float32)
         place_N = np.searchsorted(self._digest_N, wanted_N)
         is_stored_N, row_N = self._digest_N[place_N] == wanted_N, self._row_N[place_N]

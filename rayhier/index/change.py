@@ -47,7 +47,7 @@ def upsert(root: Location, assign: Assigner, batches: Iterable[Batch], factor: f
 
 
 def delete(root: Location, ids: Sequence[str]) -> LeafMap:
-    """Publish a version without the documents with these ids. InputError if an id is not in the index."""
+    """Publish a version without the documents with the given ids. InputError if an id is not in the index."""
     named = pa.array(sorted(set(ids)), pa.string())
     if not len(named):
         raise InputError("ids: got none; allowed: one or more")

@@ -33,7 +33,7 @@ FOUND = pa.schema([("id", pa.string()), ("leaf", pa.int32()), ("rank", pa.int8()
 
 
 def find(leaf_map: LeafMap, ids: pa.Array) -> pa.Table:
-    """Find the rows of the documents with these ids, in columns `id`, `leaf`, `rank`, without removed rows."""
+    """Find the rows of the documents with given ids, in columns `id`, `leaf`, `rank`, without removed rows."""
     hash_X, tables = np.sort(word_hashes(ids.to_pylist())), [pa.table([[], [], []], schema=FOUND)]
     for shard in leaf_map.manifest.shards:
         if shard.rows and _may_have(leaf_map, shard, hash_X):

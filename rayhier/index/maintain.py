@@ -266,7 +266,7 @@ class MappedRows:
         return pa.concat_tables(tables)
 
     def of(self, names: pa.Array) -> pa.Table:
-        """Read all columns of documents with these ids: a row for each document or passage."""
+        """Read all columns of documents with given ids: a row for each document or passage."""
         hash_X, tables = word_hashes(names.to_pylist()), []
         for segment in self._segments:
             table = _with_vectors(segment.table, segment, np.sort(segment.with_ids(hash_X)))

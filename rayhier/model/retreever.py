@@ -59,7 +59,7 @@ class Splits(nn.Module):
 
     @torch.no_grad()
     def scale(self, vector_NM: Tensor) -> Tensor:
-        """Shift and scale each split's scores. Over these texts, their mean is 0 and their deviation that of the level.
+        """Shift and scale each split's scores. Over `vector_NM` scores get mean 0 and the level's deviation.
 
         Returns the removed means [splits]. ValueError if a split gives all texts one score, which has no gradient.
         """

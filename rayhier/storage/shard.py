@@ -82,4 +82,4 @@ class Removal(BaseModel, frozen=True, extra="forbid"):
     rows: int
     """Number of rows that the removal took from the leaf map."""
     since: int
-    """Version that removed these ids. Only older shards are affected, so an id can be added again."""
+    """Version that removed the ids. Only older shards are affected, so an id can be added again."""

@@ -116,7 +116,7 @@ class LeafScan:
                 segment.warm()
 
     def holds(self, names: Collection[str]) -> set[str]:
-        """Return those ids that are ids of results in this scan's leaves. Opens every segment."""
+        """Return the names that are ids of results in this scan's leaves. Opens every segment."""
         name_N, present = pa.array(list(names), pa.string()), set[str]()
         for segment in self.segments:
             ids = segment.ids()

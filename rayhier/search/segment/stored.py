@@ -27,7 +27,7 @@ from rayhier.storage.leaf_map import LeafMap, key_of
 
 @dataclass(frozen=True)
 class Lookup:
-    """A piece of work: read the documents with these ids. The answer is a table of their first rows."""
+    """A piece of work: read documents by ids. The answer is a table of the documents' first rows."""
 
     ids: tuple[str, ...]
     needs: Needs = "texts"

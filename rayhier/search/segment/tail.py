@@ -276,7 +276,7 @@ class TailView:
         return Ranking(score_QK, at_A[best_QK], self.shown(row_A[used], needs=needs), counted_Q, counted_Q, zero_Q)
 
     def with_ids(self, names: Sequence[str], leaves: range | None = None) -> Ints:
-        """Return the rows [r] of documents with these ids whose best leaf is in a range."""
+        """Return the rows [r] of documents with given ids whose best leaf is in a range."""
         named = [row for name in dict.fromkeys(names) for row in self.tail.rows_of.get(name, [])]
         return np.intersect1d(self.rows(leaves), np.array(named, np.int64))
 
