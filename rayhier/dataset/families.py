@@ -122,7 +122,7 @@ def some(family_Q: Ints, texts: Sequence[str], most: int) -> Bools:
 
 
 def asked_before(asked: Mapping[str, str], earlier: Mapping[str, str]) -> tuple[Bools, Bools]:
-    """Mark queries [q] whose id is an earlier query's, and further queries [q] whose text is. Both map ids to texts."""
+    """Return masks [q] of queries with an earlier query's id, and of others with its text. Both take id -> text."""
     texts = {normal(text) for text in earlier.values()}
     id_Q = np.array([query in earlier for query in asked], bool)
     return id_Q, np.array([normal(text) in texts for text in asked.values()], bool) & ~id_Q

@@ -30,7 +30,7 @@ def load() -> dict[str, float]:
 
 
 def note(of: str, rate: float) -> None:
-    """Keep a rate, newest last. If the cache cannot be written, do nothing."""
+    """Write a stage's rate to this machine's cache, newest last. If the cache cannot be written, do nothing."""
     rates = {name: known for name, known in load().items() if name != of} | {of: rate}
     with contextlib.suppress(OSError):
         files.write_json(home() / FILE, dict(list(rates.items())[-MOST:]))

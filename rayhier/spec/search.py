@@ -211,7 +211,7 @@ class SearchSpec(Section):
 
     @property
     def recall(self) -> float | None:
-        """Share of an exact search's best documents for which queries choose the beam. None if they choose no beam."""
+        """Share of the exact best documents that the chosen beam must find. None if queries choose no beam."""
         if isinstance(self.beam, RecallBeam):
             return self.beam.recall
         return AUTO_RECALL if self.beam == "auto" and self.how == "leaves" else None

@@ -77,7 +77,7 @@ class Attempt:
         return self._claim == 0
 
     def publish(self, kind: Kind, inputs: dict[str, str], output: Output) -> Artifact:
-        """Publish all files but scratch. The first run wins. InputError if another run took the attempt over."""
+        """Publish files. If another run was first, its files stay. InputError if another run took the attempt over."""
         self._check_mine()
         files.remove(self.scratch)
         entries = {file.name: file for file in output.files}

@@ -32,7 +32,7 @@ MADE_AT_ONCE = 16_384
 
 @dataclass(frozen=True)
 class FlatPart:
-    """The documents of a shard, once each, with their numbers at a level of the tree in mapped files."""
+    """The documents of a shard, once each. Mapped files hold each document's values at one level of the tree."""
 
     row_N: Ints
     """Row [n] of each document, among the rows of all shards."""
