@@ -201,7 +201,7 @@ def _tables(files: Iterable[Path], notes: list[str]) -> dict[str, list[Table]]:
 
 
 def _table(paths: list[Path]) -> tuple[str, Table]:
-    """Say whether a table has documents, queries or judgements. ValueError for other content."""
+    """Tell if a table has documents, queries or judgements. ValueError for other content."""
     if _is_judged(paths[0]):
         return "judgements", Table(paths, [], ColumnNames())
     read = list(islice(_rows(paths[0]), SAMPLE))

@@ -1,4 +1,4 @@
-"""One interface for adapters to search, read and change an index, whether it is open in this process or served."""
+"""One interface for adapters to search, read and change an index, open in this process or served."""
 
 import contextlib
 import json

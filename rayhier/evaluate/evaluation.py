@@ -71,7 +71,7 @@ class SeedResult:
     precision: QueryPrecision | None = None
     """The number format of queries that dev queries chose."""
     adoption: Adoption | None = None
-    """The decision whether the trained encoder is kept. None if nothing trained, or encoders are always kept."""
+    """The decision to keep the trained encoder or not. None if nothing trained, or encoders are always kept."""
     best: dict[str, dict[str, float]] = field(default_factory=dict)
     """Phase of training -> metrics of the epoch whose weights it kept."""
     others: dict[str, dict[str, float]] = field(default_factory=dict)

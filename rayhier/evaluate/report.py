@@ -180,7 +180,7 @@ class Report(BaseModel):
     precisions: list[QueryPrecision] = []
     """The choice between float32 and int8 for each seed's queries. Exact search and baselines use stored vectors."""
     adoptions: list[Adoption] = []
-    """The decision of each seed whether the trained encoder is kept. Seeds without a decision are left out."""
+    """The decision of each seed to keep the trained encoder or not. Seeds without a decision are left out."""
     began_best: bool = False
     """True if the training of every seed kept its first weights, because no epoch was better on dev."""
     seconds: dict[str, float]

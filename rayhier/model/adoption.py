@@ -1,4 +1,4 @@
-"""Decide whether an index uses the trained encoder or the base encoder. The train stage publishes the decision.
+"""Decide if an index uses the trained encoder or the base encoder. The train stage publishes the decision.
 
 Shapes: Q queries that the training did not read.
 """
@@ -21,7 +21,7 @@ Source = Literal["dev queries", "train queries in folds", "pseudo-queries"]
 
 
 class Adoption(Decision):
-    """The decision whether a trained encoder is kept, and the queries and numbers that made it."""
+    """The decision to keep a trained encoder or not, and the queries and numbers that made it."""
 
     file = "adoption.json"
     adopted: bool

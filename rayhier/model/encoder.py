@@ -120,7 +120,7 @@ def mean(hidden_NTM: Tensor, mask_NT: Tensor) -> Tensor:
 
 
 def first(hidden_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-    """Return each text's first token vector [n, m], in float32, whether padding is on the left or on the right."""
+    """Return each text's first token vector [n, m], in float32. Padding may be on the left or on the right."""
     at_N = mask_NT.int().argmax(dim=1)
     return hidden_NTM[torch.arange(hidden_NTM.shape[0], device=at_N.device), at_N].float()
 

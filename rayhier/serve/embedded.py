@@ -42,9 +42,9 @@ from rayhier.storage.paths import locate
 from rayhier.storage.writer_lease import WrittenError
 
 HEALTH_SECONDS = 10.0
-"""Seconds between two checks whether the memory-mapped files have changed."""
+"""Seconds between two checks of the memory-mapped files for changes."""
 LOOK_SECONDS = 1.0
-"""Seconds between two checks whether current.json names another model or index."""
+"""Seconds between two reads of current.json, which may name another model or index."""
 AGAIN_SECONDS = 30.0
 """Seconds after which an index is opened again if storage failed."""
 RESTART = "as served now. To serve another value, restart the server"

@@ -199,7 +199,7 @@ class JobSpec(Section):
 
     @property
     def adopts_by_words(self) -> bool:
-        """Return True if BM25 helps to rank the queries that decide whether the trained encoder is kept."""
+        """Return True if BM25 helps to rank the queries that decide if the trained encoder is kept."""
         judged = self.corpus.names_judgements
         return judged and self.trains_encoder_alone and self.encoder.adopt == "auto" and self.index.words
 

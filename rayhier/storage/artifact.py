@@ -49,7 +49,7 @@ class Record(BaseModel, frozen=True, extra="forbid"):
 
 @dataclass(frozen=True)
 class Place:
-    """The folder of an artifact, whether it is published there or not."""
+    """The folder of an artifact, which may be published or not."""
 
     folder: Location
 

@@ -1,4 +1,4 @@
-"""Repeats work in a thread during a block, and tells whether a process still lives."""
+"""Repeats work in a thread during a block, and tells if a process still lives."""
 
 import contextlib
 import os

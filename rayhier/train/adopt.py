@@ -63,7 +63,7 @@ class Searches:
     def __init__(
         self, documents: Documents, words: Callable[[], Bm25Index] | None = None, *, cosines: bool = True
     ) -> None:
-        """Take documents with base vectors, a function that counts their words, and whether scores are cosines."""
+        """Take documents with base vectors, a function that counts their words, and if scores are cosines."""
         self.documents, self.cosines = documents, cosines
         self.ids, self.results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
         self._count = words if len(documents.ids) <= MOST_COUNTED else None
@@ -161,7 +161,7 @@ def decide(
     make: Callable[[Tower, Examples], Contrast],
     run: Callable[[str, Contrast], None],
 ) -> Adoption:
-    """Decide whether the encoder that a phase has trained is kept. All workers decide alike.
+    """Decide if the encoder that a phase has trained is kept. All workers decide alike.
 
     `before` are the weights before training. `make` makes the same training for another tower and other examples. `run`
     runs a training under a name.

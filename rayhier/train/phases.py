@@ -60,7 +60,7 @@ def train(
 ) -> tuple[TrainedRouter, Adoption | None]:
     """Make the training phases of a spec, and call `run` with each phase's name and the phase, in order.
 
-    Returns the router, and the decision whether the trained encoder is kept (None: no encoder trained by itself).
+    Returns the router, and the decision to keep the trained encoder or not (None: no encoder trained by itself).
     """
     examples, dev, documents = material.examples, material.dev, material.documents
     answers = examples.answers(documents.results)

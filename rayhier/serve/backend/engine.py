@@ -119,7 +119,7 @@ class Answers:
     routes: Routes
     """Leaves that the router chose for the queries first. A query may visit more."""
     rows: Sequence[int]
-    """Number of rows in the leaves that each query visited, whether they match the filter or not."""
+    """Number of rows in the leaves that each query visited, with those that the filter excludes."""
     seen: Seen
     """Version and change of the log that the answers are from."""
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 VOID = 0.5
 """Share of rows of removed documents above which all files are rewritten."""
 AGAIN_SECONDS = 1.0
-"""Seconds between two checks whether the tail must be folded."""
+"""Seconds between two checks of the tail for folding."""
 LONGEST_SECONDS = 60.0
 """Longest time, in seconds, between two checks. Failed folds double it, because their files stay until a vacuum."""
 SETTLED = 0.05
@@ -108,7 +108,7 @@ class Publisher:
             log.warning("objects of the log cannot be joined: %s", error)
 
     async def fold_forever(self) -> None:
-        """Fold the tail whenever it is large or old, and check whether a damaged log was repaired.
+        """Fold the tail when it is large or old, and look if a damaged log was repaired.
 
         If another server wrote and has ended, take the lease again. Ends once another index's Writer has taken over.
         """

@@ -338,7 +338,7 @@ def _documents(app: FastAPI, served: Application, sight: _Sight) -> None:
         response_model=ListResponse,
     )
     async def listed(request: HttpRequest, page: Annotated[ListRequest, Query()]) -> Response:
-        # An additional document shows whether another page follows.
+        # An additional document shows if another page follows.
         documents, seen = await read(request, Listing(page.after, page.limit + 1), page.min_log)
         shown = await run_in_thread(len(documents), _within, documents[: page.limit], most_bytes)
         follows = shown[-1].id if len(documents) > len(shown) else None
@@ -407,7 +407,7 @@ def _versions(app: FastAPI, served: Application, sight: _Sight, writer: "Writes 
         await sight.reach()
         manifests = await asyncio.to_thread(
             served.versions, page.before, page.limit + 1
-        )  # an additional version shows whether another page follows
+        )  # an additional version shows if another page follows
         newest, shown = sight.now().version, manifests[: page.limit]
         known = set(VersionBody.model_fields) - {"served"}
         bodies = [VersionBody(**each.model_dump(include=known), served=each.version == newest) for each in shown]

@@ -383,7 +383,7 @@ class Explanation(Body):
     widened: int
     """Number of leaves visited in addition to `leaves`, because too few documents matched the filter."""
     rows: int
-    """Number of rows in the visited leaves, whether they match the filter or not. 0 if no leaf is visited."""
+    """Number of rows in the visited leaves, with those that the filter excludes. 0 if no leaf is visited."""
 
 
 class AnswerBody(Body):
