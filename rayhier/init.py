@@ -8,6 +8,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,22 +16,20 @@ from typing import Any, NamedTuple
 import yaml
 
 from rayhier.command import Parser, run_command
-from rayhier.corpus import lines, parquet, questions, row_checks, sources
+from rayhier.corpus import lines, own_files, parquet, questions, row_checks, sources
 from rayhier.corpus.reader import Rows, checked
-from rayhier.corpus.row_checks import HEADER, Reason, Rejection
+from rayhier.corpus.row_checks import HEADER, Reason, Rejection, RowError, RowSchema
 from rayhier.corpus.split import cut
 from rayhier.extras import needs
 from rayhier.spec import InputError
-from rayhier.spec.corpus import LIMITS, RESERVED, ColumnNames, OwnFiles
+from rayhier.spec.corpus import LIMITS, RESERVED, ColumnNames, OwnFiles, TextFiles
 from rayhier.storage import csv_rows, listing
-from rayhier.storage.listing import NamedFile
+from rayhier.storage.listing import FORMATS, PARQUET, CorpusFiles, NamedFile
 from rayhier.storage.parquet import opened
-from rayhier.storage.source import PARQUET
 
 Row = dict[str, Any]
 SAMPLE, TEST, FEW = 100, 0.25, 100
 """SAMPLE: rows that are read of a file. TEST: share of judged queries for test. FEW: fewer queries are all for test."""
-TYPES = dict.fromkeys((".jsonl", ".json"), "jsonl") | dict.fromkeys(csv_rows.SUFFIXES, "csv") | {PARQUET: "parquet"}
 IDS = ("id", "_id", "doc_id", "docid", "document_id", "pid", "query_id", "qid", "uuid", "key", "url", "path")
 TITLES = ("title", "heading", "headline", "subject", "name")
 TEXTS = ("text", "body", "content", "contents", "abstract", "passage", "context", "description", "query", "question")
@@ -59,7 +58,7 @@ COMMENTS = {
     "passages": "longer documents are cut into windows of 200 words, each begun 150 words after the previous window",
     "judgements": "which documents answer which queries (training never reads those of test)",
 }
-JUDGED = "lines of query id, tab, document id, tab, and a whole number above 0 for an answer, in a .tsv file"
+JUDGED = "a .tsv file with lines of query id, document id and a whole number above 0 for an answer, split by tabs"
 FIELDS = "  # fields: {}  # columns for filters: take the first # away, and correct the types\n"
 ALONE = "  # Nothing is judged, so the encoder learns from titles and first sentences of documents.\n"
 
@@ -76,7 +75,7 @@ class Table(NamedTuple):
 
     @property
     def type(self) -> str:
-        return TYPES[self.paths[0].suffix.lower()]
+        return FORMATS[self.paths[0].suffix.lower()].replace("lines", "jsonl")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -146,43 +145,42 @@ def look(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
     notes += [f"left out: {file}, which is empty" for file in files if not file.stat().st_size]
     files = [file for file in files if file.stat().st_size]
     texts = [file for file in files if file.suffix.lower() in listing.SUFFIXES and path.is_dir()]
-    tables = _tables([file for file in files if file.suffix.lower() in TYPES], notes)
+    tables = _tables([file for file in files if file.suffix.lower() in FORMATS], notes)
     for kind, count in Counter(file.suffix for file in files).items():
-        if kind.lower() not in (*TYPES, *listing.SUFFIXES):
+        if kind.lower() not in (*FORMATS, *listing.SUFFIXES):
             notes.append(f"left out: {count:,} files {kind or 'without an ending'}")
     found = sorted(tables["documents"] or tables["queries"], key=lambda table: _bytes(table.paths), reverse=True)
     if path.is_file():
         found = [table._replace(paths=[path]) for table in found + tables["queries"] if path in table.paths]
     if not found and not texts:
-        allowed = f"files of {', '.join((*TYPES, *listing.SUFFIXES))}, whose rows have ids and texts"
+        allowed = f"files of {', '.join((*FORMATS, *listing.SUFFIXES))}, whose rows have ids and texts"
         raise InputError(f"DIR: {path} holds no documents: {'; '.join(notes) or 'no files'}; allowed: {allowed}")
     is_text = not found or _bytes(file for file in texts if not ABOUT.match(file.stem)) > _bytes(found[0].paths)
     for table in tables["documents"] if is_text else found[1:]:
         notes.append(f"left out: {table}, which may be documents. To take it: rayhier init {table.paths[0]}")
-    for table in (*tables["queries"], *tables["judgements"]) if is_text else ():
-        notes.append(f"left out: {table}, because text files are the documents. rayhier eval can measure with it")
     passages = {"words": 200, "stride": 150}
     if is_text:
-        sample = tuple(NamedFile(str(file), file) for file in texts[:SAMPLE])
-        bad = [row for row in sources.TextReader(sample, LIMITS).documents().rows if isinstance(row, Rejection)]
+        sample = CorpusFiles(tuple(NamedFile(str(file), file, "text") for file in texts[:SAMPLE]), (), {})
+        read = own_files.TextReader(sample, RowSchema(LIMITS, ColumnNames(), {})).documents().rows
+        bad = [row for row in read if isinstance(row, Rejection)]
         notes = [f"{len(texts):,} text files", *(f"left out: {row.value}: {_why(row)}" for row in bad[:1]), *notes]
-        return {"type": "text", "path": str(path), "passages": passages}, [], notes
-    notes += [f"left out: {len(texts):,} text files"] if texts else []
-    documents = found[0]
-    queries = next((table for table in tables["queries"] if table.rows is not documents.rows), None)
-    columns = documents.columns.model_dump(exclude_unset=True)
-    section = {"type": documents.type, "documents": str(documents), "columns": columns, "passages": passages}
+        section, others = {"type": "text", "path": str(path), "passages": passages}, list[str]()
+    else:
+        notes += [f"left out: {len(texts):,} text files"] if texts else []
+        columns = found[0].columns.model_dump(exclude_unset=True)
+        section = {"type": found[0].type, "documents": str(found[0]), "columns": columns, "passages": passages}
+        others = [name for name in found[0].rows[0] if name not in (*columns.values(), *RESERVED)]
+    queries = next((table for table in tables["queries"] if is_text or table.rows is not found[0].rows), None)
     judged = dict[str, str]()
     for file in (file for table in tables["judgements"] for file in table.paths):
         if judged.setdefault(_split(file), str(file)) != str(file):
             notes.append(f"left out: {file}, because {judged[_split(file)]} has judgements of the same split")
-    if queries is not None and judged and queries.type == documents.type:
+    if queries is not None and judged:
         asked = queries.columns.model_dump(include={"id", "text"})
         section |= {"queries": str(queries), "query_columns": asked, "judgements": judged}
     elif queries is not None or judged:
-        lacking = f"queries in {documents.type} files, as the documents are" if judged else f"judgements: {JUDGED}"
+        lacking = "queries" if judged else f"judgements: {JUDGED}"
         notes.append(f"left out: {queries or ', '.join(judged.values())}, because there are no {lacking}")
-    others = [name for name in documents.rows[0] if name not in (*columns.values(), *RESERVED)]
     return section, [name for name in others if re.fullmatch(r"[A-Za-z]\w*", name)], notes
 
 
@@ -222,19 +220,24 @@ def _pattern(path: Path) -> Path:
 
 
 def _is_judged(path: Path) -> bool:
-    """Return True for a file of judgements: parquet with BEIR's names, or .tsv with lines of JUDGED."""
-    if path.suffix.lower() == PARQUET:
+    """Return True for a file of judgements: parquet or .csv with BEIR's names, or .tsv with lines of judgements."""
+    suffix = path.suffix.lower()
+    if suffix == PARQUET:
         return set(HEADER) <= set(opened(path).schema_arrow.names)
+    if suffix == ".csv":
+        return set(HEADER) <= set(next(csv_rows.rows(path), {}))
     with path.open("rb") as file:
-        values = lines.values(file.readline(LIMITS.text))
-    return path.suffix.lower() == ".tsv" and len(values) == len(HEADER) and (values == HEADER or values[-1].isdigit())
+        first = file.readline(LIMITS.text)
+    with suppress(RowError):
+        return suffix == ".tsv" and (lines.values(first) == HEADER or bool(lines.judgement(first)))
+    return False
 
 
 def _rows(path: Path) -> Rows[Row]:
     if path.suffix.lower() == PARQUET:
         return parquet.read(path, opened(path).schema_arrow.names)
     if path.suffix.lower() in csv_rows.SUFFIXES:
-        return checked(csv_rows.rows(path), sources.whole)
+        return checked(csv_rows.rows(path), own_files.whole)
     return checked(lines.rows(lines.lines(path, 0, path.stat().st_size)), row_checks.json_row)
 
 
@@ -282,7 +285,8 @@ def _split(path: Path) -> str:
 def _cut(corpus: dict[str, Any], judged: str) -> dict[str, str]:
     """Cut judgements, by families of queries, into train and test. Returns both files' contents, or nothing of few."""
     needs("judgements without a test split", "scipy")
-    spec = OwnFiles.model_validate(corpus | {"judgements": {"train": judged}})
+    kind = TextFiles if corpus["type"] == "text" else OwnFiles
+    spec = kind.model_validate(corpus | {"judgements": {"train": judged}})
     read = questions.read(sources.reader(spec), None)
     accepted = [row for _, parsed in read.judgements["train"] for _, row in parsed.accepted]
     answered = {row.query_id for row in accepted if row.grade > 0}

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rayhier.corpus import lines, parquet, row_checks, sources
+from rayhier.corpus import lines, own_files, parquet, row_checks
 from rayhier.corpus.reader import checked
 from rayhier.corpus.row_checks import Entry, Rejection, RowSchema
 from rayhier.spec import InputError
 from rayhier.storage import csv_rows
+from rayhier.storage.listing import PARQUET
 from rayhier.storage.parquet import tables
-from rayhier.storage.source import PARQUET
 
 REASONS_SHOWN = 3
 VECTOR = "vector"
@@ -31,7 +31,7 @@ def read(path: Path, schema: RowSchema, size: int, *, vectors: bool = True) -> I
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     if path.suffix != PARQUET:
-        rows = checked(csv_rows.rows(path), lambda row: sources.csv_document(row, schema))
+        rows = checked(csv_rows.rows(path), lambda row: own_files.csv_document(row, schema))
         if path.suffix.lower() not in csv_rows.SUFFIXES:
             raw = lines.rows(lines.lines(path, 0, path.stat().st_size))
             rows = checked(raw, lambda line: schema.document(row_checks.json_row(line)))

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from rayhier.corpus import row_checks
 from rayhier.corpus.reader import Range, Rows, Stream, checked
-from rayhier.corpus.row_checks import LONGEST_LINE, Entry, Judgement, RowError, RowSchema
+from rayhier.corpus.row_checks import HEADER, LONGEST_LINE, Entry, Judgement, RowError, RowSchema
 from rayhier.spec import InputError
 from rayhier.spec.corpus import ColumnNames, Limits
 from rayhier.storage.listing import CorpusFiles, NamedFile
@@ -16,7 +16,7 @@ SMALLEST_RANGE = 1 << 20
 MOST_RANGES = 1024
 SKIP = 1 << 20
 LINE_SHOWN = 60
-QRELS = "query id, 0, passage id and grade, split by tabs or blanks"
+TREC_COLUMNS = 4
 
 T = TypeVar("T")
 
@@ -30,30 +30,17 @@ class Format(Generic[T]):
     """Column names that the first line may have instead of a row."""
 
 
-@dataclass(frozen=True)
-class LinesReader:
-    listing: CorpusFiles
-    document: Format[Entry]
-    query: Format[Entry]
-    judgement: Format[Judgement]
+def ranges(files: Iterable[NamedFile]) -> list[Range]:
+    """Divide files into ranges of lines. A range becomes one part of the documents."""
+    found: list[Range] = []
+    for file in files:
+        cuts = pieces(file.path.stat().st_size)
+        found += [Range(len(found) + n, file.name, str(file.path), *cut) for n, cut in enumerate(cuts)]
+    return found
 
-    def ranges(self) -> list[Range]:
-        ranges: list[Range] = []
-        for file in self.listing.documents:
-            cuts = pieces(file.path.stat().st_size)
-            ranges += [Range(len(ranges) + n, file.name, str(file.path), *cut) for n, cut in enumerate(cuts)]
-        return ranges
 
-    def documents(self, piece: Range) -> Rows[Entry]:
-        return checked(rows(lines(Path(piece.path), piece.begin, piece.end)), self.document.parse)
-
-    def queries(self) -> Iterator[Stream[Entry]]:
-        for file in self.listing.queries:
-            yield whole(file, self.query)
-
-    def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        if split in self.listing.judgements:
-            yield whole(self.listing.judgements[split], self.judgement)
+def documents(piece: Range, form: Format[Entry]) -> Rows[Entry]:
+    return checked(rows(lines(Path(piece.path), piece.begin, piece.end)), form.parse)
 
 
 def whole(file: NamedFile, form: Format[T]) -> Stream[T]:
@@ -61,22 +48,26 @@ def whole(file: NamedFile, form: Format[T]) -> Stream[T]:
     return Stream(file.name, checked(raw, form.parse), file.path, form.allowed)
 
 
-def table(columns: int, allowed: str, parse: Callable[[list[str]], T], header: tuple[str, ...] = ()) -> Format[T]:
-    return Format(
-        lambda line: parse(row_checks.split(line, columns)), f"{columns} columns split by tabs: {allowed}", header
-    )
+def table(columns: int, allowed: str, parse: Callable[[list[str]], T]) -> Format[T]:
+    return Format(lambda line: parse(row_checks.split(line, columns)), f"{columns} columns split by tabs: {allowed}")
 
 
-JUDGEMENTS = table(3, ", ".join(row_checks.HEADER), lambda row: row_checks.judgement(*row), row_checks.HEADER)
+def judgement(line: bytes) -> Judgement:
+    """Make a judgement from BEIR's three columns or TREC's four. RowError if the line has neither."""
+    values = row_checks.decode(line).rstrip("\r\n").split("\t") if b"\t" in line else row_checks.decode(line).split()
+    if len(values) == TREC_COLUMNS:
+        values = [values[0], *values[2:]]
+    if len(values) != len(HEADER):
+        raise RowError(row_checks.Reason.WRONG_COLUMNS)
+    return row_checks.judgement(*values)
 
 
-def json_lines(listing: CorpusFiles, schema: RowSchema) -> LinesReader:
-    def keys(columns: ColumnNames) -> str:
-        return f"a JSON object with {columns.id} and {columns.text}"
+JUDGEMENTS = Format(judgement, "BEIR's three columns, or TREC's four, split by tabs or blanks", HEADER)
 
-    document = Format(lambda line: schema.document(row_checks.json_row(line)), keys(schema.columns))
-    query = Format(lambda line: schema.query(row_checks.json_row(line)), keys(schema.of_queries))
-    return LinesReader(listing, document, query, JUDGEMENTS)
+
+def json_objects(parse: Callable[[dict[str, Any]], T], columns: ColumnNames) -> Format[T]:
+    """Describe lines of JSON objects. `parse` makes a document or a query of an object."""
+    return Format(lambda line: parse(row_checks.json_row(line)), f"a JSON object with {columns.id} and {columns.text}")
 
 
 def refusal(path: Path, allowed: str) -> InputError:
@@ -128,15 +119,29 @@ def _skip(readline: Callable[[int], bytes], most: int) -> int:
     return skipped
 
 
-def ms_marco(listing: CorpusFiles, limits: Limits) -> LinesReader:
-    schema = RowSchema(limits, ColumnNames(), {})
-    document = table(2, "id, text", lambda row: schema.document(dict(zip(("id", "text"), row, strict=True))))
-    query = table(2, "id, text", lambda row: schema.query(dict(zip(("id", "text"), row, strict=True))))
-    return LinesReader(listing, document, query, Format(trec_judgement, f"4 columns: {QRELS}"))
+@dataclass(frozen=True)
+class MsMarcoReader:
+    listing: CorpusFiles
+    document: Format[Entry]
+    query: Format[Entry]
 
+    @classmethod
+    def of(cls, listing: CorpusFiles, limits: Limits) -> Self:
+        schema = RowSchema(limits, ColumnNames(), {})
+        document = table(2, "id, text", lambda row: schema.document(dict(zip(("id", "text"), row, strict=True))))
+        query = table(2, "id, text", lambda row: schema.query(dict(zip(("id", "text"), row, strict=True))))
+        return cls(listing, document, query)
 
-def trec_judgement(line: bytes) -> Judgement:
-    columns = row_checks.decode(line).split()
-    if len(columns) != 4:
-        raise RowError(row_checks.Reason.WRONG_COLUMNS)
-    return row_checks.judgement(columns[0], columns[2], columns[3])
+    def ranges(self) -> list[Range]:
+        return ranges(self.listing.documents)
+
+    def documents(self, piece: Range) -> Rows[Entry]:
+        return documents(piece, self.document)
+
+    def queries(self) -> Iterator[Stream[Entry]]:
+        for file in self.listing.queries:
+            yield whole(file, self.query)
+
+    def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
+        if split in self.listing.judgements:
+            yield whole(self.listing.judgements[split], JUDGEMENTS)

@@ -4,14 +4,14 @@ from itertools import islice
 
 from rayhier.corpus import sources
 from rayhier.corpus.reader import Stream, collect, distinct
-from rayhier.spec.corpus import FileCorpus, OwnFiles
+from rayhier.spec.corpus import FileCorpus, OwnFiles, TextFiles
 
 FILES, ROWS = 50, 1_000
 
 
 def rejected(spec: FileCorpus) -> list[str]:
     """Name the first rejected row in each of the first files of documents, and count rejected rows in a sample."""
-    if isinstance(spec, OwnFiles) and spec.type == "csv":
+    if isinstance(spec, TextFiles) or (isinstance(spec, OwnFiles) and spec.type == "csv"):
         streams = [sources.iterated(spec).documents()]
     else:
         reader = sources.ranged(spec)

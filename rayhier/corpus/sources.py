@@ -1,39 +1,32 @@
-"""Choose the reader of a corpus, and read sources that can only be iterated from the first document on.
+"""Choose the reader of a corpus, and read data sets of ir_datasets and the Hugging Face hub.
 
-Such sources are CSV files, a folder of text files, and data sets of ir_datasets and the Hugging Face hub. Data sets on
-the hub have BEIR's layout, and are streamed without a second copy. rayhier runs no code of a data set.
+Data sets on the hub have BEIR's layout, and are streamed without a second copy. rayhier runs no code of a data set.
 """
 
-import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rayhier.corpus import lines, parquet, python_docs, row_checks
-from rayhier.corpus.lines import json_lines, ms_marco
+from rayhier.corpus import python_docs, row_checks
+from rayhier.corpus.lines import MsMarcoReader
+from rayhier.corpus.own_files import CsvReader, JsonReader, ParquetReader, TextReader
 from rayhier.corpus.reader import RangeReader, Reader, Stream, StreamReader, checked
-from rayhier.corpus.row_checks import Entry, Judgement, Reason, RowError, RowSchema
+from rayhier.corpus.row_checks import Entry, Judgement, RowSchema
 from rayhier.spec import InputError
 from rayhier.spec.corpus import (
     Beir,
     ColumnNames,
     CorpusSpec,
-    FieldType,
-    FileCorpus,
     HuggingFace,
     IrDatasets,
-    Limits,
     MsMarco,
     OwnFiles,
     PythonDocs,
     TextFiles,
 )
-from rayhier.storage import csv_rows, hub_data, listing
-from rayhier.storage.listing import CorpusFiles, NamedFile
+from rayhier.storage import hub_data, listing
 from rayhier.storage.source import IR_DATASETS
 
 SPLITS = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
@@ -55,115 +48,26 @@ def reader(spec: CorpusSpec) -> Reader:
             return ranged(spec)
 
 
-def ranged(spec: FileCorpus) -> RangeReader:
+def ranged(spec: Beir | MsMarco | OwnFiles) -> RangeReader:
     match spec:
-        case Beir():
-            return json_lines(listing.find(spec), RowSchema(spec.limits, ColumnNames(id="_id"), spec.fields))
-        case OwnFiles(type="jsonl"):
-            schema = RowSchema(spec.limits, spec.columns, spec.fields, spec.row_query_columns)
-            return json_lines(listing.find(spec), schema)
-        case OwnFiles():
-            return parquet.reader(spec)
         case MsMarco():
-            return ms_marco(listing.find(spec), spec.limits)
+            return MsMarcoReader.of(listing.find(spec), spec.limits)
+        case OwnFiles(type="parquet"):
+            return ParquetReader.of(spec)
+        case _:
+            return JsonReader.of(spec)
 
 
 def iterated(spec: IrDatasets | HuggingFace | TextFiles | OwnFiles) -> StreamReader:
     match spec:
-        case OwnFiles():
-            schema = RowSchema(spec.limits, spec.columns, spec.fields, spec.row_query_columns)
-            return CsvReader(listing.find(spec), schema)
         case IrDatasets():
             return ir(spec)
         case HuggingFace():
             return hugging_face(spec)
         case TextFiles():
-            return TextReader(listing.texts(spec), spec.limits)
-
-
-@dataclass(frozen=True)
-class CsvReader:
-    """Reader of CSV and TSV files. A row may have several lines, so one process reads a file from its start."""
-
-    listing: CorpusFiles
-    schema: RowSchema
-
-    def documents(self) -> Stream[Entry]:
-        rows = chain.from_iterable(csv_rows.rows(file.path) for file in self.listing.documents)
-        return Stream("documents", checked(rows, lambda row: csv_document(row, self.schema)))
-
-    def queries(self) -> Iterator[Stream[Entry]]:
-        for file in self.listing.queries:
-            rows = csv_rows.rows(file.path)
-            yield Stream(file.name, checked(rows, lambda row: self.schema.query(whole(row))))
-
-    def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        if split in self.listing.judgements:
-            yield lines.whole(self.listing.judgements[split], lines.JUDGEMENTS)
-
-
-def csv_document(row: dict[str, Any], schema: RowSchema) -> Entry:
-    return schema.document(whole(row) | {name: typed(row.get(name), kind) for name, kind in schema.fields.items()})
-
-
-def whole(row: dict[str, Any]) -> dict[str, Any]:
-    """Check a row of a CSV file. RowError if a value or a column is missing, or a value is not UTF-8."""
-    if None in row or None in row.values():
-        raise RowError(Reason.WRONG_COLUMNS)
-    if not all(map(row_checks.encodes, row.values())):
-        raise RowError(Reason.INVALID_UTF8)
-    return row
-
-
-def typed(text: str | None, kind: FieldType) -> Any:
-    """Convert the text of a field. A text that is no number, true or false stays text, which the schema rejects."""
-    with suppress(ValueError):
-        return text or None if kind == "string" else json.loads((text or "null").lower())
-    return text
-
-
-@dataclass(frozen=True)
-class TextReader:
-    """Reader of a folder of text files. The folder has neither queries nor judgements."""
-
-    files: tuple[NamedFile, ...]
-    limits: Limits
-
-    def documents(self) -> Stream[Entry]:
-        return Stream("documents", checked(self.files, self._document))
-
-    def queries(self) -> Iterator[Stream[Entry]]:
-        return iter(())
-
-    def judgements(self, split: str) -> Iterator[Stream[Judgement]]:  # noqa: ARG002  as every reader's
-        return iter(())
-
-    def _document(self, file: NamedFile) -> Entry:
-        if file.path.is_symlink():
-            raise RowError(Reason.LINK)
-        try:
-            with file.path.open("rb") as opened:
-                content = opened.read(row_checks.LONGEST_LINE + 1)
-        except OSError as error:
-            raise InputError(f"corpus.path: {file.path} cannot be read: {error.strerror}") from None
-        title, text = titled(row_checks.decode(content), file.path)
-        if not text:
-            raise RowError(Reason.EMPTY_TEXT)
-        return RowSchema(self.limits, ColumnNames(), {}).document({"id": file.name, "title": title, "text": text})
-
-
-def titled(text: str, path: Path) -> tuple[str, str]:
-    r"""Divide a file's text into title and rest. The title is a heading of Markdown, or else the file's name.
-
-    >>> titled("# Pruning\n\nCut back.", Path("a.md"))
-    ('Pruning', 'Cut back.')
-    >>> titled("Cut back.", Path("apple_trees.txt"))
-    ('apple trees', 'Cut back.')
-    """
-    first, _, rest = text.lstrip().partition("\n")
-    if first.startswith("# ") and rest.strip():
-        return first[2:].strip(), rest.strip()
-    return path.stem.replace("_", " ").replace("-", " "), text.strip()
+            return TextReader.of(spec)
+        case OwnFiles():
+            return CsvReader.of(spec)
 
 
 @dataclass(frozen=True)

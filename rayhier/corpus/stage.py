@@ -18,7 +18,7 @@ from rayhier.executor import Executor, Pool, Row
 from rayhier.progress import Bar, here, log, say
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import Workers
-from rayhier.spec.corpus import CorpusSpec, FileCorpus, HuggingFace, IrDatasets, OwnFiles, PythonDocs, TextFiles
+from rayhier.spec.corpus import Beir, CorpusSpec, HuggingFace, IrDatasets, MsMarco, OwnFiles, PythonDocs, TextFiles
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.files import File
 from rayhier.storage.paths import Location, locate
@@ -80,7 +80,7 @@ def build(executor: Executor, spec: JobSpec, attempt: Attempt) -> Output:
     return Output(counts, (*contents.documents, *written))
 
 
-def _ranged(executor: Executor, spec: FileCorpus, workers: Workers, root: Location) -> Contents:
+def _ranged(executor: Executor, spec: Beir | MsMarco | OwnFiles, workers: Workers, root: Location) -> Contents:
     reader, layout = sources.ranged(spec), DocumentLayout.of(spec)
     pieces = reader.ranges()
     checked = parts.settle(root, _parts(executor, reader, pieces, layout, workers, root), layout)

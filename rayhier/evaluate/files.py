@@ -1,7 +1,7 @@
 """Read queries and judgements from a user's files, and format runs and tables. Errors name the line of a wrong row."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,18 +11,19 @@ import numpy as np
 
 from rayhier.corpus import row_checks
 from rayhier.corpus.lines import lines, rows
+from rayhier.corpus.own_files import judgements, whole
 from rayhier.corpus.reader import Rows, checked, collect, distinct
-from rayhier.corpus.row_checks import HEADER, Entry, Judgement, Reason, RowError, RowSchema
-from rayhier.corpus.sources import whole
+from rayhier.corpus.row_checks import Entry, RowSchema
 from rayhier.dataset.queries import Queries
 from rayhier.spec import InputError
 from rayhier.spec.corpus import ColumnNames, Limits
 from rayhier.storage import csv_rows
+from rayhier.storage.listing import judged_file
 
 IDS = ("_id", "id", "query_id")
 TEXT = "text"
 BEIR = ColumnNames(id="_id")
-TREC_COLUMNS, DIGITS = 4, 3
+DIGITS = 3
 T = TypeVar("T")
 
 
@@ -30,19 +31,21 @@ def read_queries(path: Path, columns: ColumnNames = BEIR) -> dict[str, str]:
     """Read queries: id -> text. InputError if a line is not JSON, CSV or ID TAB TEXT, or an id occurs twice."""
     ids, texts = (columns.id, *IDS), (columns.text, TEXT)
     keys = (" or ".join(dict.fromkeys(names)) for names in (ids, texts))
-    if path.suffix == ".csv" and path.is_file():
+    _check(path)
+    if path.suffix == ".csv":
         read = checked(csv_rows.rows(path), lambda row: _query_of(whole(row), ids, texts))
     else:
-        read = _rows(path, partial(_query, ids=ids, texts=texts))
-    rows = distinct(read, set())
+        read = checked(rows(lines(path, 0, path.stat().st_size)), partial(_query, ids=ids, texts=texts))
     allowed = f"JSON lines or .csv with {', and '.join(keys)}, or lines of ID TAB TEXT"
-    return {entry.key: entry.text for entry in _all(path, rows, allowed)}
+    return {entry.key: entry.text for entry in _all(path, distinct(read, set()), allowed)}
 
 
 def read_judgements(path: Path) -> dict[str, dict[str, int]]:
     """Read judgements: query -> document -> grade. InputError for a line of another form, or a pair judged twice."""
+    _check(path)
     grades: dict[str, dict[str, int]] = {}
-    for judgement in _all(path, _rows(path, _judgement, HEADER), "BEIR's three columns, or TREC's four"):
+    stream = judgements(judged_file(path.name, path), "--judgements")
+    for judgement in _all(path, stream.rows, "BEIR's three columns, or TREC's four"):
         graded = grades.setdefault(judgement.query_id, {})
         if judgement.doc_id in graded:
             raise InputError(f"{path}: {judgement.query_id} and {judgement.doc_id} are judged twice; allowed: once")
@@ -76,26 +79,13 @@ def _query_of(row: dict[str, Any], ids: Sequence[str], texts: Sequence[str]) -> 
     return RowSchema(Limits(), ColumnNames(id=name, text=text), {}).query(row)
 
 
-def _judgement(line: bytes) -> Judgement:
-    if b"\t" in line:
-        values = row_checks.split(line, 4 if line.count(b"\t") == TREC_COLUMNS - 1 else 3)
-    else:
-        values = row_checks.decode(line).split()
-    if len(values) == TREC_COLUMNS:
-        values = [values[0], *values[2:]]
-    if len(values) != len(HEADER):
-        raise RowError(Reason.WRONG_COLUMNS)
-    return row_checks.judgement(*values)
-
-
-def _rows(path: Path, parse: Callable[[bytes], T], header: tuple[str, ...] = ()) -> Rows[T]:
+def _check(path: Path) -> None:
     try:
-        size = path.stat().st_size
+        path.stat()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     if not path.is_file():
         raise InputError(f"{path}: no file; allowed: a file, not a folder or a pipe")
-    return checked(rows(lines(path, 0, size), header), parse)
 
 
 def _all(path: Path, rows: Rows[T], allowed: str) -> Iterable[T]:

@@ -120,11 +120,6 @@ class _Corpus(Section):
         return LIMITS
 
     @property
-    def in_lines(self) -> bool:
-        """Return True if documents and queries are lines of text files, False if they are in parquet files."""
-        return True
-
-    @property
     def row_columns(self) -> ColumnNames:
         """Names of the columns (JSON keys) of a document, in the source's files and in files of documents to add."""
         return ColumnNames()
@@ -164,50 +159,52 @@ class _WithFields(_Cut):
         return self.fields
 
 
-class OwnFiles(_WithFields):
-    """A corpus in your own files: a row for each document and each query, as JSON lines, CSV or parquet.
+class _Asked(_Cut):
+    """A source whose queries and judgements are your own files.
 
     A line of a judgements file has a query id, a document id and a whole number, separated by tabs. A number above 0
-    means relevant. BEIR's header line may come first. With `parquet`, the file may be a `.parquet` file with the
-    columns query-id, corpus-id and score. The first line of a CSV file names its columns.
+    means relevant. BEIR's header line may come first. A `.parquet` file has the columns query-id, corpus-id and score.
     """
 
-    type: Literal["jsonl", "parquet", "csv"]
-    """Format of the files of documents and queries. `csv` also reads `.tsv` files."""
-    documents: Text
-    """Files of the documents, relative to the current directory: a file, a folder, or a pattern like `data/*.jsonl`."""
     queries: Text | None = None
-    """Files of the queries, relative to the current directory: a file, a folder, or a pattern. `null`: no queries."""
+    """Files of the queries, relative to the current directory: a file, a folder, or a pattern. Names tell the format:
+    `.jsonl`, `.csv`, `.tsv` or `.parquet`. `null`: no queries."""
     judgements: Judgements = Judgements()
     """Files that say which documents answer which queries."""
-    columns: ColumnNames = ColumnNames()
-    """Names of the documents' columns or JSON keys."""
     query_columns: ColumnNames | None = None
-    """Names of the queries' columns or JSON keys, `id` and `text`. `null`: the names in `columns`."""
+    """Names of the queries' columns or JSON keys, `id` and `text`. `null`: the same names as of documents."""
 
     @property
     def names_judgements(self) -> bool:
         return self.judgements != Judgements()
 
     @property
-    def in_lines(self) -> bool:
-        return self.type != "parquet"
-
-    @property
-    def row_columns(self) -> ColumnNames:
-        return self.columns
-
-    @property
     def row_query_columns(self) -> ColumnNames:
-        return self.query_columns or self.columns
+        return self.query_columns or self.row_columns
 
     @model_validator(mode="after")
-    def _asked(self) -> Self:
+    def _both(self) -> Self:
         if self.queries is None and self.names_judgements:
             raise ValueError("judgements with queries, whose ids they name. Without queries, set judgements=null")
         if self.query_columns is not None and self.query_columns.changed("title"):
             raise ValueError("query_columns with id and text, as a query has no title")
         return self
+
+
+class OwnFiles(_Asked, _WithFields):
+    """A corpus in your own files, with a row for each document, as JSON lines, CSV or parquet."""
+
+    type: Literal["jsonl", "parquet", "csv"]
+    """Format of the files of documents. `csv` also reads `.tsv` files. The first line of a CSV file names its
+    columns."""
+    documents: Text
+    """Files of the documents, relative to the current directory: a file, a folder, or a pattern like `data/*.jsonl`."""
+    columns: ColumnNames = ColumnNames()
+    """Names of the documents' columns or JSON keys."""
+
+    @property
+    def row_columns(self) -> ColumnNames:
+        return self.columns
 
 
 class Beir(_WithFields):
@@ -266,7 +263,7 @@ class HuggingFace(_Cut):
         return ColumnNames(id="_id")
 
 
-class TextFiles(_Cut):
+class TextFiles(_Asked):
     """A folder of UTF-8 text files (`.txt`, `.md`, `.rst`). Each is a document, whose id is its path in the folder.
 
     The title is the file's first line if this is a heading of Markdown (`# …`). Else it is the file's name.
@@ -275,10 +272,6 @@ class TextFiles(_Cut):
     type: Literal["text"]
     path: Text
     """Folder, relative to the current directory. Folders inside are read too, but not hidden folders or links."""
-
-    @property
-    def names_judgements(self) -> bool:
-        return False
 
 
 class PythonDocs(_Corpus):
@@ -290,5 +283,5 @@ class PythonDocs(_Corpus):
 CorpusSpec = Annotated[
     Beir | OwnFiles | MsMarco | IrDatasets | HuggingFace | TextFiles | PythonDocs, Field(discriminator="type")
 ]
-FileCorpus = Beir | OwnFiles | MsMarco
+FileCorpus = Beir | OwnFiles | MsMarco | TextFiles
 """Kinds of sources that are read from files on this machine."""

@@ -1,15 +1,21 @@
 """Lists the files of a corpus, with the names that rejected rows and fingerprints use for these files."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Beir, FileCorpus, MsMarco, OwnFiles, TextFiles
 from rayhier.storage import csv_rows, paths
 
 SUFFIXES = (".txt", ".md", ".rst")
+PARQUET = ".parquet"
+Format = Literal["lines", "csv", "parquet", "text"]
+"""Format of a file: a row a line, CSV, parquet, or one text."""
+FORMATS: dict[str, Format] = {".jsonl": "lines", ".json": "lines", ".csv": "csv", ".tsv": "csv", PARQUET: "parquet"}
+"""Ending of a file of documents or queries -> its format. A `.tsv` file of judgements has lines."""
 SPLITS = ("train", "dev", "test")
 BEIR = "a BEIR folder (corpus.jsonl, queries.jsonl, qrels/{train,dev,test}.tsv)"
 ALONE = "Documents alone are a corpus of type jsonl (see specs/my-folder.yaml)"
@@ -22,6 +28,7 @@ class NamedFile:
 
     name: str
     path: Path
+    format: Format = "lines"
 
     def __str__(self) -> str:
         return self.name
@@ -39,6 +46,10 @@ class CorpusFiles:
         return (*self.documents, *self.queries, *self.judgements.values())
 
 
+def judged_file(name: str, path: Path) -> NamedFile:
+    return NamedFile(name, path, FORMATS.get(path.suffix.lower().replace(".tsv", ""), "lines"))
+
+
 def find(spec: FileCorpus) -> CorpusFiles:
     match spec:
         case Beir():
@@ -46,10 +57,13 @@ def find(spec: FileCorpus) -> CorpusFiles:
         case MsMarco():
             return _msmarco(paths.resolve("corpus.path", spec.path))
         case OwnFiles():
-            return _listed(spec)
+            form: Format = "lines" if spec.type == "jsonl" else spec.type
+            return _asked(spec, _files("documents", spec.documents, _suffixes(spec), lambda _: form))
+        case TextFiles():
+            return _asked(spec, _texts(spec))
 
 
-def texts(spec: TextFiles) -> tuple[NamedFile, ...]:
+def _texts(spec: TextFiles) -> tuple[NamedFile, ...]:
     """List the text files below a folder, sorted, with symbolic links, which are not followed."""
     folder = paths.resolve("corpus.path", spec.path)
     _check_folder(folder, "a folder of text files")
@@ -60,7 +74,7 @@ def texts(spec: TextFiles) -> tuple[NamedFile, ...]:
         shown = [name for name in names if name.lower().endswith(SUFFIXES) and not name.startswith(".")]
         paths_ = (Path(place, name) for name in [*linked, *shown])
         regular = (path for path in paths_ if path.is_symlink() or path.is_file())  # a pipe never ends
-        files += [NamedFile(path.relative_to(folder).as_posix(), path) for path in regular]
+        files += [NamedFile(path.relative_to(folder).as_posix(), path, "text") for path in regular]
     if all(file.path.is_symlink() for file in files):
         allowed = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
         raise InputError(f"corpus.path: {folder} holds no {allowed}; allowed: a folder of such files")
@@ -110,10 +124,16 @@ def _check_folder(folder: Path, allowed: str) -> None:
         raise InputError(f"corpus.path: got {str(folder)!r}, no such folder; allowed: {allowed}")
 
 
-def _listed(spec: OwnFiles) -> CorpusFiles:
-    suffixes = csv_rows.SUFFIXES if spec.type == "csv" else (f".{spec.type}",)
-    documents = _files("documents", spec.documents, suffixes)
-    queries = _files("queries", spec.queries, suffixes) if spec.queries is not None else ()
+def _suffixes(spec: OwnFiles | TextFiles) -> tuple[str, ...]:
+    """Return the endings of files that are read from a folder of documents or queries."""
+    return csv_rows.SUFFIXES if spec.type == "csv" else tuple(FORMATS) if spec.type == "text" else (f".{spec.type}",)
+
+
+def _asked(spec: OwnFiles | TextFiles, documents: tuple[NamedFile, ...]) -> CorpusFiles:
+    queries: tuple[NamedFile, ...] = ()
+    if spec.queries is not None:
+        own = documents[0].format if spec.type != "text" else "lines"
+        queries = _files("queries", spec.queries, _suffixes(spec), lambda path: FORMATS.get(path.suffix.lower(), own))
     both = {file.path for file in documents} & {file.path for file in queries}
     if both:
         raise InputError(f"corpus.queries: {min(both)} is one of the documents too; allowed: other files")
@@ -123,15 +143,15 @@ def _listed(spec: OwnFiles) -> CorpusFiles:
             path = paths.resolve(key := f"corpus.judgements.{split}", text)
             if not path.is_file():
                 raise InputError(f"{key}: got {text!r}, no such file; allowed: a file of judgements")
-            judged[split] = NamedFile(f"judgements/{split}/{path.name}", path)
+            judged[split] = judged_file(f"judgements/{split}/{path.name}", path)
     return CorpusFiles(documents, queries, judged)
 
 
-def _files(key: str, text: str, suffixes: tuple[str, ...]) -> tuple[NamedFile, ...]:
+def _files(key: str, text: str, suffixes: tuple[str, ...], form: Callable[[Path], Format]) -> tuple[NamedFile, ...]:
     """List a file, a folder's files that end in one of `suffixes`, or the files that a pattern matches, sorted."""
     path = paths.resolve(f"corpus.{key}", text)
     if path.is_file():
-        return (NamedFile(f"{key}/{path.name}", path),)
+        return (NamedFile(f"{key}/{path.name}", path, form(path)),)
     if path.is_dir():
         entries = (entry for entry in path.iterdir() if entry.name.endswith(suffixes))
     else:
@@ -144,4 +164,4 @@ def _files(key: str, text: str, suffixes: tuple[str, ...]) -> tuple[NamedFile, .
         allowed = f"a file, a folder of {wanted}, or a pattern of files"
         raise InputError(f"corpus.{key}: got {text!r}, {problem}; allowed: {allowed}")
     base = path if path.is_dir() else Path(os.path.commonpath([match.parent for match in matches]))
-    return tuple(NamedFile(f"{key}/{match.relative_to(base).as_posix()}", match) for match in matches)
+    return tuple(NamedFile(f"{key}/{match.relative_to(base).as_posix()}", match, form(match)) for match in matches)

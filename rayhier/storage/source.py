@@ -26,10 +26,10 @@ from rayhier.spec.corpus import (
     passages_of,
 )
 from rayhier.storage import csv_rows, files, hub_data, listing
-from rayhier.storage.listing import SPLITS, CorpusFiles
+from rayhier.storage.listing import SPLITS, CorpusFiles, NamedFile
 
-PARQUET = ".parquet"
 BATCH_ROWS = 10_000
+QUERY_ID = "query-id"
 SAMPLE, SAMPLE_BYTES = 1_000, 4 << 20
 SAMPLE_ROWS = 50
 PEEKED, SHOWN = 10, 60
@@ -80,13 +80,6 @@ def describe(spec: CorpusSpec) -> Source:
             identity = _repository("corpus.path", spec.path)
             identity |= _repository("corpus.judgements", spec.qrels)
             return _unread(identity, SPLITS)
-        case TextFiles():
-            listed = [file for file in listing.texts(spec) if not file.path.is_symlink()]
-            sizes = [file.path.stat().st_size for file in listed]
-            content = {file.name: files.digest(file.path) for file in listed}
-            whole = {"texts": hashlib.sha256(json.dumps(content).encode()).hexdigest()}
-            rows = sum(len(spec.passages.starts(size // WORD_BYTES)) if spec.passages else 1 for size in sizes)
-            return Source(whole, {}, len(listed), sum(sizes), frozenset(), rows, document_bytes=sum(sizes))
         case _:
             return _files(spec)
 
@@ -97,62 +90,65 @@ def _unread(identity: dict[str, str], judged: Iterable[str]) -> Source:
 
 def _files(spec: FileCorpus) -> Source:
     listed = listing.find(spec)
-    scans = dict[str, FileStats]()
-    for file in listed.all:
-        is_judged = file in listed.judgements.values()
-        lines = file.path.suffix.lower() != PARQUET if is_judged else spec.in_lines
-        scan = _scan_csv if is_csv(spec) and not is_judged else scan_lines if lines else _scan_parquet
-        scans[file.name] = scan(file.path)
-    documents, queries = ([scans[file.name] for file in part] for part in (listed.documents, listed.queries))
+    scans = {file: _scan(file) for file in listed.all if file.format != "text" or not file.path.is_symlink()}
+    documents, queries = (
+        [scans[file] for file in part if file in scans] for part in (listed.documents, listed.queries)
+    )
     for key, noun, part in (("documents", "document", listed.documents), ("queries", "query", listed.queries)):
-        if part and not any(scans[file.name].rows for file in part):
-            allowed = "a line of column names, then rows" if is_csv(spec) else f"one {noun} a line"
+        if part and not any(scans[file].rows for file in part if file in scans):
+            allowed = "a line of column names, then rows" if part[0].format == "csv" else f"one {noun} a line"
             raise InputError(f"corpus.{_key(spec, key)}: {part[0].path} has no {noun}; allowed: {allowed}")
-    first = next(file.path for file in listed.documents if scans[file.name].rows)
-    if spec.in_lines and not isinstance(spec, MsMarco):
-        names, query_names = spec.row_columns, spec.row_query_columns
-        key, query_key = (f"corpus.{_key(spec, name)}" for name in ("documents", "queries"))
-        for file in listed.documents:
-            _first_rows(spec, key, file.path)
-        rows, own = _first_rows(spec, key, first), {names.id, names.title, *spec.field_types}
+    first = next(file for file in listed.documents if file in scans and scans[file].rows)
+    names, query_names = spec.row_columns, spec.row_query_columns
+    key, query_key = (f"corpus.{_key(spec, name)}" for name in ("documents", "queries"))
+    for file in listed.documents:
+        _first_rows(spec, key, file)
+    if rows := _first_rows(spec, key, first):
+        own = {names.id, names.title, *spec.field_types}
         prose = {name for row in rows for name in row.keys() - own if len(str(row[name]).split()) >= PROSE}
         required = dict.fromkeys((*names.changed("title", "text"), *(["text"] if prose else [])))
         _check_keys(key, first, rows, [names.id, *(getattr(names, name) for name in required)], "columns")
-        for file in listed.queries:
-            query_rows = _first_rows(spec, query_key, file.path)
-            _check_keys(query_key, file.path, query_rows, (query_names.id, query_names.text), "query_columns")
+        _check_keys(key, first, rows, list(spec.field_types) if first.format == "csv" else [], "fields")
+    for file in listed.queries:
+        _check_keys(
+            query_key, file, _first_rows(spec, query_key, file), [query_names.id, query_names.text], "query_columns"
+        )
     for split, file in listed.judgements.items():
-        if all(name in ("", "query-id") for name in islice(_judged_by(spec, listed, split), PEEKED)):
-            key = f"judgements.{split}" if isinstance(spec, OwnFiles) else "path"
+        if all(name in ("", QUERY_ID) for name in islice(_judged_by(listed, split), PEEKED)):
+            key = f"judgements.{split}" if isinstance(spec, OwnFiles | TextFiles) else "path"
             raise InputError(f"corpus.{key}: {file.path} has no judgement; allowed: a file with some, or no file")
-    each = passages_a_document(spec, passages, first) if (passages := passages_of(spec)) else 1
-    test = {file.name for file in listed.queries}
-    test |= {file.name for split, file in listed.judgements.items() if split == "test"}
-    training = {name: scan.sha256 for name, scan in scans.items() if not spec.names_judgements or name not in test}
+    test = {*listed.queries, *(file for split, file in listed.judgements.items() if split == "test")}
+    read = {file for file in scans if not spec.names_judgements or file not in test}
+    training = {file.name: scan.sha256 for file, scan in scans.items() if file in read and file.format != "text"}
     if spec.names_judgements:
         training["queries of train and dev"] = _judged_queries(spec, listed)
-    count = sum(scan.rows for scan in documents)
+    count, passages = sum(scan.rows for scan in documents), passages_of(spec)
+    if isinstance(spec, TextFiles):
+        content = {file.name: scan.sha256 for file, scan in scans.items() if file.format == "text"}
+        training["texts"] = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        rows_ = sum(len(passages.starts(scan.bytes // WORD_BYTES)) if passages else 1 for scan in documents)
+    else:
+        rows_ = round(count * passages_a_document(spec, passages, first) if passages else count)
     return Source(
         training,
-        {name: scan.sha256 for name, scan in scans.items() if name in test},
+        {file.name: scan.sha256 for file, scan in scans.items() if file in test},
         count,
         sum(scan.bytes for scan in scans.values()),
         frozenset(listed.judgements),
-        round(count * each),
+        rows_,
         document_bytes=sum(scan.bytes for scan in documents),
         queries=sum(scan.rows for scan in queries),
         query_bytes=sum(scan.bytes for scan in queries),
-        judgements={split: scans[file.name].rows for split, file in listed.judgements.items()},
+        judgements={split: scans[file].rows for split, file in listed.judgements.items()},
     )
 
 
-def is_csv(spec: CorpusSpec) -> bool:
-    return isinstance(spec, OwnFiles) and spec.type == "csv"
-
-
-def _first_rows(spec: FileCorpus, key: str, path: Path) -> list[dict[str, Any]]:
-    """Read a file's first rows. InputError if none of them is a JSON object, or if none of a CSV file is UTF-8."""
-    if is_csv(spec):
+def _first_rows(spec: FileCorpus, key: str, file: NamedFile) -> list[dict[str, Any]]:
+    """Read the first rows of JSON lines or CSV. InputError if none is a JSON object, or none of a CSV file is UTF-8."""
+    path = file.path
+    if file.format in ("text", "parquet") or isinstance(spec, MsMarco):
+        return []
+    if file.format == "csv":
         table = list(islice(csv_rows.rows(path), PEEKED))
         if table and all(any(csv_rows.NOT_TEXT.search(str(text)) for text in row.values()) for row in table):
             raise InputError(f"{key}: {path}: row 1 is not UTF-8; allowed: UTF-8, which iconv -t utf-8 writes")
@@ -167,12 +163,12 @@ def _first_rows(spec: FileCorpus, key: str, path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _check_keys(key: str, path: Path, rows: Sequence[dict[str, Any]], names: Sequence[str], section: str) -> None:
+def _check_keys(key: str, file: NamedFile, rows: Sequence[dict[str, Any]], names: Sequence[str], section: str) -> None:
     """Raise InputError if a key of `names` is in none of a file's first rows."""
     for name in names if rows else ():
         if not any(name in row for row in rows):
             raise InputError(
-                f"{key}: {path}: key {name!r} is missing in the first {len(rows)} rows, which have "
+                f"{key}: {file.path}: key {name!r} is missing in the first {len(rows)} rows, which have "
                 f"{', '.join(map(str, list(rows[0])[:10]))}; allowed: a key of the rows in corpus.{section}"
             )
 
@@ -201,14 +197,19 @@ def _repository(key: str, path: str) -> dict[str, str]:
     return {f"{key}/{path.relative_to(folder).as_posix()}": files.digest(path) for path in visible}
 
 
-def _scan_parquet(path: Path) -> FileStats:
-    from rayhier.storage import parquet  # imports pyarrow
+def _scan(file: NamedFile) -> FileStats:
+    match file.format:
+        case "lines":
+            return scan_lines(file.path)
+        case "csv":
+            rows = sum(1 for _ in csv_rows.rows(file.path))
+        case "parquet":
+            from rayhier.storage import parquet  # imports pyarrow
 
-    return FileStats(files.digest(path), path.stat().st_size, parquet.opened(path).metadata.num_rows)
-
-
-def _scan_csv(path: Path) -> FileStats:
-    return FileStats(files.digest(path), path.stat().st_size, sum(1 for _ in csv_rows.rows(path)))
+            rows = parquet.opened(file.path).metadata.num_rows
+        case "text":
+            rows = 1
+    return FileStats(files.digest(file.path), file.path.stat().st_size, rows)
 
 
 def scan_lines(path: Path) -> FileStats:
@@ -231,36 +232,35 @@ def scan_lines(path: Path) -> FileStats:
 
 def _judged_queries(spec: FileCorpus, listing: CorpusFiles) -> str:
     """Return the SHA-256 of the queries that train or dev judgements name. New other queries need no new training."""
-    named = {name for split in ("train", "dev") for name in _judged_by(spec, listing, split)}
+    named = {name for split in ("train", "dev") for name in _judged_by(listing, split)}
     hashed = hashlib.sha256()
     for file in listing.queries if named else ():
-        for name, row in _query_rows(spec, file.path):
+        for name, row in _query_rows(spec, file):
             if name in named:
                 hashed.update(len(row).to_bytes(8, "little") + row)
     return hashed.hexdigest()
 
 
-def _judged_by(spec: FileCorpus, listing: CorpusFiles, split: str) -> Iterator[str]:
+def _judged_by(listing: CorpusFiles, split: str) -> Iterator[str]:
     """Yield the query id of each line of a split's judgements. A header counts as an id that no query has."""
     file = listing.judgements.get(split)
     if file is None:
         return
-    if file.path.suffix.lower() == PARQUET:
-        for row in _parquet_rows(file.path, ["query-id"], BATCH_ROWS):
-            yield str(row["query-id"])
+    if file.format != "lines":
+        rows = csv_rows.rows(file.path) if file.format == "csv" else _parquet_rows(file.path, [QUERY_ID], BATCH_ROWS)
+        yield from (str(row.get(QUERY_ID) or "") for row in rows)
         return
-    blanks = None if isinstance(spec, MsMarco) else "\t"
     with file.path.open("rb") as opened:
         for line in opened:
             text = line.decode("utf-8-sig", "replace").rstrip("\r\n")
-            yield next(iter(text.split(blanks, 1)), "")
+            yield next(iter(text.split("\t" if "\t" in text else None, 1)), "")
 
 
-def _query_rows(spec: FileCorpus, path: Path) -> Iterator[tuple[str, bytes]]:
-    columns = spec.row_query_columns
-    if is_csv(spec) or (path.suffix == PARQUET and not spec.in_lines):
+def _query_rows(spec: FileCorpus, file: NamedFile) -> Iterator[tuple[str, bytes]]:
+    columns, path = spec.row_query_columns, file.path
+    if file.format != "lines":
         names = [columns.id, columns.text]
-        for row in csv_rows.rows(path) if is_csv(spec) else _parquet_rows(path, names, BATCH_ROWS):
+        for row in csv_rows.rows(path) if file.format == "csv" else _parquet_rows(path, names, BATCH_ROWS):
             yield str(row.get(columns.id)), json.dumps(row, sort_keys=True, default=str).encode()
         return
     with path.open("rb") as opened:
@@ -291,21 +291,21 @@ def _parquet_rows(path: Path, names: list[str], at_once: int, most: float = math
                 break
 
 
-def passages_a_document(spec: FileCorpus, passages: Passages, path: Path) -> float:
+def passages_a_document(spec: FileCorpus, passages: Passages, file: NamedFile) -> float:
     """Estimate the mean passages of a document from a file's first rows. Unreadable rows count as none."""
-    texts = list(islice(_sample_texts(spec, path), SAMPLE))
+    texts = list(islice(_sample_texts(spec, file), SAMPLE))
     words = (len(text[: spec.limits.text].split()) for text in texts if text is not None)
     count = sum(len(passages.starts(number)) for number in words)
     return count / len(texts) if count else 1
 
 
-def _sample_texts(spec: FileCorpus, path: Path) -> Iterator[str | None]:
+def _sample_texts(spec: FileCorpus, file: NamedFile) -> Iterator[str | None]:
     """Yield the text of each row: "" if it is missing, None if the row cannot be read."""
-    name = spec.row_columns.text
-    if isinstance(spec, OwnFiles) and spec.type == "parquet":
+    name, path = spec.row_columns.text, file.path
+    if file.format == "parquet":
         yield from (_text(row[name]) for row in _parquet_rows(path, [name], SAMPLE_ROWS, SAMPLE_BYTES))
         return
-    if is_csv(spec):
+    if file.format == "csv":
         yield from (_text(row.get(name)) for row in csv_rows.rows(path))
         return
     with path.open("rb") as opened:

@@ -101,6 +101,12 @@ LAYOUTS = {
         {"documents": "mine/a [[]1]/one-[0-9]*.csv"},
     ),
     "texts": ({"a.txt": "leaf", "deep/b.md": "# Root\n\nand branch"}, {"type": "text", "path": "mine"}),
+    "judged texts": (
+        {f"d{n}.md": f"leaf {n} " * 99 for n in range(40)}
+        | {"queries.jsonl": jsonl(QUERIES)}
+        | {"answers.csv": "score,query-id,corpus-id\n" + "".join(f"1,q{n},d{n}.md\n" for n in range(40))},
+        {"type": "text", "judgements": {"train": "mine-train.tsv", "test": "mine-test.tsv"}},
+    ),
     "judged": (
         {"docs.csv": table(TREES), "questions.csv": table(QUERIES, id="qid", text="question"), "answers.TSV": QRELS},
         {
@@ -193,7 +199,7 @@ def test_several_candidates_are_named_and_one_can_be_chosen(init, capsys):
     code, printed, corpus = init(files)
     assert (code, corpus["documents"]) == (0, "mine/new.jsonl")
     assert "left out: mine/old.jsonl, which may be documents. To take it: rayhier init mine/old.jsonl" in printed
-    assert "left out: mine/ask/queries.csv, because there are no judgements: lines of query id, tab" in printed
+    assert "left out: mine/ask/queries.csv, because there are no judgements: a .tsv file with lines of" in printed
     code, printed, _ = init({}, "mine/old.jsonl", "--out", "mine.yaml")
     assert (code, "--out: mine.yaml exists; allowed: a new file" in printed) == (2, True)
     code, printed, _ = init({}, "mine/old.jsonl")
@@ -213,12 +219,6 @@ def test_names_that_cannot_be_a_spec_or_workdir_are_refused(init, tmp_path, caps
     assert "got 's3://b/x'; allowed: a folder on this machine" in capsys.readouterr().err
     (tmp_path / "docs-1.0").mkdir()
     assert (name_of(tmp_path / "docs-1.0"), name_of(tmp_path / "docs-1.csv")) == ("docs-1-0", "docs-1")
-
-
-def test_queries_in_a_folder_of_texts_are_left_for_eval(init):
-    code, printed, corpus = init({"a.txt": "leaf " * 999, "queries.csv": table(QUERIES), "answers.tsv": QRELS})
-    assert (code, corpus["type"]) == (0, "text")
-    assert printed.count("because text files are the documents. rayhier eval can measure with it") == 2
 
 
 def test_texts_that_are_not_utf8_are_named(init):

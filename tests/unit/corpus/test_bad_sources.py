@@ -90,11 +90,11 @@ DAMAGED = [
         "key 'text' is missing .* have key, body",
     ),
     ("jsonl", "train.tsv", "query-id\tcorpus-id\tscore\n", r"judgements\.train: .*train\.tsv has no judgement"),
-    ("jsonl", "test.tsv", "\nq0 d7 2\nq1 d8 0\n", r"line 2: got 'q0 d7 2'.*3 columns split by tabs"),
+    ("jsonl", "test.tsv", "\nq0 d7\nq1 d8\n", r"line 2: got 'q0 d7'.*BEIR's three columns, or TREC's four"),
     ("parquet", "documents/b.parquet", damage, "cannot be read as parquet"),
     ("msmarco", "queries.dev.small.tsv", Path.unlink, "is missing"),
     ("msmarco", "queries.train.tsv", "1 which\n2 what\n", "line 1: got '1 which'.*2 columns split by tabs: id, text"),
-    ("msmarco", "qrels.train.tsv", "1\t2\t1\n", r"line 1: got '1\\t2\\t1'.*4 columns: query id, 0, passage"),
+    ("msmarco", "qrels.train.tsv", "1\t2\n", r"line 1: got '1\\t2'.*TREC's four"),
     ("huggingface", "texts/corpus.parquet", cut_off, "configuration corpus, cannot be read"),
     ("huggingface", "texts/corpus.parquet", without_ids, "no column '_id' in corpus; allowed: title, text, year"),
 ]
@@ -128,7 +128,7 @@ def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, test
     with (folder / "collection.tsv").open("a") as opened:
         opened.write("\n10\ttitle\ttext\nalone\n\tno id\nd1\tagain\n11\t\n")
     with (folder / "qrels.dev.small.tsv").open("a") as opened:
-        opened.write("q0 0 d3 1\nq0\td3\t1\n")
+        opened.write("q0 0 d3 1\nq0\td3\n")
     said = []
     monkeypatch.setattr(corpus, "say", said.append)
     made = stage(section)
@@ -151,7 +151,7 @@ def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, test
         ("collection.tsv", 13, "missing id", r"\tno id"),
         ("collection.tsv", 14, "duplicate id", "d1"),
         ("collection.tsv", 15, "empty text", r"11\t"),
-        ("qrels.dev.small.tsv", 5, "wrong number of columns", r"q0\td3\t1"),
+        ("qrels.dev.small.tsv", 5, "wrong number of columns", r"q0\td3"),
     ]
     assert made.record.counts["documents"]["read"] == 14
     assert test.record.counts["splits"]["test"]["judgements"] == 4

@@ -47,6 +47,9 @@ def test_a_plan_counts_rows_and_knows_judged_queries_and_columns(section, tmp_pa
     assert source.describe(OwnFiles(**section)).identity != described.identity
     with pytest.raises(InputError, match="'body' is missing in the first 5 rows, which have id, title, text, year"):
         source.describe(OwnFiles(**section, columns={"text": "body"}))
+    section["fields"]["age"] = "int"
+    with pytest.raises(InputError, match=r"'age' is missing in the first 5 rows.*; allowed: .* in corpus\.fields"):
+        source.describe(OwnFiles(**section))
 
 
 @pytest.mark.parametrize(
