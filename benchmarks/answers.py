@@ -3,12 +3,11 @@
 import gzip
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from benchmarks import cache, figures
 from benchmarks.collection import BUILT, SPEC, made, place, run
@@ -17,19 +16,18 @@ from benchmarks.machine import THREADS, set_threads
 from benchmarks.statistics import Estimate, holm, paired, randomised
 from benchmarks.tables import mean, spread, table
 from rayhier.arrays import Bools, Ints, Values
-from rayhier.dataset.documents import load_documents
 from rayhier.dataset.families import families
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, load_answers, load_split, new_answers, relevant
-from rayhier.dataset.ranking import ID
 from rayhier.dataset.words import words
+from rayhier.evaluate.baselines.bm25 import Bm25
+from rayhier.evaluate.baselines.documents import BaselineDocuments
+from rayhier.evaluate.baselines.untrained import choosing_queries, chosen_weight
 from rayhier.evaluate.files import trec
 from rayhier.job.plan import make_plan
-from rayhier.search.segment.exact import exact
+from rayhier.progress import say
 from rayhier.search.snapshot import Snapshot
-from rayhier.search.words.hybrid import fused
 from rayhier.spec import load
-from rayhier.spec.search import UNTAUGHT_WEIGHT, HybridSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.paths import locate
@@ -160,25 +158,17 @@ def results(
     `others` has the overrides of systems that need another index.
     """
     judge, texts = Judge(queries, (NDCG, RECALL)), list(queries.texts)
-    documents = load_documents(*base)
-    ids = pa.array(documents.ids, pa.string())
-    untouched = exact(queries.vector_QM, documents.vector_NM, ids, ids, K)
-    lexical = searcher.words
-    assert lexical is not None
-    listed = lexical.scan(texts, searcher.model.encode(texts).numpy, K, needs="ids")
-    row = {name: number for number, name in enumerate(documents.ids)}
-    row_N = np.array([row[name] for name in listed.ids.tolist()] + [0])
-    base_QK = np.vecdot(documents.vector_NM[row_N[listed.row_QK]], queries.vector_QM[:, None])
-    base_QK = np.where(listed.row_QK < 0, -np.inf, base_QK).astype(np.float32)
-    near, far = replace(untouched, source=untouched.documents.select([ID])), replace(listed, base_QK=base_QK)
-    both = fused(near, [far], K, HybridSpec(weight=UNTAUGHT_WEIGHT), K)
+    documents = BaselineDocuments.of_vectors(*base)
+    hybrid = documents.with_words(Bm25.of_corpus(base[0]).words, cosines=True)
+    weight = chosen_weight(hybrid, choosing_queries(*base, "test"))
+    say(f"BM25's weight with untouched vectors: {weight:g}")
     rankings = {
         **{
             name: searcher.retrieve(searcher.rules.request(texts, K, mode=mode)).ranking
             for name, mode in ((SHIPPED, None), (DENSE, "dense"), (BM25, "bm25"))
         },
-        BOTH: both,
-        UNTOUCHED: untouched,
+        BOTH: hybrid.rank(texts, queries.vector_QM, K, weight),
+        UNTOUCHED: documents.exact(queries.vector_QM, K),
     }
     for system, overrides in others.items():
         run(overrides, stages=(*BUILT, *(["cross_encoder"] if system == CHAIN else [])))

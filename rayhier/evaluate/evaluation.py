@@ -1,8 +1,9 @@
 """The evaluate stage: measure each seed's index and its baselines on the same queries."""
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,12 @@ from rayhier.evaluate.baselines.documents import BaselineDocuments
 from rayhier.evaluate.baselines.hnsw import Hnsw, efforts
 from rayhier.evaluate.baselines.ivf import KmeansIvf, tuned_lists
 from rayhier.evaluate.baselines.scann import ScannTree
+from rayhier.evaluate.baselines.untrained import UNTRAINED, choosing_queries, chosen_weight
 from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve
 from rayhier.evaluate.index_search import IndexSearch, as_searched, index_system, level_system
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
-from rayhier.progress import say
+from rayhier.progress import log, say
 from rayhier.search.rerank import RerankWeight
 from rayhier.search.routing.chosen_beam import ChosenBeam
 from rayhier.search.routing.query_precision import QueryPrecision
@@ -127,8 +129,9 @@ def evaluate(
     base = BaselineDocuments.of_vectors(corpus, vectors, spec.measured)
     documents, matching = base.counts()
     dev, all_judged = load_dev(corpus, vectors, base.holdout, base.exact), len(queries)
+    choosing = choosing_queries(corpus, vectors, split)
     if spec.measured is not None:
-        queries, dev = (about_matching(chosen, base) for chosen in (queries, dev))
+        queries, dev, *choosing = (about_matching(chosen, base) for chosen in (queries, dev, *choosing))
         if not queries:
             raise InputError(
                 f"evaluate.filter: no answer of {all_judged:,} {split} queries matches; allowed: another filter"
@@ -137,7 +140,7 @@ def evaluate(
     asked_Q2 = asked_before(dict(zip(queries.ids, queries.texts, strict=True)), earlier)
     if np.logical_or(*asked_Q2).all():
         raise InputError(f"evaluate.filter: all {len(queries):,} {split} queries that match also train or choose")
-    work = _Work(spec, corpus, base, (documents, matching), queries, dev)
+    work = _Work(spec, corpus, base, (documents, matching), queries, dev, choosing)
     for seed, (model, index) in models.items():
         further = {kind: made for (kind, of), made in (read or {}).items() if of in (None, seed)}
         with reading(index.root, BUILT):
@@ -169,7 +172,8 @@ def about_matching(queries: Queries, base: BaselineDocuments) -> Queries:
 def baselines(spec: JobSpec) -> tuple[str, ...]:
     """Return the spec's baselines, and those that its type of index is always compared with."""
     two = ("faiss_ivf_spill",) if spec.leaves_per_document > 1 else ()
-    words = ("bm25",) if spec.measures_words else ()
+    untrained = (UNTRAINED,) if "exact" in spec.evaluate.baselines else ()
+    words = ("bm25", *untrained) if spec.measures_words else ()
     return tuple(dict.fromkeys((*spec.evaluate.baselines, *two, *words)))
 
 
@@ -184,8 +188,9 @@ class _Work:
         counts: tuple[int, int],
         queries: Queries,
         dev: Queries,
+        choosing: Sequence[Queries],
     ) -> None:
-        self.spec, self.corpus, self.base = spec, corpus, base
+        self.spec, self.corpus, self.base, self.choosing = spec, corpus, base, choosing
         self.documents, self.matching = counts
         self.queries, self.dev = queries, dev
         self.judge = Judge(queries, spec.evaluate.measures)
@@ -235,7 +240,9 @@ class _Work:
                 case "exact":
                     self._once(result, name, lambda: self.base.exact(self.queries.vector_QM, self.k))
                 case "bm25":
-                    self._once(result, name, self._bm25)
+                    self._once(result, name, lambda: self._bm25.rank(list(self.queries.texts), self.k))
+                case "exact+bm25":
+                    self._once(result, name, self._untrained)
                 case "exact_same_encoder":
                     self._whole(result, name, lambda: trained.exact(encoded.numpy, self.k))
                 case _:
@@ -334,8 +341,15 @@ class _Work:
                 say(f"  {name}: {lists} lists were chosen by only {len(dev.ids)} queries: try --set evaluate.lists=N")
         return self._tuned[name]
 
-    def _bm25(self) -> Ranking:
-        return Bm25.of_corpus(self.corpus, self.spec.measured).rank(list(self.queries.texts), self.k)
+    @cached_property
+    def _bm25(self) -> Bm25:
+        return Bm25.of_corpus(self.corpus, self.spec.measured)
+
+    def _untrained(self) -> Ranking:
+        search = self.base.with_words(self._bm25.words, cosines=self.spec.encoder.similarity == "cosine")
+        weight = chosen_weight(search, self.choosing)
+        log(f"  {UNTRAINED}: BM25's weight {weight:g}, chosen by {sum(map(len, self.choosing)):,} queries")
+        return search.rank(self.queries.texts, self.queries.vector_QM, self.k, weight)
 
     def _once(self, result: SeedResult, name: str, rank: Callable[[], Ranking]) -> None:
         """Measure a system that does not depend on the seed, once. Later seeds copy the results of the first seed."""

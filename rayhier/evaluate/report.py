@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from rayhier.dataset.families import told_before
 from rayhier.dataset.measures import means
+from rayhier.evaluate.baselines.untrained import UNTRAINED
 from rayhier.evaluate.curve import Point
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
 from rayhier.evaluate.leaf_load import groups_of
@@ -122,7 +123,7 @@ class GroupRow(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     queries: int
     systems: dict[str, dict[str, float]]
-    """`exact` (base encoder) or `exact_same_encoder` (trained) -> measures, means over queries and seeds."""
+    """System -> measures, means over queries and seeds: ENCODERS, and with BM25 `exact+bm25` and the index."""
 
 
 class LeafRow(_Row):
@@ -206,7 +207,7 @@ class Report(BaseModel):
             systems={
                 name: SystemRow.model_validate(_mean([result.rows[name] for result in seeds])) for name in seeds[0].runs
             },
-            encoders=_encoders(evaluation),
+            encoders=_encoders(evaluation, f"{spec.router.type}+bm25"),
             curves={name: _curve(name, seeds) for name in seeds[0].curves},
             balance=MeanBalance.model_validate({**_mean([result.balance for result in seeds]), "per_seed": balances}),
             leaf_groups=_leaf_groups(spec.router.type, seeds),
@@ -241,8 +242,15 @@ class Report(BaseModel):
         """Groups of queries that show what training gains. New answers, which show what generalises, come first."""
         return sorted(self.encoders, key=lambda group: group == "all")
 
+    @property
+    def trained(self) -> tuple[str, str]:
+        """Names of the systems that show what training gains: before and after, with BM25 if searches use BM25."""
+        hybrid = f"{self.router}+bm25", UNTRAINED
+        return (hybrid[1], hybrid[0]) if set(hybrid) <= self.systems.keys() else ENCODERS
+
     def learned(self, measure: str, queries: QueryGroup) -> Difference:
-        (difference,) = self.between("exact_same_encoder", "exact", measure, queries)
+        before, after = self.trained
+        (difference,) = self.between(after, before, measure, queries)
         return difference
 
     def told_before(self, spec: JobSpec) -> str:
@@ -270,15 +278,17 @@ class Report(BaseModel):
         return f"{name} ({self.lists[system]} lists)" if system in self.lists else name
 
 
-def _encoders(evaluation: Evaluation) -> dict[QueryGroup, GroupRow]:
-    values = [{name: result.values.get(name, {}) for name in ENCODERS} for result in evaluation.seeds]
-    if not all(values[0].values()) or not any(TRAINED & result.history.keys() for result in evaluation.seeds):
+def _encoders(evaluation: Evaluation, hybrid: str) -> dict[QueryGroup, GroupRow]:
+    seeds = evaluation.seeds
+    if not set(ENCODERS) <= seeds[0].values.keys() or not any(TRAINED & result.history.keys() for result in seeds):
         return {}
+    names = [name for name in (*ENCODERS, UNTRAINED, hybrid) if name in seeds[0].values]
+    values = [result.values for result in seeds]
     rows: dict[QueryGroup, GroupRow] = {}
     for group, query_Q in groups(evaluation).items():
         systems = {
             name: _mean([means({measure: value[query_Q] for measure, value in seed[name].items()}) for seed in values])
-            for name in ENCODERS
+            for name in names
         }
         rows[group] = GroupRow(queries=int(query_Q.sum()), systems=systems)
     return rows

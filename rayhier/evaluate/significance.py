@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from rayhier.arrays import Bools, Ints, Values
+from rayhier.evaluate.baselines.untrained import UNTRAINED
 from rayhier.evaluate.curve import mean_curve, read_values
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
 from rayhier.spec import JobSpec
@@ -116,7 +117,7 @@ def pairs(spec: JobSpec, evaluation: Evaluation) -> Iterator[Compared]:
     searched = [searched_by(spec, result) for result in seeds]
     for system, baselines in (
         ("exact_same_encoder", [["exact"] * len(seeds)]),
-        (hybrid, [[router] * len(seeds), ["bm25"] * len(seeds)]),
+        (hybrid, [[name] * len(seeds) for name in (router, "bm25", UNTRAINED)]),
         (reranked, [searched]),
     ):
         yield from _whole_searches(spec, evaluation, system, baselines)
@@ -126,11 +127,13 @@ def _whole_searches(
     spec: JobSpec, evaluation: Evaluation, system: str, baselines: Sequence[Sequence[str]]
 ) -> Iterator[Compared]:
     values = [result.values for result in evaluation.seeds]
-    if not all({system, *names} <= value.keys() for value, *names in zip(values, *baselines, strict=True)):
+    if any(system not in value for value in values):
         return
     for measure in spec.evaluate.measures:
         ours = np.mean([value[system][measure] for value in values], axis=0)
         for names in baselines:
+            if any(name not in value for value, name in zip(values, names, strict=True)):
+                continue
             theirs = np.mean([value[name][measure] for value, name in zip(values, names, strict=True)], axis=0)
             for group, query_Q in groups(evaluation).items():
                 baseline = " or ".join(dict.fromkeys(names))

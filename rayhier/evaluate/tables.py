@@ -6,7 +6,7 @@ import numpy as np
 
 from rayhier.evaluate.curve import Point, reach, read
 from rayhier.evaluate.files import cell
-from rayhier.evaluate.report import ENCODERS, NAMES, Report
+from rayhier.evaluate.report import ENCODERS, Report
 from rayhier.evaluate.significance import Difference
 
 REACHED = (0.9, 0.95, 0.98)
@@ -48,16 +48,20 @@ def served_path(report: Report, measures: Sequence[str]) -> tuple[list[str], lis
 
 
 def encoders(report: Report, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows: exact search by both encoders for each group of queries, and the difference."""
+    """Return header and rows: searches before and after training for each group of queries, and the difference."""
     rows = []
     for group in report.groups:
         encoders = report.encoders[group]
         title = f"{group} ({encoders.queries:,} queries)"
-        rows += [[f"{title}: {NAMES[name]}", *(cell(encoders.systems[name][m]) for m in measures)] for name in ENCODERS]
-        changes = [report.learned(m, group) for m in measures]
-        rows.append(["  difference", *(_difference(row) for row in changes)])
-        rows.append(["  95% interval", *(_interval(row) for row in changes)])
-    return ["exact search", *measures], rows
+        for before, after in dict.fromkeys((report.trained, ENCODERS)):
+            rows += [
+                [f"{title}: {report.label(name)}", *(cell(encoders.systems[name][m]) for m in measures)]
+                for name in (before, after)
+            ]
+            changes = [change for m in measures for change in report.between(after, before, m, group)]
+            rows.append(["  difference", *(_difference(row) for row in changes)])
+            rows.append(["  95% interval", *(_interval(row) for row in changes)])
+    return ["before and after training", *measures], rows
 
 
 def leaf_groups(report: Report, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:

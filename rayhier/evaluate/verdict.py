@@ -36,14 +36,15 @@ def _training(spec: JobSpec, report: Report) -> str:
         return f"Training: {kept}. Give more dev queries as corpus.judgements.dev."
     told = []
     for group in report.groups:
-        base, trained = (report.encoders[group].systems[name][measure] for name in ENCODERS)
+        base, trained = (report.encoders[group].systems[name][measure] for name in report.trained)
         learned = report.learned(measure, group)
         of = "" if len(report.groups) == 1 else " for all queries" if group == "all" else f" for queries with {group}"
         told.append(f"{_changed(measure, base, trained, learned)}{of}{learned.doubt}.")
     lost = learned.difference < 0
     sure = " made results worse" if learned.high < 0 and not learned.doubt else " did not help here"
     worse = f" Training{sure}: use the base encoder, with encoder.train=none." if lost else ""
-    return f"Training: {' '.join(told)}{worse}"
+    words = "" if report.trained == ENCODERS else " with BM25"
+    return f"Training{words}: {' '.join(told)}{worse}"
 
 
 def _changed(measure: str, before: float, after: float, by: Difference) -> str:

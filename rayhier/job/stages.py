@@ -29,5 +29,5 @@ STAGES = {
     "index": Stage("index", 6, "index"),
     "factors": Stage("factors", 2, "train"),
     "calibrate": Stage("calibration", 9, "evaluate"),
-    "evaluate": Stage("evaluate", 14, "evaluate"),
+    "evaluate": Stage("evaluate", 15, "evaluate"),
 }

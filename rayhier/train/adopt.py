@@ -14,7 +14,7 @@ Queries that ask the same (`dataset.families.alike`) are in one fold and count a
 Shapes: Q queries, M embedding size, N documents, K results, P pairs, W weights.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -29,22 +29,18 @@ from rayhier.dataset.families import alike, some
 from rayhier.dataset.families import folds as divided_by
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, relevant
-from rayhier.dataset.ranking import ID, Ranking
 from rayhier.model.adoption import MEASURE, Adoption, Source
 from rayhier.search.segment.exact import exact
 from rayhier.search.words.bm25 import Bm25Index
+from rayhier.search.words.exact_hybrid import RESULTS, ExactHybrid
 from rayhier.search.words.fusion_weight import WEIGHTS
 from rayhier.search.words.fusion_weight import best as best_weight
-from rayhier.search.words.hybrid import fused
 from rayhier.spec.encoder import ENOUGH, FOLDS
-from rayhier.spec.search import HybridSpec
 from rayhier.train.contrast import Contrast
 from rayhier.train.examples import Examples
 from rayhier.train.group import WorkerGroup
 from rayhier.train.tower import HeadTower, Side, Tower, divided
 
-RESULTS, DEPTH = 10, 100
-"""RESULTS: number of results that nDCG@10 reads. DEPTH: number of results that vectors and BM25 each give to fusion."""
 FEWEST = 10
 """Fewest train queries that are divided into folds."""
 FOLD = "fold "
@@ -84,25 +80,11 @@ class Searches:
         return np.concatenate(values, axis=1) if values else np.zeros((1, 0))
 
     def _values(self, queries: Queries, query_QM: Floats, document_NM: Floats) -> Values:
-        judge = Judge(queries, [MEASURE])
         if self.words is None:
-            return judge.values(exact(query_QM, document_NM, self.ids, self.results, RESULTS))[MEASURE][None]
-        dense = exact(query_QM, document_NM, self.ids, self.results, DEPTH)
-        dense = replace(dense, source=dense.documents.select([ID]))
-        lexical = self._lexical(self.words, queries.texts, query_QM, document_NM)
-        rankings = (
-            fused(dense, [lexical], RESULTS, HybridSpec(weight=weight), DEPTH, cosines=self.cosines)
-            for weight in WEIGHTS
-        )
-        return np.stack([judge.values(ranking)[MEASURE] for ranking in rankings])
-
-    def _lexical(self, words: Bm25Index, texts: Sequence[str], query_QM: Floats, document_NM: Floats) -> Ranking:
-        score_QK, row_QK = words.best(texts, DEPTH)
-        base_QK = np.einsum("qkm,qm->qk", document_NM[row_QK], query_QM)
-        base_QK = np.where(row_QK < 0, -np.inf, base_QK).astype(np.float32)
-        nothing_Q = np.zeros(len(texts), np.int64)
-        table = pa.table({ID: self.results})
-        return Ranking(score_QK, row_QK, table, nothing_Q, nothing_Q, nothing_Q, base_QK=base_QK)
+            ranking = exact(query_QM, document_NM, self.ids, self.results, RESULTS)
+            return Judge(queries, [MEASURE]).values(ranking)[MEASURE][None]
+        hybrid = ExactHybrid(self.words, document_NM, self.ids, self.results, cosines=self.cosines)
+        return hybrid.values(queries, query_QM, MEASURE)
 
 
 def at_best(value_WQ: Values) -> Values:

@@ -17,6 +17,8 @@ from rayhier.dataset.ranking import Ranking
 from rayhier.evaluate.alone import seconds_of
 from rayhier.search.segment.exact import exact
 from rayhier.search.segment.filter import matching
+from rayhier.search.words.bm25 import Bm25Index
+from rayhier.search.words.exact_hybrid import ExactHybrid
 from rayhier.spec.filter import Filter, fields_of
 from rayhier.storage import columns, parquet
 from rayhier.storage.artifact import Artifact
@@ -91,6 +93,10 @@ class BaselineDocuments:
     def exact(self, query_QM: Floats, k: int) -> Ranking:
         doc_ids, result_ids, vector_NM = self._searched()
         return exact(query_QM, vector_NM, doc_ids, result_ids, k)
+
+    def with_words(self, words: Bm25Index, *, cosines: bool) -> ExactHybrid:
+        """Make the exact search by vectors and BM25. `words` are those of all documents, in the same order."""
+        return ExactHybrid(words, self.vector_NM, self.doc_ids, self.result_ids, self.match_N, cosines)
 
     def _searched(self) -> tuple[pa.Array, pa.Array, Floats]:
         if self.match_N is None:
