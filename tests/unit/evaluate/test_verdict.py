@@ -5,6 +5,7 @@ import re
 import pytest
 
 from rayhier.evaluate.report import MeanRow, Report, SystemRow
+from rayhier.evaluate.tables import encoders
 from rayhier.evaluate.verdict import MIDDLING, verdict
 from rayhier.model.adoption import Adoption
 from rayhier.spec import JobSpec
@@ -83,6 +84,23 @@ def test_which_encoder_was_kept_is_said_first_and_advice_names_it(adopted, spec,
 def test_what_training_gains_for_new_answers_is_said_first(spec, trained):
     (line,) = told(spec, Report.of(spec, trained), "Training: nDCG@10 ")
     assert re.findall(r"\d -> \d.*? for ([\w ]+)", line) == ["queries with new answers", "all queries"]
+
+
+def test_searches_with_bm25_show_what_training_gains(spec, trained):
+    for one in trained.seeds:
+        for system, like in (("exact+bm25", "exact_same_encoder"), ("ehi+bm25", "exact")):
+            one.values[system], one.rows[system], one.runs[system] = one.values[like], one.rows[like], one.runs[like]
+        one.values["ehi"] = one.values["exact"]
+    report = Report.of(spec, trained)
+    (line,) = told(spec, report, "Training with BM25: nDCG@10 ")
+    before, after = (report.systems[name].measures["nDCG@10"] for name in ("exact_same_encoder", "exact"))
+    assert f"{before:.3f} -> {after:.3f}" in line
+    assert [row[0] for row in encoders(report, ["nDCG@10"])[1] if "all" in row[0]] == [
+        "all (2 queries): exact search, base encoder + BM25",
+        "all (2 queries): this index + BM25",
+        "all (2 queries): exact search, base encoder",
+        "all (2 queries): exact search, the index's encoder",
+    ]
 
 
 def test_a_training_without_a_better_epoch_says_so(spec, trained):

@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from rayhier.search.segment.leaf_scan import LeafScan
 from rayhier.search.words.bm25 import Bm25Index
+from rayhier.search.words.exact_hybrid import ExactHybrid
 from rayhier.search.words.hybrid import RANKS, WordScan, compared, fused
 from rayhier.spec.search import UNTAUGHT_WEIGHT, HybridSpec, SearchSpec
 
@@ -34,6 +36,26 @@ def best(scores, passages, shown=lambda n: True):
 
 def ordered(found):
     return sorted(found, key=lambda name: (-np.float32(found[name]), name))
+
+
+@pytest.mark.parametrize("is_filtered", [False, True])
+def test_exact_hybrid_is_a_loop_over_the_documents_that_match(world, passages, is_filtered):
+    _, vector_NM, texts, query_QM, queries = world
+    match_N = np.arange(N) % 5 != 0 if is_filtered else None
+    ids, results = pa.array([f"d{n}" for n in range(N)]), pa.array([result(n, passages) for n in range(N)])
+    words = Bm25Index(texts)
+    ranking = ExactHybrid(words, vector_NM, ids, results, match_N).rank(queries, query_QM, N, 0.3)
+    for query, text in enumerate(queries):
+        scores, expected = words.scores(text), dict[str, float]()
+        lexical = best(scores, passages, lambda n: match_N is None or match_N[n])
+        for n in range(N) if match_N is None else np.flatnonzero(match_N).tolist():
+            name = result(n, passages)
+            expected[name] = max(expected.get(name, -9), float(vector_NM[n] @ query_QM[query]))
+        most = max(lexical.values(), default=1)
+        expected = {name: base + 0.3 * lexical.get(name, 0) / most for name, base in expected.items()}
+        rows = ranking.row_QK[query][ranking.row_QK[query] >= 0]
+        assert set(ranking.ids[rows]) == set(expected)
+        np.testing.assert_allclose(ranking.score_QK[query, : len(rows)], sorted(expected.values())[::-1], atol=1e-5)
 
 
 @pytest.mark.parametrize("fusion", [HybridSpec(weight=0.3), HybridSpec(fuse="rank")], ids=["sum", "rank"])
