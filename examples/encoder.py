@@ -7,7 +7,9 @@ import sys
 
 from sentence_transformers import SentenceTransformer
 
-workdir, query = sys.argv[1:3]
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
+workdir, query = sys.argv[1:]
 encoder = SentenceTransformer(f"{workdir}/encoder")
 texts = ["zipfile.ZipFile opens an archive.", "math.sqrt returns the square root of a number."]
 similarities = encoder.similarity(encoder.encode([query]), encoder.encode(texts))[0]

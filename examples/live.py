@@ -8,7 +8,9 @@ from pathlib import Path
 
 import rayhier
 
-url, token_file = sys.argv[1:3]
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
+url, token_file = sys.argv[1:]
 document = {"id": "howto.yak", "title": "How do I shave a yak?", "text": "Use sharp shears and a calm yak."}
 with rayhier.Client(url, Path(token_file).read_text().strip()) as client:
     change = client.put([document])

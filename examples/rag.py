@@ -30,7 +30,9 @@ def chat_model(prompt: PromptValue) -> BaseMessage:
     return AIMessage(prompt.to_messages()[-1].content)
 
 
-workdir, question = sys.argv[1:3]
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
+workdir, question = sys.argv[1:]
 retriever = RayhierRetriever(index=workdir, k=3)
 chain = (
     {"documents": retriever | with_ids, "question": RunnablePassthrough()}

@@ -4,7 +4,9 @@ import sys
 
 import rayhier
 
-workdir, query = sys.argv[1:3]
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
+workdir, query = sys.argv[1:]
 with rayhier.open(workdir) as index:
     for mode in ("hybrid", "dense", "bm25"):
         results = index.search(query, k=3, mode=mode)

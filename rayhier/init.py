@@ -60,7 +60,7 @@ COMMENTS = {
 }
 JUDGED = "a .tsv file with lines of query id, document id and a whole number above 0 for an answer, split by tabs"
 FIELDS = "  # fields: {}  # columns for filters: take the first # away, and correct the types\n"
-ALONE = "  # Nothing is judged, so the encoder learns from titles and first sentences of documents.\n"
+ALONE = "  # Nothing is judged. So titles and first sentences teach the encoder, and nothing is measured.\n"
 
 
 class Table(NamedTuple):

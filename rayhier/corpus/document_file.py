@@ -12,7 +12,7 @@ from rayhier.corpus.reader import checked
 from rayhier.corpus.row_checks import Entry, Rejection, RowSchema
 from rayhier.spec import InputError
 from rayhier.storage import csv_rows
-from rayhier.storage.listing import PARQUET
+from rayhier.storage.listing import PARQUET, SUFFIXES
 from rayhier.storage.parquet import tables
 
 REASONS_SHOWN = 3
@@ -30,6 +30,9 @@ def read(path: Path, schema: RowSchema, size: int, *, vectors: bool = True) -> I
     """Yield the rows of a file, `size` at a time. InputError if it cannot be read, or lacks the column of ids."""
     if not path.is_file():
         raise InputError(f"{path}: no such file")
+    if path.suffix.lower() in SUFFIXES:
+        needed = f"{schema.columns.id}, {schema.columns.title} and {schema.columns.text}"
+        raise InputError(f"{path}: got a text; allowed: JSON lines, CSV or parquet with {needed}")
     if path.suffix != PARQUET:
         rows = checked(csv_rows.rows(path), lambda row: own_files.csv_document(row, schema))
         if path.suffix.lower() not in csv_rows.SUFFIXES:

@@ -72,7 +72,8 @@ def build(executor: Executor, spec: JobSpec, attempt: Attempt) -> Output:
     rejected = [*contents.rejected, *training.rejected()]
     if count := sum(table.num_rows for table in rejected):
         say(f"  {count:,} rows are rejected, with their reasons: {here(attempt.root / tables.REJECTED)}")
-        for row in pa.concat_tables(rejected).slice(0, REASONS_SHOWN).to_pylist():
+        shown = 0 if isinstance(spec.corpus, PythonDocs) else REASONS_SHOWN  # many docstrings are no question
+        for row in pa.concat_tables(rejected).slice(0, shown).to_pylist():
             say("    {source}, row {row}: {reason}: {value}".format_map(row))
     queries = tables.queries_table(training.accepted_queries)
     written = tables.write(attempt.root, queries, training.splits, rejected)

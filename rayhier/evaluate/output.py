@@ -94,7 +94,7 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
         *(["", f"{report.told_before(spec)}."] if report.asked_before else []),
         "",
         *(["## Queries per leaf", "", SPREAD, "", *_markdown(*spread), ""] if spread[1] else []),
-        *(["## What training changed", "", NEW_ANSWERS, "", *_markdown(*learned), ""] if learned[1] else []),
+        *(["## Before and after training", "", NEW_ANSWERS, "", *_markdown(*learned), ""] if learned[1] else []),
         *(f"![{title}]({PLOTS}/{name}.svg)" for name, title in TITLES.items()),
         "",
     ]

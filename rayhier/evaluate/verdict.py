@@ -28,12 +28,12 @@ def _training(spec: JobSpec, report: Report) -> str:
     if not report.encoders:
         untrained = set(ENCODERS) <= report.systems.keys()
         return f"Training: the encoder was not trained, {untrained_because(spec)}." if untrained else ""
-    if report.keeps_base:
-        return f"Training: {report.adoptions[0].sentence}. encoder.adopt: always keeps the trained encoder."
     if report.began_best:
         base = report.encoders["all"].systems["exact"][measure]
         kept = f"no epoch found more on dev than the base encoder ({measure} {base:.3f}), so it was kept"
         return f"Training: {kept}. Give more dev queries as corpus.judgements.dev."
+    if report.keeps_base:
+        return f"Training: {report.adoptions[0].sentence}. encoder.adopt: always keeps the trained encoder."
     told = []
     for group in report.groups:
         base, trained = (report.encoders[group].systems[name][measure] for name in report.trained)
@@ -88,7 +88,8 @@ def _index(spec: JobSpec, report: Report) -> str:
         return ""
     used = report.systems[report.router]
     share = used.measures[measure] / max(exact.measures[measure], 1e-9)
-    reads = f"reads {used.visited:.1%} of the documents"
+    noun = "documents" if report.whole in (None, report.documents) else "passages"
+    reads = f"reads {used.visited:.1%} of the {noun}"
     return f"Index: it finds {share:.1%} of what exact search finds ({measure}), and {reads}."
 
 

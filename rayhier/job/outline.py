@@ -14,6 +14,8 @@ from rayhier.progress import counted
 from rayhier.spec import JobSpec
 from rayhier.spec.corpus import FileCorpus, passages_of
 
+MOST_READ = 16 << 20
+"""Most bytes of a corpus whose ids a plan reads, to check judgements within about a second."""
 NOT_EVALUATED = "evaluate: left out, because corpus.judgements names no file. rayhier eval can measure it later"
 
 
@@ -112,10 +114,12 @@ def _splits(plan: Plan) -> list[str]:
     test = plan.step("test").place.published() if plan.evaluates else None
     if not isinstance(plan.spec.corpus, FileCorpus) and test is None:
         return []
-    from rayhier.corpus import questions, sample, sources, tables  # other corpora need none of these
+    from rayhier.corpus import questions, requirements, sample, sources, tables  # other corpora need none of these
 
     if isinstance(plan.spec.corpus, FileCorpus):
-        read = questions.read(sources.reader(plan.spec.corpus), None)
+        known = (plan.source.bytes <= MOST_READ and sample.ids(plan.spec.corpus)) or None
+        read = questions.read(sources.reader(plan.spec.corpus), known)
+        requirements.check_judgements(read.counts())
         rejected = [f"warning: {told}" for told in sample.rejected(plan.spec.corpus)]
         return [*tables.notes({"asked_before": read.asked_before()}), *rejected]
     return [] if test is None else tables.notes(test.record.counts)

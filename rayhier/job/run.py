@@ -17,7 +17,7 @@ from rayhier.job.hours import stage_cost
 from rayhier.job.outline import NOT_EVALUATED, is_here, told
 from rayhier.job.plan import HOLDS, Plan, Step
 from rayhier.job.stages import STAGES
-from rayhier.progress import StageProgress, here, log, say
+from rayhier.progress import StageProgress, counted, here, log, say
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current, files, leaf_map, workdir, writer_lease
 from rayhier.storage.artifact import Artifact, Place
@@ -327,7 +327,7 @@ def carry_changes(plan: Plan, spec: JobSpec, artifacts: dict[str, str]) -> str |
             continue
         carried = index_changes.carry_changes(artifact, new, model)
         if carried is not None:
-            told = f"{carried.written:,} documents written, {carried.removed:,} removed"
+            told = f"{counted(carried.written, None)} written, {carried.removed:,} removed"
             say(f"carried the changes of index {artifact.record.fingerprint}: {told}")
     return earlier[-1].record.fingerprint
 

@@ -10,7 +10,7 @@ from rayhier.command import run_command
 from rayhier.corpus.document_file import Read, check_rows, read
 from rayhier.corpus.row_checks import Entry, RowSchema
 from rayhier.index.arguments import ids, of_documents, text_of
-from rayhier.progress import Bar, say
+from rayhier.progress import Bar, counted, say
 from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError
 from rayhier.serve.http.bodies import DocumentBody
@@ -83,7 +83,7 @@ def _add(client: Client, options: argparse.Namespace, fields: Mapping[str, Field
                 raise InputError(f"{written:,} documents were written. A request failed: {why}") from None
             written, replaced, log = written + told.documents, replaced + told.replaced, told.log
             bar.advance(told.documents)
-    print(f"log {log}: {written:,} documents written, {replaced:,} of them in place of others")
+    print(f"log {log}: {counted(written, None)} written, {replaced:,} of them in place of others")
 
 
 def _parts(file: Path, schema: RowSchema, *, vectors: bool = True) -> Iterator[Read]:

@@ -24,7 +24,7 @@ def describe(file: str) -> PairSource:
     path = paths.resolve(KEY, file)
     if not path.is_file():
         raise InputError(f"{KEY}: got {file!r}, no such file; allowed: a file in {ALLOWED}")
-    identity, _, lines = scan_lines(path)
+    identity, _, lines, _ = scan_lines(path)
     if not lines:
         raise InputError(f"{KEY}: {path} is empty; allowed: {ALLOWED}")
     return PairSource(path, identity, lines)

@@ -36,8 +36,6 @@ PEEKED, SHOWN = 10, 60
 """Number of a file's first rows that are checked before a run, and most bytes of a wrong row in a message."""
 PROSE = 8
 """Least words of a value that looks like a text. If no row has the text's key, such a value shows a wrong key."""
-WORD_BYTES = 6
-"""Bytes of a word and its space in a text file, to estimate how many passages the file has."""
 IR_DATASETS = "pip install 'rayhier[ir-datasets]'"
 
 
@@ -45,6 +43,8 @@ class FileStats(NamedTuple):
     sha256: str
     bytes: int
     rows: int
+    words: int = 0
+    """Words of a text file. 0 for other files."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _files(spec: FileCorpus) -> Source:
     if isinstance(spec, TextFiles):
         content = {file.name: scan.sha256 for file, scan in scans.items() if file.format == "text"}
         training["texts"] = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-        rows_ = sum(len(passages.starts(scan.bytes // WORD_BYTES)) if passages else 1 for scan in documents)
+        rows_ = sum(len(passages.starts(scan.words)) if passages else 1 for scan in documents)
     else:
         rows_ = round(count * passages_a_document(spec, passages, first) if passages else count)
     return Source(
@@ -208,7 +208,8 @@ def _scan(file: NamedFile) -> FileStats:
 
             rows = parquet.opened(file.path).metadata.num_rows
         case "text":
-            rows = 1
+            content = file.path.read_bytes()
+            return FileStats(hashlib.sha256(content).hexdigest(), len(content), 1, len(content.split()))
     return FileStats(files.digest(file.path), file.path.stat().st_size, rows)
 
 

@@ -223,7 +223,7 @@ class Run:
                     self.checkpoint.save(name, loop)
                 saved = time.monotonic()
         if loop.stopped and not loop.epoch and self.sink is not None:
-            say(f"  {name}: dev is perfect at the start, so nothing is trained")
+            say(f"  {name}: the base encoder already finds all that dev looks for, so nothing is trained")
         loop.restore_best()
         loop.learner.optimizer.state.clear()  # a finished phase needs only its weights, here and in checkpoints
         phase.finish()

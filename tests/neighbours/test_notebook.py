@@ -48,7 +48,7 @@ def is_progress(output):
 def test_it_trains_indexes_and_measures(ran):
     notebook, work = ran
     assert printed(notebook, "rayhier.run(spec)") == "corpus, embed, test, train, index, calibrate, evaluate\n"
-    assert "Training: nDCG@10" in printed(notebook, "verdict = ")
+    assert "Training with BM25: nDCG@10" in printed(notebook, "verdict = ")
     low, high = map(float, re.findall(r"[+-]\.?\d[.\d]*", printed(notebook, "(trained,)"))[1:])
     assert 0 < low < high
     systems = json.loads((work / "report.json").read_text())["systems"]

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "results").glob("*.md"))]
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 SHELL = {"cd", ".", "cat", "echo", "export", "umask"}
-OUTSIDE = {*SHELL, "pip", "openssl", "git", "serve", "docker", "kind", "helm", "kubectl"}
+OUTSIDE = {*SHELL, "pip", "openssl", "chmod", "git", "serve", "docker", "kind", "helm", "kubectl"}
 """Programs whose arguments no test reads, except the files that kubectl applies."""
 PROGRAMS = {"rayhier", "python", "curl", "make", "ray", *OUTSIDE}
 ADDRESS = "http://127.0.0.1:8000"
@@ -21,7 +21,7 @@ PRINTED = ("README.md", "1  0.")
 """What the Python above prints."""
 OUTPUT = [
     PRINTED,
-    ("README.md", "Training: nDCG@10"),
+    ("README.md", "Training with BM25: nDCG@10"),
     ("ARCHITECTURE.md", "spec ──> corpus"),
     ("ARCHITECTURE.md", "shell, Python, batch"),
     ("ARCHITECTURE.md", "PUT /v1/documents"),
@@ -29,7 +29,7 @@ OUTPUT = [
     ("corpora.md", "4,284 rows are rejected"),
     ("formats.md", "WORKDIR/"),
     ("rag.md", "chain = ("),
-    ("report.md", "Training: nDCG@10"),
+    ("report.md", "Training with BM25: nDCG@10"),
     ("http.md", '{"error"'),
     ("filters.md", "error: --filter.and[1].yaer"),
     ("filters.md", "documents that match: 20"),

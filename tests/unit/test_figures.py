@@ -75,6 +75,7 @@ def test_answers_on_the_scoreboard_are_in_the_order_of_its_columns():
 def test_pages_show_one_run_of_the_quickstart():
     pages = ("README.md", "docs/specs.md", "docs/report.md")
     shown = {
-        re.search(r"^    Training with BM25: nDCG@10 .*(?:\n    .+){3}", (ROOT / page).read_text(), re.M)[0] for page in pages
+        re.search(r"^    Training with BM25: nDCG@10 .*(?:\n    .+){3}", (ROOT / page).read_text(), re.M)[0]
+        for page in pages
     }
     assert len(shown) == 1

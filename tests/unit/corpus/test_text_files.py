@@ -109,10 +109,10 @@ def test_questions_about_texts_may_be_in_any_format(notes, tmp_path, stage):
     assert (after.identity, after.test_identity == before.test_identity) == (before.identity, False)
 
 
-def test_passages_are_estimated_from_the_sizes_of_files(tmp_path):
+def test_passages_are_counted_from_the_words_of_files(tmp_path):
     notes = write(tmp_path / "notes", a_dot_txt="oak", b_dot_txt="leaves " * 500)
     described = source.describe(TextFiles(type="text", path=str(notes), passages={"words": 200, "stride": 150}))
-    assert (described.documents, described.rows) == (2, 5)
+    assert (described.documents, described.rows) == (2, 4)
 
 
 def test_what_is_no_folder_of_texts_is_refused(tmp_path):
