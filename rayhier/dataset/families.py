@@ -26,7 +26,7 @@ PAIRS = 1_000_000
 AROUND = regex.compile(r"^[¿¡\s]+|[\p{Sentence_Terminal}\s]+$")
 FEWEST_FAMILIES, LARGEST = 50, 0.1
 """A shared answer joins queries if FEWEST_FAMILIES remain, and no family has a larger share of the queries than
-this."""
+LARGEST."""
 
 
 def families(words: Sequence[Collection[str]], answers: Sequence[Collection[str]]) -> Ints:

@@ -104,9 +104,9 @@ class TextEncoder:
 
     @torch.inference_mode()
     def batches(self, tokens: Tokens, reader: Reader | None = None, begin: int = 0) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of each batch, its vectors, and the reader's result, the longest texts first.
+        """Yield the rows of each batch, its vectors, and what `reader` returns for its tokens, the longest texts first.
 
-        The first `begin` texts in this order are left out. In an earlier call a batch must have begun there.
+        The first `begin` texts in this order are left out. `begin` must be the start of a batch of an earlier call.
         """
         for rows in batches(tokens, self.most, begin):
             batch = [tokens[row] for row in rows]

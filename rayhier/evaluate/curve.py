@@ -48,7 +48,9 @@ class Point:
 
 
 def beams(leaves: int, documents: int = 0) -> list[int]:
-    """Return the beams to measure: 1 to 16, then growing 1.25 times each, up to all leaves or a quarter (LARGE).
+    """Return the beams to measure: 1 to 16, then growing 1.25 times each, up to all leaves.
+
+    In a corpus of more than LARGE documents, the last beam is a quarter of the leaves.
 
     >>> beams(40)
     [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 25, 31, 39, 40]

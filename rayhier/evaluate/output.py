@@ -40,11 +40,11 @@ SERVED = (
 )
 REPORT = "report.md"
 SPREAD = (
-    "The head is the smallest set of leaves that at least half of the queries visit first. The tail has all other "
+    "Head: the most popular leaves, which half of the queries visit first. The tail has all other "
     "leaves that a query visits first. Measures are those of the index, over the queries of each group."
 )
 NEW_ANSWERS = (
-    "Exact search with the base and with the trained encoder. A query has new answers if none of its answers is an "
+    "Searches before and after training, with BM25 if searches use it, and exact by vectors. A query has new answers if none of its answers is an "
     "answer of a train query. The report leaves these rows out if all queries have new answers, or none has."
 )
 
@@ -90,7 +90,7 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
         "",
         *_markdown(["system", *measures, "visited"], rows),
         "",
-        "Baselines with a curve are shown at their first measured point that visits as much as the router.",
+        "A baseline with several settings is shown at the first that visits as many documents as this index.",
         *(["", f"{report.told_before(spec)}."] if report.asked_before else []),
         "",
         *(["## Queries per leaf", "", SPREAD, "", *_markdown(*spread), ""] if spread[1] else []),

@@ -21,7 +21,7 @@ from rayhier.storage.shard import Shard
 FORMAT = 1
 FEWEST = 1_000
 CACHE_BYTES = 2e9
-"""Most bytes of hashes that are cached on this machine."""
+"""Most bytes of hashes of ids that are cached on this machine."""
 OPENED = 100
 """Most shards whose hashes stay mapped: the last used."""
 HASHES = "hashes.npy"

@@ -19,10 +19,11 @@ def second_leaves(
     price_L: Floats | None = None,
     border: float | None = None,
 ) -> np.ndarray:
-    """Choose each document's second leaf among its nearest leaves [n, c]. Returns columns [n], 1 or more.
+    """Choose each document's second leaf among its nearest leaves [n, c]. Returns the column [n] of this leaf, from 1.
 
-    With a `border`, column 0 says that a document's two best (cosine - price) differ by more. Minimises the loss `|r'|²
-    + λ (r'·r / |r|)² + 2 price`. The unit vector differs by r from the first centroid, by r' from the candidate.
+    A leaf's price keeps leaves even in size. A leaf scores cosine - price. If the best two scores differ by more than
+    `border`, the document has no second leaf (column 0). The choice minimises `|r'|² + λ (r'·r / |r|)² + 2 price`. The
+    document's unit vector differs by r from the first centroid, and by r' from the candidate's.
     """
     prices = np.zeros(len(centroids_LM), np.float32) if price_L is None else price_L
     if border is not None:

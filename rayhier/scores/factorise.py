@@ -25,7 +25,8 @@ MATCHED = 100
 """Number of queries, the first in order, whose scores fit the map from scores to the range of base scores."""
 SCORES_A_STEP = 256
 GATE = -5.0
-"""Start of w in an inductive map. The value is so low that the map begins almost as the identity."""
+"""First weight of what is learned, before the sigmoid, in the map from a text's vector to its factor. The weight is so
+low that the map begins almost as the identity."""
 
 
 @dataclass(frozen=True)

@@ -218,7 +218,7 @@ class Reranker:
 
 
 def below(score_P: Values, calls: int) -> Values:
-    """Lower all scores [p] after the first `calls` by one amount, so that they lie below the first.
+    """Lower all scores [p] after the first `calls` by one amount, so that all lie below the first `calls`.
 
     >>> below(np.array([3.0, 1.0, 2.5, 0.5]), 2).tolist()
     [3.0, 1.0, 0.99, -1.01]

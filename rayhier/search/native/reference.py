@@ -59,8 +59,9 @@ class Codes(NamedTuple):
 def codes_of(vector_NM: npt.NDArray[Any]) -> Codes:
     """Code rows [n, m] with two bits for each dimension of their difference from their center.
 
-    The queries' center is the rows' center, scaled as if rows had norm 1. Several step sizes round a row's numbers. The
-    step counts whose code has the highest cosine to the row. The scale makes the product of a code and its row exact.
+    The queries' center is the rows' center, scaled as if rows had norm 1. A row is rounded with
+    several step sizes. The code with the highest cosine to the row is kept, and gets a scale. The dot product of a row
+    and its own code, times the scale, is exact.
     """
     center_M = (vector_NM.sum(axis=0, dtype=np.float32) / max(1, len(vector_NM))).astype(np.float32)
     cuts = range(0, max(1, len(vector_NM)), CODED_AT_ONCE)

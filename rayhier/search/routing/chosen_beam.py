@@ -67,7 +67,8 @@ class Calibration:
     def chosen(self, recall: float, k: int) -> ChosenBeam:
         """Return the smallest beam with which queries find at least a share of their exact best k documents.
 
-        Documents as queries may miss half that share. k is at most the calibration's k.
+        Documents that serve as queries may miss only half as much: (1 - recall) / 2. A larger k counts as the
+        calibration's k.
 
         >>> Calibration(np.array([[1, 4], [2, 3]])).chosen(0.75, k=2)
         ChosenBeam(beam=3, k=2, recall=0.75, queries=2, of='dev queries')

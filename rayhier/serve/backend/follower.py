@@ -150,7 +150,7 @@ class Follower:
             self.applied(made)
 
     def apply(self, made: Change, there: Counter[str]) -> None:
-        """Let requests see the next change. `there` counts its documents, or their passages, that it replaces."""
+        """Let requests see the next change. `there` counts the rows that the change replaces or deletes."""
         documents = self.newest.documents + _written([made]) - there.total()
         seen = replace(self.seen, log=made.number)
         self._show(replace(self.view, documents=documents, seen=seen))
@@ -347,7 +347,10 @@ class Readers:
         self._called = asyncio.Event()
 
     async def see(self, seen: Seen) -> None:
-        """Wait until every reader shows at least this state to its requests, or may no longer answer."""
+        """Wait until each reading process answers from this state or a later one.
+
+        A process that has not called for SECONDS stops answering, and is not waited for.
+        """
         while (until := self._late(seen)) > clock():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(until - clock()):

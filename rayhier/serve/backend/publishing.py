@@ -94,7 +94,7 @@ class Publisher:
             await self._serve(number)
 
     async def _serve(self, number: int) -> None:
-        """Let requests see a published version. The version's changes then become one object of the log."""
+        """Let requests see a published version. Then merge its changes in the log, so that the log stays short."""
         self._published = number
         await self._follower.move(number)
         await self.tidy_log()
