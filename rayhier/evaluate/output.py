@@ -44,8 +44,9 @@ SPREAD = (
     "leaves that a query visits first. Measures are those of the index, over the queries of each group."
 )
 NEW_ANSWERS = (
-    "Searches before and after training, with BM25 if searches use it, and exact by vectors. A query has new answers if none of its answers is an "
-    "answer of a train query. The report leaves these rows out if all queries have new answers, or none has."
+    "Searches before and after training, with BM25 if searches use it, and exact by vectors. A query has new answers "
+    "if none of its answers is an answer of a train query. The report leaves these rows out if all queries have new "
+    "answers, or none has."
 )
 
 

@@ -30,7 +30,7 @@ OUTPUT = [
     ("formats.md", "WORKDIR/"),
     ("rag.md", "chain = ("),
     ("report.md", "Training with BM25: nDCG@10"),
-    ("http.md", '{"error"'),
+    ("errors.md", '{"error"'),
     ("filters.md", "error: --filter.and[1].yaer"),
     ("filters.md", "documents that match: 20"),
 ]

@@ -30,9 +30,10 @@ def test_links_lead_to_files_and_headings(page):
 
 
 def test_every_public_name_limit_and_folder_is_explained():
-    python, http, map_of = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("python", "http", "ARCHITECTURE"))
+    python, errors, map_of = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("python", "errors", "ARCHITECTURE"))
     assert [name for name in rayhier.__all__ if f"`rayhier.{name}" not in python] == []
-    limits = RequestLimits.model_fields
-    assert [name for name in limits if f"`{name}`" not in http and f"limits.{name}" not in http] == []
+    limits = {name: field.default for name, field in RequestLimits.model_fields.items()}
+    told = {name: f"{value:,}" if isinstance(value, int) else f"{value:g}" for name, value in limits.items()}
+    assert [name for name, value in told.items() if f"`{name}` ({value})" not in errors] == []
     folders = [folder.name for folder in (ROOT / "rayhier").iterdir() if (folder / "__init__.py").exists()]
     assert [name for name in folders if f"`{name}/" not in map_of] == []
