@@ -30,7 +30,8 @@ def test_links_lead_to_files_and_headings(page):
 
 
 def test_every_public_name_limit_and_folder_is_explained():
-    python, errors, map_of = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("python", "errors", "ARCHITECTURE"))
+    pages = ("python", "errors", "ARCHITECTURE")
+    python, errors, map_of = ((ROOT / "docs" / f"{name}.md").read_text() for name in pages)
     assert [name for name in rayhier.__all__ if f"`rayhier.{name}" not in python] == []
     limits = {name: field.default for name, field in RequestLimits.model_fields.items()}
     told = {name: f"{value:,}" if isinstance(value, int) else f"{value:g}" for name, value in limits.items()}
