@@ -29,6 +29,7 @@ from rayhier.search.segment.memory import give_back
 from rayhier.search.segment.stored import Listing, Lookup, Stored
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.corpus import passages_of
 from rayhier.spec.query import check_text
 from rayhier.storage import current
 from rayhier.storage.leaf_map import LeafMap
@@ -55,6 +56,8 @@ class Results(Sequence[Hit]):
     """Text of the query. None if the query was a vector."""
     answer: Answer
     """The hits, and the number of documents visited to find them."""
+    unit: str = "documents"
+    """What the index holds: `documents` or `passages`."""
 
     @overload
     def __getitem__(self, place: int) -> Hit: ...
@@ -76,7 +79,7 @@ class Results(Sequence[Hit]):
             name = shown if shown == hit.id else f"{hit.id}  {shown}"
             lines.append(f"{place:>3}  {hit.score:.4f}  {name[:WIDTH]}")
         verb = "visited" if len(self.answer.visits) else "compared"
-        visited = f"{verb} {self.answer.documents:,} documents ({self.answer.fraction:.1%})"
+        visited = f"{verb} {self.answer.documents:,} {self.unit} ({self.answer.fraction:.1%})"
         return "\n".join([*lines, visited])
 
     def to_pandas(self) -> "pd.DataFrame":
@@ -109,11 +112,15 @@ class Index:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Index({str(self.workdir)!r}, version={self.version}, documents={len(self)})"
+        return f"Index({str(self.workdir)!r}, version={self.version}, {self._unit}={len(self)})"
 
     def __len__(self) -> int:
         """Return the number of documents, or of passages if the corpus is cut into passages."""
         return len(self._searcher)
+
+    @property
+    def _unit(self) -> str:
+        return "documents" if passages_of(self.spec.corpus) is None else "passages"
 
     @property
     def version(self) -> int:
@@ -179,7 +186,10 @@ class Index:
             checked = [_text(text) for text in queries]
             texts = list(checked)
         request = self._searcher.rules.request(checked, k, beam, filter, mode, rerank, budget)
-        return [Results(text, answer) for text, answer in zip(texts, self._searcher.answer(request), strict=True)]
+        return [
+            Results(text, answer, self._unit)
+            for text, answer in zip(texts, self._searcher.answer(request), strict=True)
+        ]
 
     def document(self, id: str) -> Stored:  # noqa: A002 the name in every interface
         """Read the document with an id: title, text, declared fields, leaves. InputError if no document has the id."""
