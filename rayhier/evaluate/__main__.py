@@ -15,6 +15,8 @@ from rayhier.storage.paths import Location, locate
 
 if TYPE_CHECKING:
     from rayhier.dataset.measures import Judge
+    from rayhier.dataset.queries import Queries
+    from rayhier.evaluate.files import Run
     from rayhier.search.request.request import Request
     from rayhier.search.snapshot import Snapshot
 
@@ -42,20 +44,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--judgements", type=Path, required=True, help="BEIR's three columns, or TREC's four (qrels)")
     parser.add_argument("--trec", type=Path, help="file to write the index's ranking to, as a TREC run")
+    parser.add_argument("--compare", metavar="RUN", type=Path, help="TREC run of another search, to measure it too")
     parser.add_argument("--beam", type=int, help="most leaves that a query visits (default: the spec's)")
     parser.add_argument("--mode", help="dense, bm25 or hybrid (default: the spec's)")
     return parser
 
 
 def _measure(options: argparse.Namespace) -> list[str]:
-    from rayhier.evaluate.files import aligned, cell, judged, read_judgements, read_queries, trec
+    from rayhier.evaluate.files import aligned, cell, judged, read_judgements, read_queries, read_run, trec
 
     workdir = locate(options.workdir)
     if options.trec is not None and (options.trec.is_dir() or not options.trec.parent.is_dir()):
         raise InputError(f"--trec: got {options.trec}; allowed: a file in a folder that exists")
     columns = current.read(workdir).spec.corpus.row_query_columns
     texts, grades = read_queries(options.queries, columns), read_judgements(options.judgements)
-    queries = judged(texts, grades)
+    queries, other = judged(texts, grades), None if options.compare is None else read_run(options.compare)
     say(f"loading index and encoder from {options.workdir}")
     from rayhier.dataset.measures import Judge
     from rayhier.dataset.queries import relevant
@@ -82,11 +85,16 @@ def _measure(options: argparse.Namespace) -> list[str]:
         values = judge.mean_of(ranked)
         costs = f"{visited / max(1, searcher.manifest.documents):.1%}", f"{1e3 * seconds / len(queries):.1f}"
         rows.append([name, *(cell(values[m]) for m in measures), *costs])
+    if other is not None:
+        values = judge.mean_of(other)
+        rows.append([options.compare.name, *(cell(values[m]) for m in measures), "", ""])
     lines = [
         (f"{len(queries):,} judged queries, {searcher.leaf_map.size}, version {searcher.manifest.version}"),
         "",
         *aligned(["system", *measures, "visited", "ms per query"], rows),
     ]
+    if other is not None:
+        lines += _compared(judge, queries, runs["as searched"], other, options.compare)
     if missing := len(answers - indexed):
         lines.append(f"{missing:,} of {len(answers):,} answers are not in the index and count as not found")
     if trained := _trained_on(workdir, queries.texts):
@@ -98,6 +106,26 @@ def _measure(options: argparse.Namespace) -> list[str]:
     if options.trec is not None:
         options.trec.write_text(trec("rayhier", runs["as searched"]), "utf-8")
         lines.append(f"TREC run: {options.trec}")
+    return lines
+
+
+def _compared(judge: "Judge", queries: "Queries", ours: "Run", theirs: "Run", path: Path) -> list[str]:
+    """Say by how much this index is above another run, with an interval over families of queries."""
+    import numpy as np
+
+    from rayhier.dataset.families import families
+    from rayhier.dataset.queries import relevant
+    from rayhier.dataset.words import words
+    from rayhier.evaluate.significance import bootstrap
+
+    measure = judge.measures[0]
+    difference_Q = judge.values_of(ours)[measure] - judge.values_of(theirs)[measure]
+    answers = [relevant(queries.grades[query]) for query in queries.ids]
+    (gain,) = bootstrap(difference_Q[:, None], families([words(text) for text in queries.texts], answers))
+    interval = f"95% interval {gain.low:+.3f} to {gain.high:+.3f}"
+    lines = [f"{measure} as searched minus {path.name}: {np.mean(difference_Q):+.3f} ({interval})"]
+    if absent := sum(query not in theirs for query in queries.ids):
+        lines.append(f"{absent:,} judged queries are not in {path} and count as not found there")
     return lines
 
 

@@ -13,7 +13,7 @@ from rayhier.corpus import row_checks
 from rayhier.corpus.lines import lines, rows
 from rayhier.corpus.own_files import judgements, whole
 from rayhier.corpus.reader import Rows, checked, collect, distinct
-from rayhier.corpus.row_checks import Entry, RowSchema
+from rayhier.corpus.row_checks import Entry, Reason, RowError, RowSchema
 from rayhier.dataset.queries import Queries
 from rayhier.spec import InputError
 from rayhier.spec.corpus import ColumnNames, Limits
@@ -23,7 +23,9 @@ from rayhier.storage.listing import judged_file
 IDS = ("_id", "id", "query_id")
 TEXT = "text"
 BEIR = ColumnNames(id="_id")
-DIGITS = 3
+RUN_COLUMNS, DIGITS = 6, 3
+Run = dict[str, dict[str, float]]
+"""A TREC run: query -> document -> score."""
 T = TypeVar("T")
 
 
@@ -51,6 +53,26 @@ def read_judgements(path: Path) -> dict[str, dict[str, int]]:
             raise InputError(f"{path}: {judgement.query_id} and {judgement.doc_id} are judged twice; allowed: once")
         graded[judgement.doc_id] = judgement.grade
     return grades
+
+
+def read_run(path: Path) -> Run:
+    """Read a TREC run: query -> document -> score. InputError for a line that does not have six values."""
+    _check(path)
+    run: Run = {}
+    raw = checked(rows(lines(path, 0, path.stat().st_size)), _ranked)
+    for query, document, score in _all(path, raw, "lines of QUERY Q0 DOCUMENT RANK SCORE NAME"):
+        run.setdefault(query, {})[document] = score
+    return run
+
+
+def _ranked(line: bytes) -> tuple[str, str, float]:
+    values = row_checks.decode(line).split()
+    if len(values) != RUN_COLUMNS:
+        raise RowError(Reason.WRONG_COLUMNS)
+    try:
+        return values[0], values[2], float(values[4])
+    except ValueError:
+        raise RowError(Reason.WRONG_TYPE) from None
 
 
 def judged(texts: dict[str, str], grades: dict[str, dict[str, int]]) -> Queries:

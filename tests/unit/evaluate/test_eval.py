@@ -44,6 +44,22 @@ def test_a_table_of_the_index_and_exact_search(published, files, tmp_path, capsy
     assert [line[2] for line in lines if line[0] == "q9"] == [hit.id for hit in expected.hits]
 
 
+def test_another_search_is_compared_by_its_run(published, files, tmp_path, capsys):
+    run = tmp_path / "other.run"
+    run.write_text("".join(f"q{n} Q0 d{n} 1 {1 / 3} other\n" for n in NUMBERS if n))
+    assert main([str(published), *files, "--compare", str(run)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    (row,) = [line.split() for line in out if line.startswith("other.run")]
+    ours, theirs = float(out[3][20:].split()[0]), 1 - 1 / len(NUMBERS)
+    assert float(row[1]) == pytest.approx(theirs, abs=5e-4)
+    (line,) = [line for line in out if line.startswith("nDCG@10 as searched minus other.run: ")]
+    assert float(line.split()[5]) == pytest.approx(ours - theirs, abs=2e-3)
+    assert f"1 judged queries are not in {run} and count as not found there" in out
+    run.write_text("q0 d0 1\n")
+    assert main([str(published), *files, "--compare", str(run)]) == 2
+    assert "line 1: wrong number of columns: 'q0 d0 1'" in capsys.readouterr().err
+
+
 def test_answers_that_the_index_lacks_are_counted_and_all_of_them_refused(published, files, tmp_path, capsys):
     qrels = tmp_path / "qrels"
     qrels.write_text("q0 0 d0 1\nq0 0 x1 0\nq9 0 x2 1\n")
