@@ -67,6 +67,8 @@ class Measured:
     groups: dict[str, Bools]
     """Name of a group of queries -> which are in it [q]."""
     documents: int
+    train: int
+    """Number of train queries."""
     digests: dict[str, str]
     """File of a TREC run or of judgements -> its SHA-256."""
 
@@ -141,7 +143,7 @@ def measure(
     files.replace(workdir / "trec" / "qrels.txt", "".join(trec_judgements(queries)).encode())
     kept_files = sorted(file for file in (workdir / "trec").rglob("*") if file.is_file())
     digests = {file.relative_to(workdir).as_posix(): files.digest(file) for file in kept_files}
-    return Measured(values, weights, family_Q, groups, documents, digests)
+    return Measured(values, weights, family_Q, groups, documents, len(train), digests)
 
 
 def trec_judgements(queries: Queries) -> Iterator[str]:
@@ -195,7 +197,9 @@ def lines(name: str, measured: Measured) -> list[str]:
     chances = [measured.chance(system, NDCG, measured.groups[group]) for group, system in controls]
     p_values = dict(zip(controls, holm(chances), strict=True))
     chosen = ", ".join(f"{weight:g}" for weight in measured.weights)
-    counted = f"{measured.documents:,} documents, {len(measured.family_Q):,} test queries"
+    counted = (
+        f"{measured.documents:,} documents, {measured.train:,} train queries, {len(measured.family_Q):,} test queries"
+    )
     asked_by = f"{len(set(measured.family_Q.tolist())):,} families, {_seeds(len(measured.weights))}"
     told = [f"## {name}", "", f"{counted} in {asked_by}. BM25's weight is {chosen}.", ""]
     for group, in_Q in measured.groups.items():
@@ -215,7 +219,7 @@ def lines(name: str, measured: Measured) -> list[str]:
 
 def noted(name: str, measured: Measured) -> dict[str, float]:
     """Name the figures that pages show: means of systems, and what shipped search gains over the untouched hybrid."""
-    found = {"documents": float(measured.documents)}
+    found = {"documents": float(measured.documents), "train queries": float(measured.train)}
     for group, in_Q in measured.groups.items():
         for system, called in ((SHIPPED, "shipped"), (DENSE, "vectors"), (BM25, "bm25"), (BOTH, "untouched")):
             for measure in (NDCG, RECALL):

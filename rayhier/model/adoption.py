@@ -75,6 +75,6 @@ class Adoption(Decision):
         if self.adopted:
             return f"the trained encoder is kept: {told}"
         if self.queries > 1 and self.gain == self.error == 0:
-            return f"training changed nothing that {self.queries:,} {self.source} find, so the base encoder stays"
+            return f"{self.queries:,} {self.source} find the same after training, so the base encoder stays"
         few = "one query tells nothing" if self.queries == 1 else told if self.queries else "too few queries to tell"
         return f"the trained encoder is not kept, the base encoder stays: {few}"

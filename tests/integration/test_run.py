@@ -142,7 +142,7 @@ def _every_document_once(work: Path) -> None:
 
 def _report_is_whole(work: Path) -> None:
     report = json.loads((work / "report.json").read_text())
-    names = {"learned_ivf", *BASELINES, "learned_ivf+bm25"}
+    names = {"learned_ivf", *BASELINES, "learned_ivf+bm25", "exact+bm25"}
     assert set(report["systems"]) == set(report["seconds"]) == names
     assert set(report["curves"]) == {"learned_ivf", *BASELINES[2:6]}
     ends = {"learned_ivf": "exact_same_encoder", "faiss_ivf": "exact", "faiss_ivf_spill": "exact_same_encoder"}
@@ -155,6 +155,7 @@ def _report_is_whole(work: Path) -> None:
         ("exact_same_encoder", "exact"),
         ("learned_ivf+bm25", "learned_ivf"),
         ("learned_ivf+bm25", "bm25"),
+        ("learned_ivf+bm25", "exact+bm25"),
     }
     assert all(row["low"] <= row["difference"] <= row["high"] for row in report["significance"])
     # A document's own words are asked for.
