@@ -51,15 +51,16 @@ from rayhier.spec import InputError
 from rayhier.storage.leaf_map import Manifest
 
 PASSED_ON = 10_000
-"""Most requests that Ray Serve passes to a replica at a time. The limit is high, so that an ingress refuses requests
-itself, with errors in rayhier's form. Health checks must not wait behind a replica's work either."""
+"""Most requests that Ray Serve passes to a replica at a time. The limit is high so that an ingress, not Ray Serve,
+refuses requests, with errors in rayhier's form. A high limit also lets health checks pass while a replica works."""
 UNLIMITED = -1
 CPUS_OF_TWO = 4
-"""Least number of CPUs of a cluster on which two ingresses run by default."""
+"""Least number of CPUs of a cluster on which two ingresses run by default. A smaller cluster gets one ingress."""
 DRAINS = 5.0
 """Seconds, in addition to the time limit of a request, in which a stopped replica must finish its work."""
 WRITER_LATE, WRITER_ALIVE = 2.0, 4.0
-"""Seconds after which a call to the Writer is late, and seconds for its health check. The Writer holds some calls."""
+"""Seconds without an answer after which an ingress sends the Writer a health check, and most seconds for the check.
+The Writer answers the call `newest` after a change, or after `HELD_SECONDS`."""
 AGAIN_SECONDS = 0.5
 """Seconds between two attempts to take the Writer's lease, which an earlier Writer may still hold."""
 POLL_SECONDS = 0.2
@@ -209,7 +210,7 @@ class WriterReplica:
         return await self._answered(lambda writer: writer.publisher.rollback(number, key))
 
     async def newest(self, reader: str, seen: Seen) -> Newest:
-        """Return the newest state of the index to an ingress (`reader`), at once or when it differs from `seen`."""
+        """Return the newest state to a reader: once the state differs from `seen`, or after `HELD_SECONDS`."""
         _, readers = self._writing()
         readers.called(reader, seen)
         with contextlib.suppress(TimeoutError):
@@ -252,7 +253,7 @@ class WriterReplica:
         return writer, readers
 
     def _writing(self) -> tuple[Writer, Readers]:
-        """Return the Writer and its readers. RuntimeError if the Writer has not begun."""
+        """Return the Writer and its readers (the ingresses). RuntimeError if the Writer has not begun."""
         self._start()
         if self._begun is None:
             raise RuntimeError("the Writer is starting")
@@ -347,7 +348,7 @@ def _wait(name: str) -> None:
 
 
 def _reason(messages: list[str]) -> str:
-    """Return why a deployment failed: the message of an InputError if there is one, else the last lines."""
+    """Return why a deployment failed: the message of its InputError, or else the last lines of `messages`."""
     lines = [line for message in messages for line in message.splitlines() if line.strip()]
     errors = [line.partition("InputError: ")[2] for line in lines if "InputError: " in line]
     return errors[-1] if errors else "\n".join(lines[-5:])

@@ -29,7 +29,7 @@ from rayhier.threads import set_threads
 
 
 def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, Manifest, list[ShardRange]]:
-    """Check the settings for the index of `now` (None: of current.json), and open it. InputError if one is wrong."""
+    """Check the settings with the index that `now` names (None: current.json). InputError if one does not fit."""
     version, manifest = Version.newest(args.workdir, now)
     groups = split(manifest.counts, args.shard_groups)
     rules = rules_of(version.now.spec, manifest, calibration_of(locate(args.workdir), version.now))
@@ -57,7 +57,7 @@ class Application:
         self.args, self.metrics = args, Metrics(instruments)
         self.tokens = Tokens(args.token_file, args.write_token_file)
         self.follower = self.open(version, parts, shards, scores)
-        """Updates the engine's view. Call `see_tail` or the Writer's `begin` before the first request."""
+        """Keeps the engine at the newest state. Call `see_tail` or the Writer's `begin` before the first request."""
         self.engine = Engine(self.follower.view, self.metrics, args.limits.queue_seconds, args.together)
         self.follower.show_to(self.engine)
         self._audit = Audit(self.engine, args.recall, self.metrics)
@@ -88,7 +88,7 @@ class Application:
             return Follower(view, shards, self.metrics, pins.pop_all())
 
     def writer(self, follower: Follower | None = None) -> Writer:
-        """Make the Writer of a followed index. The caller closes it. InputError if another server writes."""
+        """Make the Writer of `follower`'s index. The caller closes the Writer. InputError if another server writes."""
         return Writer(follower or self.follower, self.args.writes, self.metrics)
 
     def see_tail(self, follower: Follower | None = None) -> None:

@@ -27,7 +27,7 @@ class RequestLimits(_Args):
     max_calls: Count = 6_400
     """Most documents that the cross-encoder reads for all queries of one request."""
     max_pool: Count = 640_000
-    """Most documents from which re-ranking chooses, for all queries of a request. Texts and vectors are in memory."""
+    """Most documents, held in memory, from which re-ranking chooses for all queries of a request."""
     max_query: Count = 10_000
     """Most characters in a query, or in a text to encode or to re-rank."""
     max_answer_bytes: Count = 10_000_000
@@ -41,13 +41,13 @@ class RequestLimits(_Args):
     peer_share: Annotated[float, Field(gt=0, le=1)] = 0.75
     """Share of `max_requests`, `max_arriving_bytes` and `max_unsent_bytes` for one address. Set 1 behind one proxy."""
     max_unsent_bytes: Count = 100_000_000
-    """Most bytes of large answers that clients have not read yet. A large answer beyond this is answered 503."""
+    """Most unread bytes of large answers. A request whose answer would exceed this limit is answered 503."""
     max_arriving_bytes: Count = 256_000_000
     """Most bytes of arriving bodies in an ingress's memory. A body that would exceed them is answered 503."""
     body_seconds: Seconds = 10.0
     """Seconds that a request's body may take to arrive. A later body is answered 408."""
     seconds: Seconds = 30.0
-    """Seconds that a request may take, from its first byte to the last of its answer. A later one is answered 504."""
+    """Seconds from the first byte of a request to the last byte of its answer. A slower request is answered 504."""
 
 
 class WriteLimits(_Args):
@@ -56,9 +56,9 @@ class WriteLimits(_Args):
     max_documents: Count = 1_000
     """Most documents in one request, or ids to delete."""
     max_tail_documents: Count = 20_000
-    """Most changed documents outside leaf files. Every search compares them. Further changes are answered 503."""
+    """Most changed documents outside leaf files, which every search compares. Further changes are answered 503."""
     max_tail_bytes: Count = 200_000_000
-    """Most bytes of rows of changed documents that are not in leaf files yet."""
+    """Most bytes of rows of changed documents outside leaf files. Further changes are answered 503."""
     fold_documents: Count = 2_000
     """Number of changed documents from which on changes are folded into leaf files, as a new version."""
     fold_bytes: Count = 50_000_000
@@ -78,7 +78,7 @@ class Auditing(_Args):
     share: Annotated[float, Field(ge=0, le=1)] = 0.01
     """Share of queries that are drawn to be searched exactly. With 0, recall is not measured."""
     cpu: Annotated[float, Field(gt=0, le=1)] = 0.03
-    """Most of one CPU that exact searches take. Queries that are drawn during an exact search are skipped."""
+    """Largest share of one CPU that exact searches take. Queries that are drawn during an exact search are skipped."""
 
 
 class ServeArgs(_Args):
@@ -105,11 +105,11 @@ class ServeArgs(_Args):
     shard_groups: Count | None = None
     """Number of deployments that divide the index's leaves, at most one for each leaf. Default: two."""
     together: Count = 64
-    """Most queries, of several requests, that are encoded, routed and scanned together. With 1, each is alone."""
+    """Most queries, of several requests, that are encoded, routed and scanned together. 1: each query alone."""
     shard_seconds: Seconds = 5.0
-    """Seconds that a shard group may take to answer. Later, answers lack the group's documents."""
+    """Seconds that a shard group may take to answer. If a group takes longer, answers lack its documents."""
     reranker_seconds: Seconds = 20.0
-    """Seconds that the cross-encoder may take for all documents of a request. Later, the answer is not re-ranked.
+    """Seconds for the cross-encoder to read all documents of a request. If it takes longer, results are not re-ranked.
     If the documents of other requests would take half of this time, a request is answered 503."""
     reranker_threads: Count = 1
     """Threads of torch in each replica of the cross-encoder. A server of one process uses `encoder_threads`."""

@@ -63,7 +63,7 @@ from rayhier.spec.search import Mode
 ANSWER_SHOWN = 200
 """Most characters that an error shows of an answer that cannot be read."""
 PAUSE_SECONDS, DOUBLED_SECONDS = 0.25, 4.0
-"""First and longest pause in seconds before a retry. Each retry doubles the pause. A server may ask for more."""
+"""First and longest pause in seconds before a retry. Each retry doubles the pause, which a server may lengthen."""
 WRITE_SECONDS = 150.0
 """Least timeout, in seconds, of a request to write, because the server encodes its documents."""
 LONGEST_PAUSE_SECONDS = 30.0
@@ -188,7 +188,7 @@ class _Server:
         return _Call(_vectors, "/v1/embeddings", body)
 
     def rerank(self, query: str, texts: Sequence[str]) -> _Call[list[tuple[int, float]]]:
-        """Score texts for a query: places and scores (0 to 1), best first. ApiError 404 without a cross-encoder."""
+        """Score texts for a query: positions and scores (0 to 1), best first. ApiError 404 without a cross-encoder."""
         body = {"query": _text("query", query), "documents": _texts("texts", texts)}
         return _Call(_ranked, "/v1/rerank", body)
 
@@ -353,7 +353,7 @@ async def _sleep(seconds: float) -> None:
 
 
 class AsyncClient:
-    """A client like `Client`, with coroutines as methods. It sends at most `connections` requests at a time."""
+    """A client like `Client` whose methods are coroutines, with at most `connections` requests at a time."""
 
     def __init__(
         self, url: str, token: str | None = None, timeout: float = 30.0, retries: int = 2, connections: int = 16
@@ -503,7 +503,7 @@ def _packed(document: Any, place: str) -> Any:
 
 
 def _json(value: Any, place: str) -> Any:
-    """Convert a value to JSON, including numpy's numbers and arrays. ValueError names `place`."""
+    """Convert a value to JSON, including numpy's numbers and arrays. ValueError at `place` for other values."""
     plain = value.tolist() if hasattr(value, "tolist") else value
     try:
         match plain:

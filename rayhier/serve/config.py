@@ -42,7 +42,7 @@ class ServeConfig:
 
 
 def look(template: Path, workdir: str, token_file: str | None, port: int | None) -> ServeConfig:
-    """Read and check a Ray Serve config, with absolute paths, without importing Ray or torch. InputError if wrong."""
+    """Read a Ray Serve config without Ray and torch, and make its paths absolute. InputError if the config is wrong."""
     config = _read(template)
     application = config["applications"][0]
     paths = {"workdir": absolute(workdir), **({} if token_file is None else {"token_file": absolute(token_file)})}
@@ -68,7 +68,7 @@ def look(template: Path, workdir: str, token_file: str | None, port: int | None)
 
 
 def read_args(pairs: Sequence[str], **given: str | None) -> ServeArgs:
-    """Make a server's settings from `NAME=VALUE` pairs and keyword arguments. InputError if one is wrong."""
+    """Make a server's settings from `NAME=VALUE` pairs and keyword arguments. InputError if a setting is wrong."""
     values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     for pair in pairs:
         path, equals, text = pair.partition("=")
@@ -143,7 +143,7 @@ def _read(template: Path) -> dict[str, Any]:
 
 
 def check_free(host: str, port: int) -> None:
-    """Raise InputError if the port is not free. Ray Serve itself would retry for a while, and its error says less."""
+    """Raise InputError if the port is not free. Ray Serve itself would retry, and then print a vaguer error."""
     if not 1 <= port <= 65535:
         raise InputError(f"port: got {port}; allowed: 1 to 65535")
     try:

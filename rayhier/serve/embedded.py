@@ -46,7 +46,7 @@ HEALTH_SECONDS = 10.0
 LOOK_SECONDS = 1.0
 """Seconds between two reads of current.json, which may name another model or index."""
 AGAIN_SECONDS = 30.0
-"""Seconds after which an index is opened again if storage failed."""
+"""Seconds between two attempts to open an index if storage fails."""
 RESTART = "as served now. To serve another value, restart the server"
 MOST_CONNECTIONS = 10_000
 KEPT_SECONDS = 60
@@ -55,7 +55,7 @@ log = logging.getLogger("ray.serve")
 
 
 def serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None]) -> None:
-    """Serve an index until SIGINT or SIGTERM, and call `ready` once requests are answered. InputError if it cannot."""
+    """Serve an index until SIGINT or SIGTERM. Calls `ready` once requests are answered. InputError if opening fails."""
     # uvicorn raises the signal again once all requests are answered. Background jobs of a script start without SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _end)
@@ -97,7 +97,7 @@ async def _serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None
 
 
 def allowed_hosts(args: ServeArgs, host: str) -> Sequence[str]:
-    """Return the allowed names in Host. They stop web pages from calling a server on loopback without a token."""
+    """Return the names allowed in the header Host, so that no web page calls a server on loopback without a token."""
     is_open = args.token_file is None and args.write_token_file is None
     return [*LOOPBACK, *args.allowed_hosts] if host in LOOPBACK and is_open else args.allowed_hosts
 
@@ -119,7 +119,7 @@ async def _call_once_started(server: uvicorn.Server, ready: Callable[[], None]) 
 class Embedded:
     """A server of the model and index that a workdir names, with all shard groups in this process.
 
-    A newly published model or index takes over without a stop. Requests end with the index with which they began.
+    A newly published model or index takes over without a stop. A request reads one index until its end.
     """
 
     def __init__(self, args: ServeArgs) -> None:
@@ -177,9 +177,9 @@ class Embedded:
     async def look(self) -> bool:
         """Serve the model, index and settings that current.json names, if they are new and can be opened.
 
-        If this process does not write, also serve newer versions of the index and changes of another server. If they
-        cannot be opened, the log and `GET /v1/index` say why, and the next write of current.json leads to a new try.
-        Returns False if storage failed, so that the caller tries again in any case.
+        If this process does not write, also serve newer versions of the index and changes of another server. If opening
+        fails, the log and `GET /v1/index` say why, and the next write of current.json leads to a new try. Returns
+        False if storage failed, so that the caller tries again in any case.
         """
         try:
             now = await asyncio.to_thread(current.read, locate(self._args.workdir))
@@ -271,7 +271,7 @@ def _open_scorer(version: Version, args: ServeArgs) -> LocalScorer | None:
 
 
 def _searched(now: Current) -> tuple[object, ...]:
-    """List the settings and artifacts that searches depend on. If the list changes, the index must be swapped."""
+    """List the settings and artifacts that searches depend on. If the list changes, the index is opened again."""
     spec = now.spec
     return (
         spec.search,

@@ -1,7 +1,7 @@
 """Metrics of a server: durations, documents visited, sizes of batches, calls of the cross-encoder, partial answers.
 
-A server of one process answers `GET /metrics` with the metrics. Under Ray Serve, Ray exports them for Prometheus on
-every node, with `ray_` before each name. jobs/grafana.json draws them.
+A server of one process answers `GET /metrics` with the metrics. Under Ray Serve, Ray exports the metrics for Prometheus
+on every node, with `ray_` before each name. The dashboard jobs/grafana.json draws the metrics.
 """
 
 import math

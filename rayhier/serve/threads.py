@@ -18,13 +18,13 @@ MANY = 1_000
 SMALL = 4_000_000
 """Most multiply-adds of a scan or a routing that runs without a thread, because waking a thread takes longer."""
 _TASKS = set[asyncio.Task[Any]]()
-"""Tasks until they end. asyncio keeps only weak references, so a task could be garbage-collected while it runs."""
+"""Running tasks. asyncio keeps only weak references, so a task could otherwise be garbage-collected while it runs."""
 Given = ParamSpec("Given")
 T = TypeVar("T")
 
 
 async def run_in_thread(results: int, work: Callable[Given, T], *args: Given.args, **kwargs: Given.kwargs) -> T:
-    """Call `work` and return its value. It runs in a thread if it handles 1,000 `results` or more."""
+    """Call `work` and return its value, in a thread if `work` handles 1,000 `results` or more."""
     if results < MANY:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)

@@ -30,7 +30,7 @@ from rayhier.serve.threads import begin
 DEPTH = 10
 """Most results of a query that are compared with the exact results."""
 WINDOW = 1_000
-"""Number of newest audited queries whose mean is the recall."""
+"""Number of newest audited queries over which recall as served is averaged."""
 PART = 8_000_000
 """Most multiply-adds, approximately, in a part of an exact search. A part takes a few milliseconds."""
 DISPATCH = 0.001
@@ -63,7 +63,7 @@ class Audit:
         return ServedRecall.of([share for _, share in self._window], self._window[0][0])
 
     def draw(self, request: Request, routes: Routes, found: Found, view: View) -> None:
-        """Audit one of some randomly drawn queries of an answered search, if vectors in leaves ordered the results."""
+        """Draw queries of an answered search and audit the first, if vectors in leaves ordered the results."""
         if found.near is None:
             return
         k = min(request.k, DEPTH)
@@ -103,7 +103,7 @@ class Audit:
         return None
 
     async def _searched(self, work: Exact, view: View) -> Ranking | None:
-        """Search exactly. None if a group does not answer, or if another version is served before the end."""
+        """Search exactly for a query. None if a group does not answer, or another version is served before the end."""
         groups, best = view.groups, Ranking.none(1)
         rows = int(view.count_L.sum()) / max(1, len(groups))
         parts = max(1, math.ceil(rows * work.query_QM.shape[1] / PART))

@@ -24,7 +24,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Written:
-    """The outcome of a change: the state of the index that includes the change, and its number of documents."""
+    """The outcome of a change: the state of the index with the change, and the number of changed documents."""
 
     seen: Seen
     documents: int
@@ -58,7 +58,7 @@ class WaitingChange:
 
 @dataclass(frozen=True)
 class NextChange:
-    """The next change for the log. `before` counts its documents, or their passages, that are in the index already."""
+    """A change for the log. `before` counts, per id, the documents or passages that the change replaces or deletes."""
 
     waiting: WaitingChange
     change: Change
@@ -75,13 +75,13 @@ class Keys:
         return ((key, body, written) for key, (body, written) in self._outcomes.items())
 
     def remember(self, key: str, body: str, written: Written) -> None:
-        """Remember an outcome by its request's key, with the hash of the request's body. The oldest are forgotten."""
+        """Remember an outcome by its request's key, with the hash of the request's body. Keep the newest `KEPT`."""
         self._outcomes[key] = (body, written)
         while len(self._outcomes) > KEPT:
             self._outcomes.popitem(last=False)
 
     def outcome(self, key: str | None, body: str) -> Written | None:
-        """Return the outcome of an earlier request with the same key. ApiError 422 if its body was different."""
+        """Return the outcome of an earlier request with the same key, or None. ApiError 422 if the bodies differ."""
         if key is None or key not in self._outcomes:
             return None
         before, written = self._outcomes[key]
@@ -113,7 +113,7 @@ class WriteLease:
         self._root, self._is_named = root, is_named
         self._take()
         self.has_caught_up = False
-        """True once the Writer has seen all changes of earlier Writers. Before that it accepts no changes."""
+        """True once the Writer has seen all changes of earlier Writers. Before that, the Writer accepts no changes."""
         self.moved = False
         """True once the Writer of another index has all changes of this index and makes all later changes."""
 
@@ -156,7 +156,7 @@ class WriteLease:
             self._held, self._closing = held, taking.pop_all()
 
     def check(self) -> None:
-        """Raise ApiError 503 if another Writer may have taken over."""
+        """Raise ApiError 503 unless this Writer may change the index."""
         if not self.holds():
             message = (
                 "the lease of this Writer is over: storage refused to renew it, or another server writes. The change "
@@ -165,6 +165,6 @@ class WriteLease:
             raise ApiError(503, "not_the_writer", message, RETRY)
 
     def check_moved(self) -> None:
-        """Raise MovedError if another index took the place of this index."""
+        """Raise MovedError if another index has replaced this index."""
         if self.moved:
             raise MovedError

@@ -25,7 +25,7 @@ from rayhier.storage.paths import locate
 from rayhier.threads import set_threads
 
 WAITING = 0.5
-"""Share of its time limit for which a request may wait for other requests' calls before it is refused."""
+"""Share of a request's time limit that the request may wait for other requests' calls. Longer waits are refused."""
 PING_SECONDS = 5.0
 """Seconds that the cross-encoder has to finish the pairs that it is reading, before `answers` returns False."""
 PAIRS = 128
@@ -58,7 +58,7 @@ class Reranking:
 
     @contextmanager
     def calls(self, count: int) -> Iterator[Callable[[Work], Awaitable[Reply]]]:
-        """Count a request's calls in the block. Yields a function that scores a round. ApiError 503 if too many wait.
+        """Count `count` calls until the block ends. Yields a function that scores pairs. ApiError 503 if too many wait.
 
         The function's reply is empty if the cross-encoder fails or the request's time is over.
         """
@@ -127,7 +127,7 @@ class CrossEncoderReplica:
         return np.concatenate([np.zeros(0, np.float32), *(score_N for score_N, _ in scored)])
 
     async def ping(self) -> None:
-        """Wait until the current batch, or a probe pair, has been scored. This shows that the replica works."""
+        """Show that the replica works: wait until the current batch, or a probe pair, has been scored."""
         if self._at_work or self._batches.waiting:
             async with self._read:
                 await self._read.wait()
@@ -139,7 +139,7 @@ class CrossEncoderReplica:
         """Answer a health check at once, even while pairs are scored. The answer shows that the process lives."""
 
     async def check_health(self) -> None:
-        """Raise RuntimeError if a batch hangs. Ray Serve calls this every ten seconds, and replaces the replica."""
+        """Raise RuntimeError if a batch hangs. Ray Serve calls this every ten seconds, and replaces a hung replica."""
         if self._at_work and time.monotonic() - self._since > HUNG_SECONDS:
             raise RuntimeError(f"at most {PAIRS} pairs were not scored within {HUNG_SECONDS:g} s")
 

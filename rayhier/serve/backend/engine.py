@@ -1,7 +1,7 @@
 """Answers requests over shard groups in this process or in deployments.
 
 `search.retrieve` decides which work is done. The engine encodes and routes queries of several requests together, and
-sends work to the groups that hold their leaves. A group also scans for several requests together.
+sends work to the groups that hold the leaves to visit. A group also scans for several requests together.
 Shapes: Q queries, B leaves visited.
 """
 
@@ -51,18 +51,18 @@ TOGETHER = 64
 QUERY = 256
 """Characters that count as one query. A longer text counts as several queries, because it takes longer to encode."""
 PART = 64
-"""Queries, counted by `QUERY`, that a request may encode before other requests get their turn."""
+"""Most queries, of `QUERY` characters each, that a request encodes before other requests get their turn."""
 AT_ONCE = 2
-"""Most scans that a group makes at a time, if requests are scanned together."""
+"""Most scans that a group makes at a time, unless every request is scanned alone."""
 
 
 class Shards(Protocol):
-    """Interface of a group's shards, in this process or in deployments. LostError if they do not answer in time."""
+    """Interface of a group's shards, in this process or in deployments. LostError if no answer comes in time."""
 
     async def read(self, work: Reading, seen: Seen) -> Any: ...
 
     async def open(self, number: int) -> None:
-        """Open version `number` too, in all replicas of the group."""
+        """Open version `number`, in all replicas of the group. Other versions stay open."""
 
     async def answers(self) -> bool: ...
 
@@ -117,9 +117,9 @@ class Answers:
     lost: list[list[str]]
     ms: dict[str, float]
     routes: Routes
-    """Leaves that the router chose for the queries first. A query may visit more."""
+    """Leaves that the router chose for the queries. A query with a filter or few results may visit further leaves."""
     rows: Sequence[int]
-    """Number of rows in the leaves that each query visited, with those that the filter excludes."""
+    """Number of rows in the leaves that each query visited, including rows that the filter excludes."""
     seen: Seen
     """Version and change of the log that the answers are from."""
 
@@ -220,7 +220,7 @@ class Engine:
         await self._changed.wait()
 
     async def search(self, request: Request) -> Answers:
-        """Answer each query of a request. ApiError 503 if too many queries wait, InputError if it is not allowed."""
+        """Answer each query. ApiError 503 if too many queries wait, InputError if the request is not allowed."""
         began = perf_counter()
         calls = len(request.queries) * request.budget
         view = self.view
@@ -263,7 +263,7 @@ class Engine:
             return await self._routes(request, self.view.model)
 
     async def weigh(self, routes: Routes) -> None:
-        """Compute the log-probabilities of routes in the encoder's thread. Only explanations need them."""
+        """Compute the log-probabilities of routes, which only explanations need, in the encoder's thread."""
         await run_in(self._thread, lambda: (routes.log_probs, routes.log_densities))
 
     async def encode(self, texts: Sequence[str]) -> tuple[Floats, int]:
@@ -368,7 +368,7 @@ class Engine:
 
 
 def _spans(parts: Sequence[Queries]) -> list[slice]:
-    """Return the slice that each part has in all parts' queries, one after another."""
+    """Return the slice of each part in the concatenated queries of all parts."""
     ends = np.cumsum([len(part) for part in parts]).tolist()
     return [slice(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
 
@@ -395,7 +395,7 @@ def _next(retrieval: Retrieval, replies: list[Reply]) -> list[Work] | Found:
 
 
 def _held(view: View, leaves_QB: Ints) -> Ints:
-    """Count the rows [q] in the leaves [q, β] of each query."""
+    """Count the rows [q] in the leaves [q, b] of each query, without the tail."""
     return np.asarray(np.where(leaves_QB >= 0, view.count_L[leaves_QB], 0).sum(axis=1))
 
 

@@ -72,7 +72,7 @@ class TailSize:
 
 
 class Follower:
-    """Replaces an engine's view whenever the index changes. Code that changes the view holds `lock`."""
+    """Replaces an engine's view (the state that requests see) if the index changes. To change the view, hold `lock`."""
 
     def __init__(
         self, view: View, groups: Sequence[Shards], metrics: Metrics | None, pins: contextlib.ExitStack
@@ -84,7 +84,7 @@ class Follower:
         self.damage: str | None = None
         """Message about the first change of the log that cannot be read. None if all can be read."""
         self.refused: str | None = None
-        """Why the newest version is not served. None if it is served, as far as is known."""
+        """Why the newest version on storage is not served. None if the newest known version is served."""
         self.applied: Callable[[Change], None] = lambda _: None
         """Callback for each change, as soon as requests see it."""
         self._groups, self._metrics = list(groups), metrics
@@ -113,7 +113,7 @@ class Follower:
 
     @property
     def seen(self) -> Seen:
-        """Version and change of the log that new requests read."""
+        """Model, version and last change of the log that new requests read."""
         return self.view.seen
 
     @property
@@ -132,7 +132,7 @@ class Follower:
         self._tail.append((made.number, made.documents, made.table.nbytes, time.monotonic()))
 
     def begin(self) -> None:
-        """Let requests see the opened version's tail. InputError if the index cannot have a tail."""
+        """Let requests see the tail of the opened version. InputError if `search.how: level` cannot read the tail."""
         manifest = self.manifest
         changes, self.damage = self._after(manifest.log)
         if changes and self.spec.search.how == "level":
@@ -158,7 +158,7 @@ class Follower:
         self.applied(made)
 
     async def catch_up(self) -> None:
-        """Let requests see later changes, up to a damaged object. LostError if a shard group does not answer."""
+        """Let requests see the log's later changes, up to a damaged object. LostError if a group does not answer."""
         changes, self.damage = await self._in(self._after, self.seen.log)
         for made in changes:
             self.apply(made, await self.view.present(made.ids.to_pylist(), self.seen))
@@ -197,7 +197,7 @@ class Follower:
                 self.applied(made)
 
     async def reopen(self, view: View, groups: Sequence[Shards]) -> None:
-        """Serve the same index with another spec. `view` and `groups` were opened by that spec."""
+        """Serve the same index with another spec. The caller opened `view` and `groups` by the new spec."""
         async with self.lock:
             number = self.seen.version
             await asyncio.gather(*(group.open(number) for group in groups))
@@ -214,7 +214,7 @@ class Follower:
         engine.view, self._engine = self.view, engine
 
     async def show(self, newest: Newest) -> None:
-        """Let requests see the state that the Writer reports. All groups have opened it. The caller holds `lock`."""
+        """Let requests see the state that the Writer reports, which all groups have opened. The caller holds `lock`."""
         seen = newest.seen
         if seen.model != self.seen.model:  # the Writer belongs to a deployment that replaces this one
             return
@@ -254,7 +254,7 @@ class Follower:
             self._engine.view = view
 
     def _opened(self, number: int, view: View) -> tuple[View, contextlib.ExitStack]:
-        """Open a version with the model and settings of a view. Returns its view and its pins."""
+        """Open a version with the model and settings of a view. Returns the version's view, and pins against vacuum."""
         version = view.version.at(number)
         with contextlib.ExitStack() as pins:
             leaf_map = pins.enter_context(version.reading())
@@ -330,10 +330,10 @@ class Following:
 
 
 class Readers:
-    """Readers of a Writer. Notes which state each reader shows to requests, and until when the reader may do so."""
+    """Readers of a Writer: servers that follow it. Notes the state that each shows to requests, and until when."""
 
     def __init__(self) -> None:
-        """Wait at first for readers of an earlier Writer, who may still answer without this Writer's changes."""
+        """Let `see` wait at first for readers of an earlier Writer, who may answer without this Writer's changes."""
         self._earlier = clock() + SECONDS
         self._readers = dict[str, tuple[Seen, float]]()
         self._called = asyncio.Event()
@@ -347,9 +347,9 @@ class Readers:
         self._called = asyncio.Event()
 
     async def see(self, seen: Seen) -> None:
-        """Wait until each reading process answers from this state or a later one.
+        """Wait until each reader answers from the state `seen` or a later state.
 
-        A process that has not called for SECONDS stops answering, and is not waited for.
+        A reader that has not called for `SECONDS` stops answering, and `see` does not wait for this reader.
         """
         while (until := self._late(seen)) > clock():
             with contextlib.suppress(TimeoutError):

@@ -51,7 +51,7 @@ class DeploymentClient:
     late_seconds: float = 0.5
     """Seconds after which a request is late, so that the client sends a health check."""
     alive_seconds: float = 2.0
-    """Most seconds for two health checks. A replica answers them in the middle of other work."""
+    """Most seconds for two health checks, which a replica answers in the middle of other work."""
     another_seconds: float = 0.5
     """Most seconds for another replica to answer the request of a dead replica. There may be no other replica."""
     lost: bool = field(default=False, init=False)
@@ -61,7 +61,7 @@ class DeploymentClient:
     _back: "asyncio.Task[None] | None" = field(default=None, init=False, repr=False)
 
     async def ask(self, ask: Callable[[DeploymentHandle], DeploymentResponse[T]], seconds: float | None = None) -> T:
-        """Send a request by `ask`. LostError if no answer comes in time, ApiError 503 if too many requests wait."""
+        """Send the request of `ask`. LostError if no answer comes in time, ApiError 503 if too many requests wait."""
         seconds = self.seconds if seconds is None else seconds
         if self.lost:
             self._look()

@@ -25,7 +25,7 @@ TOGETHER = 64
 
 
 class Placement:
-    """Encodes and places documents by the model and router of the version that requests read."""
+    """Encodes documents and chooses their leaves, by the model and router of the version that requests read."""
 
     def __init__(self, follower: Follower, metrics: Metrics | None = None) -> None:
         self._follower = follower
@@ -66,7 +66,7 @@ class Placement:
         return table if newest is assigner else await run_in(self._encode_thread, newest.again, table)
 
     async def encode_again(self, changes: Sequence[Change]) -> list[pa.Table]:
-        """Make rows of this index from the documents that changes of another index wrote. One table per such change.
+        """Make rows of this index from the documents that another index's changes wrote: one table per such change.
 
         Undeclared fields are left out, and new fields are null. InputError if the documents do not fit this index.
         """
@@ -84,7 +84,7 @@ class Placement:
         return [table for table in rows if not isinstance(table, InputError)]
 
     def _rows(self, requests: Sequence[GivenDocuments]) -> list[pa.Table | InputError]:
-        """Encode documents without vectors, and choose leaves for all. Returns rows or an error for each request."""
+        """Encode documents that lack vectors, and choose leaves for all. Returns rows or an error for each request."""
         vectors = [made.vector_NM for made in requests if made.vector_NM is not None]
         if vectors:
             encoded = Encoded(np.concatenate(vectors))

@@ -33,11 +33,11 @@ VOID = 0.5
 AGAIN_SECONDS = 1.0
 """Seconds between two checks of the tail for folding."""
 LONGEST_SECONDS = 60.0
-"""Longest time, in seconds, between two checks. Failed folds double it, because their files stay until a vacuum."""
+"""Longest time between two checks. A failed fold doubles the time, because its files stay until a vacuum."""
 SETTLED = 0.05
-"""Share of rows that must come or go before rayhier again tries to split leaves whose split did not pay."""
+"""Share of rows to be added or removed before rayhier again tries splits that did not make searches cheaper."""
 MAINTAINED, BUSY = 5_000, 0.25
-"""Documents that a maintenance step reads, and the share of time for steps, so that folds wait for seconds only."""
+"""Documents that a maintenance step reads, and largest share of time for steps. So a fold waits for seconds only."""
 log = logging.getLogger("ray.serve")
 
 
@@ -47,11 +47,11 @@ class Maintenance:
     def __init__(self, root: Location) -> None:
         self._root = root
         self.may_be_due = False
-        """True if leaves may need maintenance. Set it after rows came or went."""
+        """True if leaves may need maintenance. Set it to True after rows were added or removed."""
         self._unpaid, self._skipped, self._rests = 0, 0, 0.0
 
     def next(self, manifest: Manifest, router: OpenedRouter, spec: JobSpec) -> Callable[[], None] | None:
-        """Return a function that maintains leaves, and publishes if this pays. None if nothing is due, or in a rest."""
+        """Return maintenance's next step as a function. None if no leaf needs maintenance, or soon after a step."""
         if time.monotonic() < self._rests:
             return None
         due, can_be = Due.of(manifest, spec), can_maintain(router, spec)
@@ -76,7 +76,7 @@ class Maintenance:
 
 
 class Publisher:
-    """Publishes versions of the index that a Writer writes, one after another. Only files are packed in parallel."""
+    """Publishes versions of the index that a Writer writes, one after another. Packing may run in parallel."""
 
     def __init__(self, writer: "Writer", follower: Follower) -> None:
         self._writer, self._follower, self._root, self._lease = writer, follower, follower.root, writer.lease
@@ -88,13 +88,13 @@ class Publisher:
         )
 
     async def serve_newest(self) -> None:
-        """Let requests see the newest version, unless another index took the place of this index."""
+        """Let requests see the newest version, unless another index has replaced this index."""
         number = (await run_in(self._fold_thread, leaf_map.versions, self._root))[-1]
         if number > self._follower.seen.version and not self._lease.moved:
             await self._serve(number)
 
     async def _serve(self, number: int) -> None:
-        """Let requests see a published version. Then merge its changes in the log, so that the log stays short."""
+        """Let requests see a published version. Then join the log's objects of changes that the version holds."""
         self._published = number
         await self._follower.move(number)
         await self.tidy_log()
@@ -110,7 +110,7 @@ class Publisher:
     async def fold_forever(self) -> None:
         """Fold the tail when it is large or old, and look if a damaged log was repaired.
 
-        If another server wrote and has ended, take the lease again. Ends once another index's Writer has taken over.
+        If another server wrote and has ended, take the lease again. Return once another index's Writer has taken over.
         """
         seconds = AGAIN_SECONDS
         while not self._lease.moved:
@@ -161,7 +161,7 @@ class Publisher:
             begin(self._tidy())
 
     async def _maintain(self) -> None:
-        """Split some leaves that grew, and give up some small leaves, if this pays. The caller holds `_publishing`."""
+        """Do a step of maintenance if one is due, and serve its version. The caller holds `_publishing`."""
         step = self._maintenance.next(self._follower.manifest, self._follower.model.router, self._follower.spec)
         if step is None or self._lease.moved:
             return
@@ -173,7 +173,7 @@ class Publisher:
                 log.exception("leaves cannot be split. rayhier tries again")
 
     async def _tidy(self) -> None:
-        """Pack small files into larger files, and remove old versions if the limits say so. Folds go on meanwhile."""
+        """Pack small files into larger files, and remove old versions if `keep_versions` is set, while folds go on."""
         self._is_tidying = True
         try:
             while not self._lease.moved and await run_in(self._tidy_thread, self._tidied) is not None:
@@ -194,7 +194,7 @@ class Publisher:
         return packed
 
     def _vacuumed(self, keep: int) -> None:
-        """Remove older versions, except what an index that is about to replace this index must still read."""
+        """Remove all but the newest `keep` versions. Keep changes that an index about to replace this one needs."""
         version, taken = self._follower.version, None
         workdir = locate(version.workdir)
         named = current.read(workdir)
@@ -259,7 +259,7 @@ class Publisher:
             raise ApiError(503, "storage", message, RETRY) from None
 
     def _rolled_back(self, key: str | None) -> Rollback | None:
-        """Return the rollback that an earlier request with the same key made in this index or its predecessor."""
+        """Return the rollback of a request with this key, in this index or its predecessor. None if there is none."""
         before = self._follower.version.before()
         for root in [] if key is None else [self._root, *([] if before is None else [before])]:
             for newest in leaf_map.newest_first(root, None, 1):

@@ -22,7 +22,7 @@ from rayhier.serve.metrics import Metrics
 from rayhier.serve.threads import begin
 
 STANDING = 0.05
-"""Seconds for which a queue may exceed its limit before queries are refused."""
+"""Seconds for which requests must have queued without a break before a query is refused."""
 CALM = 1.0
 """Seconds without a refusal after which a burst is accepted again."""
 QUEUED = 8
@@ -35,7 +35,7 @@ A = TypeVar("A")
 
 
 class Shares:
-    """Counts how much of a limited resource requests hold. One address (peer) may hold a share of the resource."""
+    """Counts how much of a limited resource requests hold. One address (peer) may hold at most `share` of it."""
 
     def __init__(self, what: str, most: int, share: float) -> None:
         self._what, self._most, self._own = what, most, math.ceil(share * most)
@@ -43,7 +43,7 @@ class Shares:
         self.held = 0
 
     def take(self, peer: str, amount: int = 1) -> None:
-        """Count what a request takes. ApiError 503 if all peers, or the peer, hold too much. "" is no peer."""
+        """Count what a request takes. ApiError 503 beyond the limit of a peer (not for ""), or of all peers."""
         own, held = self._own if peer else self._most, self._held[peer] + amount
         if held > own or self.held + amount > self._most:
             raise overloaded(f"{self._what}: {self.held} are held; allowed: {self._most}, and {own} for one address")
@@ -68,7 +68,7 @@ class Admission:
     """Counts the queries that wait, and refuses further queries that would wait too long."""
 
     def __init__(self, most: float, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Refuse a query that would wait for `most` seconds or longer, if the queue has been long for a while."""
+        """Refuse a query that would wait for `most` seconds or longer, if requests have queued without a break."""
         self._most, self._clock = most, clock
         self._there: list[int] = []
         self._each = 0.0
@@ -82,14 +82,14 @@ class Admission:
 
     @contextmanager
     def __call__(self, size: int) -> Iterator[None]:
-        """Count a request of `size` queries until the block ends with its answer. ApiError 503 if it is refused."""
+        """Count a request of `size` queries until the block ends with its answer. ApiError 503 if too many wait."""
         with self.counting(size) as answered:
             yield
             answered()
 
     @contextmanager
     def counting(self, size: int) -> Iterator[Callable[[], None]]:
-        """Count a request of `size` queries. Yields a function to call at its answer. ApiError 503 if refused."""
+        """Count a request of `size` queries. Yields a function to call at its answer. ApiError 503 if too many wait."""
         self.check()
         if not self._there:
             self._left = self._clock()
@@ -138,7 +138,7 @@ class Batches(Generic[Q, A]):
     ) -> None:
         """Answer by `ask`, which takes a batch of questions with equal keys and returns their answers in order.
 
-        The sizes in a batch add up to at most `most`. `at_once` batches may run. `metrics` has sizes under `stage`.
+        The sizes in a batch add up to at most `most`. `at_once` batches may run. `metrics` records sizes as `stage`.
         """
         self._ask, self._most, self._at_once, self._stage, self._metrics = ask, most, at_once, stage, metrics
         self._waiting: deque[_Waiting[Q, A]] = deque()
@@ -172,7 +172,7 @@ class Batches(Generic[Q, A]):
         self._start()
 
     def _taken(self) -> list[_Waiting[Q, A]]:
-        """Take the next batch: the oldest question, then others with the same key as far as they fit, oldest first."""
+        """Take the next batch: the oldest question and, oldest first, further questions with its key that still fit."""
         first = self._waiting.popleft()
         taken, size, left = [first], first.size, deque[_Waiting[Q, A]]()
         while self._waiting:

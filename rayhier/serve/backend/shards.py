@@ -1,6 +1,6 @@
 """Serves a shard group: a range of an index's leaves, mapped into memory, which searches read.
 
-Shapes: Q queries, M embedding size, B leaves probed (beam).
+Shapes: Q queries, M embedding size, B leaves visited.
 """
 
 import asyncio
@@ -26,7 +26,8 @@ from rayhier.threads import set_threads
 FAILURES = 2
 """Failures in a row after which a shard group opens its files again."""
 OLDER, SOON = 2, 5.0
-"""Number of older versions that stay open as long as a request may take, and seconds for which others stay."""
+"""OLDER: number of older versions that stay open for as long as a request may take.
+SOON: seconds for which any further older version stays open."""
 T = TypeVar("T")
 log = logging.getLogger("ray.serve")
 
@@ -36,8 +37,8 @@ class ShardGroup:
 
     Each version that requests name is open with its tail, and with `follows` the newest version on storage too. An
     older version is closed if no request has named it for `seconds`. If more than two older versions are open, the
-    oldest are closed after five seconds. A slower request opens its version again. If work fails twice in a row, the
-    group opens its newest version's files again. This replaces damaged files in the cache of this machine.
+    oldest are closed after five seconds. A request for a closed version opens the version again. If work fails
+    twice in a row, the group opens its newest version's files again, which replaces damaged files in the cache.
     """
 
     def __init__(self, version: Version, leaves: range, seconds: float = 30.0, *, follows: bool = False) -> None:
@@ -163,7 +164,7 @@ class ShardGroup:
         before.close()
 
     async def _work(self, work: Callable[[], T], *, small: bool = False) -> T:
-        """Do work in the thread. Do small work at once, and in the thread only if that attempt fails."""
+        """Do work in the group's thread. Do small work in the event loop first, and in the thread if that fails."""
         if small:
             with contextlib.suppress(Exception):
                 done = work()

@@ -1,4 +1,4 @@
-"""The version of an index that is served. It is chosen once, so that later replicas open the same version."""
+"""The version of an index that is served, chosen once so that later replicas open the same version."""
 
 import sys
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class Version:
 
     @classmethod
     def newest(cls, workdir: str, now: Current | None = None) -> tuple[Self, Manifest]:
-        """Return the newest version of `now` (None: of current.json), and its manifest. InputError if it is damaged."""
+        """Return the newest version of `now`'s index (None: current.json's) and manifest. InputError if damaged."""
         if "://" not in workdir and not Path(workdir).is_absolute():
             raise InputError(f"workdir: got {workdir!r}; allowed: an absolute path, s3://… or gs://…")
         place = locate(workdir)
@@ -49,7 +49,7 @@ class Version:
         return Model.of_workdir(place, self.now, open_leaf_map(place, self.now, self.number))
 
     def router(self, leaf_map: LeafMap) -> Path:
-        """Return the folder of a version's router on this machine. A version without a router has the model's."""
+        """Return the folder, on this machine, of the version's router, or of the model's router if there is none."""
         return leaf_map.router() or current.artifact(locate(self.workdir), self.now, "model").local("router")
 
     def reading(self) -> AbstractContextManager[LeafMap]:

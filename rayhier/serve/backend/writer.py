@@ -1,4 +1,4 @@
-"""The Writer of an index. It appends a change to the log, lets requests see the change, and then answers it.
+"""The Writer of an index, which appends a change to the log, lets searches see the change, and answers the request.
 
 The Writer takes the lease first, and continues after the last change of the earlier Writer.
 """
@@ -44,17 +44,17 @@ T = TypeVar("T")
 TOGETHER = 64
 """Most documents, of several changes, that are looked up together."""
 APPENDED_SECONDS = 0.02
-"""Seconds after which the Writer stops appending changes, to answer the appended ones first."""
+"""Seconds after which the Writer stops appending changes, to answer the requests of appended changes first."""
 CARRY = "allowed: `rayhier run SPEC` again, which carries the documents as that index has them"
 ENDS = "the server ends. The change may have been made: send it again"
 log = logging.getLogger("ray.serve")
 
 
 class Writer:
-    """Makes changes to an index in the order of their arrival. Requests to an engine see them through a follower."""
+    """Makes changes to an index in the order of their arrival. A follower lets requests see the changes."""
 
     def __init__(self, follower: Follower, limits: WriteLimits, metrics: Metrics | None = None) -> None:
-        """Write to the index that a follower follows. InputError if another server writes, or it cannot have a tail."""
+        """Write to a follower's index. InputError if another server writes, or if `search.how: level` reads no tail."""
         if follower.spec.search.how == "level":
             raise InputError(
                 "write_token_file: got a file with search.how level, which does not support changes; allowed: no "
@@ -81,7 +81,7 @@ class Writer:
         self.lease.close()
 
     async def put(self, documents: Rows, key: str | None = None, body: str = "", *, upsert: bool = True) -> Written:
-        """Write documents, which replace documents with the same ids. Returns once the change is durable and seen.
+        """Write documents, which replace documents with the same ids. Returns once searches see the durable change.
 
         InputError if a document is not allowed. ApiError 409 if an id exists and `upsert` is false. 422 if the key was
         used with another body. 503 if storage refuses, or too many changes wait. An error changes nothing.
@@ -102,10 +102,10 @@ class Writer:
         return await self._make(WaitingChange("delete", table, names, key, body))
 
     async def begin(self, old: "Writer | None" = None) -> None:
-        """Let requests see the newest version, the log's tail, and newer changes of the index before this index.
+        """Let requests see the newest version, the log's tail, and newer changes of the index that this one replaces.
 
-        The Writer `old` of that index may hand over. Otherwise that index's Writers are stopped first. LostError if a
-        shard group does not answer, InputError if a change does not fit.
+        Writers of the replaced index are stopped first, except for the Writer `old`, which hands over later. LostError
+        if a shard group does not answer, InputError if a change does not fit.
         """
         self._before = before = self._follower.version.before()
         if before is not None and (old is None or old.root != before):
@@ -166,7 +166,7 @@ class Writer:
                 there.update({name: written[name] - there[name] for name in names})
 
     def _beyond(self, other: Location) -> list[Change]:
-        """Read another log's changes after this log's newest. InputError after a rollback of the other index."""
+        """Read the other index's changes after this log's newest. InputError if a rollback there dropped changes."""
         mine, there = self._follower.manifest, LeafMap.open(other).manifest
         if there.undone_in > mine.taken or there.undone > mine.log:
             raise InputError(
@@ -179,7 +179,7 @@ class Writer:
     async def handing_over(self, to: "Writer") -> AsyncIterator["Writer"]:
         """Give all changes of this Writer to the Writer `to`. Changes that arrive during the block wait.
 
-        After the block they are refused with MovedError, and this Writer, which the block gets, makes no more changes.
+        The block gets this Writer. After the block, this Writer refuses changes with MovedError.
         If the block fails, this Writer goes on.
         """
         await to.take_over(self.root)
@@ -197,9 +197,9 @@ class Writer:
             self.keys.remember(key, body, written)
 
     async def _make(self, waiting: WaitingChange) -> Written:
-        """Make a change after those that wait, even if its request ends early. Returns once it is durable and seen.
+        """Make a change after waiting changes, even if its request ends early. Returns once searches see the change.
 
-        Raises the errors of `put` and `delete`, or MovedError if another index took the place of this index.
+        Raises the errors of `put` and `delete`, or MovedError if another index has replaced this index.
         """
         self._waiting.append(waiting)
         if not self._is_changing:
@@ -214,7 +214,7 @@ class Writer:
         return written
 
     def check_room(self, documents: int = 0, size: int = 0) -> None:
-        """Raise ApiError 503 unless a change may be appended, after `documents` and `size` bytes of other changes."""
+        """Raise ApiError 503 unless the log has room after other changes of `documents` documents and `size` bytes."""
         if (damage := self._follower.damage) is not None:
             raise ApiError(503, "log_damaged", f"{damage}. Nothing can be written until it is repaired")
         self.lease.check()
@@ -265,9 +265,8 @@ class Writer:
     async def _change_some(self, left: Sequence[WaitingChange]) -> None:
         """Write the first changes of a list to the log, and leave the others for later.
 
-        Changes come later if they have the key of an earlier change in the list, or follow a refused change. If
-        another process took the next number of the log, all come later. If an error is raised, none of these was
-        written.
+        A change is left if it has the key of an earlier change in the list, or follows a refused change. If another
+        process took the next number of the log, all are left. An error applies to all changes without an outcome.
         """
         self.lease.check_moved()
         there = await self._present(list({name for each in left for name in each.ids}), self._follower.seen)
@@ -325,7 +324,7 @@ class Writer:
         return again is not None
 
     async def _made_of(self, waiting: WaitingChange, there: Counter[str], number: int) -> Change:
-        """Make change `number`. `there` counts documents by id. ApiError for missing ids, or ids that may not exist."""
+        """Make change `number`. `there` counts documents by id. ApiError for a missing or an existing id."""
         ids, table, router, replaced = waiting.ids, waiting.table, self._follower.manifest.router, 0
         if waiting.kind == "delete" and (missing := [name for name in ids if not there[name]]):
             message = f"ids: {len(missing)} not in the index: {missing[0]!r:.80}. Nothing was changed"
@@ -343,8 +342,8 @@ class Writer:
     def _append(self, changes: Sequence[Change]) -> tuple[int, ApiError | None]:
         """Make changes durable, in order. Returns their number, and an ApiError 503 if storage refused the next change.
 
-        A refused change may be in the log or not. With fewer changes and no error, time or the lease was over, or
-        another process took the next number.
+        A refused change may be in the log or not. A lower number without an error means that time
+        or the lease is over, or that another process took the next number.
         """
         began = time.monotonic()
         for place, made in enumerate(changes):
@@ -370,7 +369,7 @@ class Writer:
             raise unanswered(f"{lost} did not answer. Nothing was changed. Retry later") from None
 
     async def catch_up(self) -> None:
-        """Let requests see changes of another process. ApiError 503 if a shard group is lost. Needs the lock."""
+        """Let requests see another process's changes. ApiError 503 if a group is lost. The caller holds the lock."""
         try:
             await self._follower.catch_up()
         except LostError as lost:
@@ -404,7 +403,7 @@ def _folded(there: ChangeLog, last: int) -> list[Change]:
 
 
 class Writers:
-    """The Writer of the served index. If another index takes its place, waiting changes go to the new Writer."""
+    """The Writer of the served index. If another index replaces that index, waiting changes go to the new Writer."""
 
     def __init__(self, now: Writer) -> None:
         self.now = now

@@ -175,7 +175,7 @@ class _Sight:
             raise ApiError(409, "other_model", message)
 
     async def reach(self, number: int | None = None) -> None:
-        """Wait until requests see all answered changes and change `number`. ApiError 422 or 504 if that is too long."""
+        """Wait until requests see all answered changes and change `number`. ApiError 504 if that takes too long."""
         if self._following is not None:
             await self._following()
         if number is None or (last := self.now().log) >= number:
@@ -201,13 +201,13 @@ class _Sight:
 
 
 def _search(rules: Rules, body: SearchRequest | BatchRequest) -> tuple[str, Request]:
-    """Convert a body to a request, by the rules of the served version. InputError (422) if it is not allowed."""
+    """Convert a body to a request, by the rules of the served version. InputError (422) for a wrong body."""
     name, queries = _queries(rules, body)
     return name, rules.request(queries, body.k, body.beam, body.filter, body.mode, body.rerank, body.budget, name=name)
 
 
 def _queries(rules: Rules, body: SearchRequest | BatchRequest | RouteRequest) -> tuple[str, Queries]:
-    """Return the name of the key of the body that has queries, and the queries."""
+    """Return the name of the body's key that holds the queries, and the queries."""
     name = next(name for name in type(body).query_keys() if getattr(body, name) is not None)
     given = getattr(body, name)
     queries = given if isinstance(body, BatchRequest) else [given]
@@ -259,7 +259,7 @@ def _searches(app: FastAPI, served: Application, sight: _Sight) -> None:
     engine, metrics = served.engine, served.metrics
 
     def logged(name: str, request: Request) -> Request:
-        """Return the request. Its texts are logged if the config says so. Refused requests are not logged."""
+        """Return the request, after a log entry for each text if `log_queries` is set."""
         if served.args.log_queries and not isinstance(request.queries, np.ndarray):
             for text in request.queries:
                 log.info("%s: %r", name, text)
@@ -429,7 +429,7 @@ def _told(written: Written) -> Response:
 
 
 def _key(key: str | None) -> str | None:
-    """Return an idempotency key. ApiError 422 if it is not allowed."""
+    """Return an idempotency key unchanged. ApiError 422 unless the key is at most 200 printable ASCII characters."""
     if key is not None and not re.fullmatch(f"[!-~]{{1,{KEY_LENGTH}}}", key):
         raise invalid(
             f"Idempotency-Key: got {key[:NAME_SHOWN]!r}; allowed: 1 to {KEY_LENGTH} printable ASCII characters"
@@ -509,7 +509,7 @@ register_url_convertor("any_text", _AnyText())
 
 
 def _sent(body: BaseModel) -> Response:
-    """Make a response from a checked model, which FastAPI would check a second time."""
+    """Make a response from a checked pydantic model, which FastAPI would check a second time."""
     return Response(body.model_dump_json(), media_type="application/json")
 
 
@@ -524,7 +524,7 @@ def _leaves(routes: Routes, row: int) -> list[RoutedLeaf]:
 
 
 class _AnswerWriter:
-    """Makes the body of a response of about `most` bytes at most, with some parts of documents (None: all)."""
+    """Makes the body of a response, with the parts `include` of documents (None: all). ApiError beyond `most` bytes."""
 
     def __init__(self, outcome: Answers, include: Sequence[Part] | None, most: int, *, explain: bool) -> None:
         self._outcome, self._include, self._explain = outcome, PARTS if include is None else include, explain

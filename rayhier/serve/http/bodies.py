@@ -126,7 +126,7 @@ class Body(BaseModel):
 
 
 class _Page(Body):
-    """A part of a request. An unknown key is refused before pydantic makes an error for every other key."""
+    """A part of a request. If keys are unknown, the only error names the first of these keys."""
 
     @model_validator(mode="before")
     @classmethod
@@ -197,7 +197,7 @@ class _SearchOptions(RequestBody):
     strict: bool = False
     """True: answer 503 instead of a partial answer if a shard group or the cross-encoder does not answer."""
     min_log: Log | None = None
-    """Number of a change of the log, from the answer to the change. This answer waits until it includes the change."""
+    """Number of a change of the log, from the change's answer. The server waits until answers include the change."""
     model: str | None = None
     """Fingerprint of the model that made a vector. The request is refused if another model is served. Default: any."""
 
@@ -341,9 +341,9 @@ class Result(Body):
     title: str | None
     """Title of the document. Null if the request does not include titles."""
     text: str | None
-    """Text of the document, or of its best passage if the corpus is cut into passages. Null if not included."""
+    """Text of the document, or of its best passage. Null if the request does not include texts."""
     fields: dict[str, Any] | None
-    """Values of the fields that the corpus declares. Null if not included."""
+    """Values of the fields that the corpus declares. Null if the request does not include fields."""
     estimated: bool
     """True if the score was estimated from the scores of documents that the cross-encoder read."""
 
@@ -379,7 +379,7 @@ class Explanation(Body):
     """Leaves that the router chose, in the order of visit, before a filter made the query visit more."""
     scanned: int
     """Number of rows scored. A document in two of the leaves counts twice. With a filter, only matching rows count.
-    They count again each time that more leaves are visited."""
+    Matching rows count again each time that the search goes on to more leaves."""
     widened: int
     """Number of leaves visited in addition to `leaves`, because too few documents matched the filter."""
     rows: int
@@ -566,7 +566,8 @@ class Drift(Body):
     log_prob: float
     """Mean log-probability of a document's best leaf, at the build or the last compaction."""
     added_log_prob: float | None
-    """Mean log-probability of the best leaf, over documents that were added later. Null if none was added."""
+    """Mean log-probability of the best leaf, over documents added after the build or the last
+    compaction. Null if none was added."""
     advice: list[str]
     """Advice to compact or to train again, with reasons. Empty if the index needs neither."""
 
@@ -598,7 +599,7 @@ class IndexResponse(Body):
     model: str
     """Fingerprint of the model: a hash of everything that the model depends on."""
     refused: str | None
-    """Why a newer model or index, which `current.json` of the workdir names, is not served. Null if there is none."""
+    """Why a newer model or index, which `current.json` of the workdir names, is not served. Null if it is served."""
     router: str
     """Type of the router: ehi, hce, learned_ivf or retreever."""
     documents: int
@@ -628,8 +629,9 @@ class IndexResponse(Body):
     budget: int
     """Number of documents that the cross-encoder reads for a query. 0 if results are not re-ranked."""
     pool: int | Literal["leaves", "all"] | None
-    """Documents of which the cross-encoder reads some. `leaves`: those in the leaves that a query visits. A number: the
-    best of these. `all`: all documents, so that queries visit all leaves. Null if results are not re-ranked."""
+    """Documents of which the cross-encoder reads some. `leaves`: all in the leaves that a query visits. A number: at
+    most so many, the best in these leaves. `all`: all documents, so that queries visit all leaves. Null if results
+    are not re-ranked."""
     how: Literal["leaves", "level"]
     """`leaves` if a query visits leaves. `level` if all documents are compared, by a level of ReTreever's tree."""
     mode: Mode
@@ -650,7 +652,7 @@ class IndexResponse(Body):
 
 
 class Health(Body):
-    """State of a server. It is ready if every shard group answers and, if there is one, the cross-encoder."""
+    """State of a server. A server is ready if every shard group and the cross-encoder, if it has one, answer."""
 
     ready: bool
     lost: list[str]

@@ -19,7 +19,7 @@ class EmbeddingsRequest(RequestBody):
     encoding_format: Literal["float", "base64"] = "float"
     """Format of vectors: numbers, or base64 of float32, little-endian."""
     dimensions: Count | None = None
-    """Length of a vector. Only the model's own is allowed."""
+    """Length of a vector. Only the length of the model's vectors is allowed."""
     user: str | None = None
     """Ignored. Part of OpenAI's form."""
 
@@ -41,7 +41,7 @@ class Embedding(Body):
 
     object: Literal["embedding"] = "embedding"
     index: int
-    """Place of the text in the request."""
+    """Position of the text in the request, from 0."""
     embedding: list[float] | str
 
 
@@ -115,7 +115,7 @@ class RerankResult(Body):
     """A document's score."""
 
     index: int
-    """Place of the document in the request."""
+    """Position of the document in the request, from 0."""
     relevance_score: float
     """Score of the cross-encoder, through the logistic function: 0 to 1."""
     document: TextBody | None = None

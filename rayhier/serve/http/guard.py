@@ -36,15 +36,15 @@ PATHS = READING_POSTS | {"/v1/index", "/v1/documents", "/v1/nodes", "/v1/version
 READS = ("GET", "HEAD", "OPTIONS")
 """HTTP methods that need no write token. All other methods need the token, except POST to `READING_POSTS`."""
 SMALL = 64_000
-"""Most bytes of a small answer. Unread small answers are not counted."""
+"""Most bytes of a small answer. Only larger answers count for `max_unsent_bytes`."""
 KNOWN = "known"
 """Key in a request's ASGI state, set if the request had the token, or if no token is needed."""
 Block = Callable[[], AbstractContextManager[None]]
 WITHOUT_SLOT: ContextVar[Block] = ContextVar("slot", default=contextlib.nullcontext)
-"""Makes a block in which the current request gives up its slot, because the request only waits."""
+"""Makes a block in which the current request only waits, and gives up its slot for work (of `max_requests`)."""
 PORT = re.compile(rb":[0-9]*$")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-"""Characters that only ids of documents may have in a path."""
+"""Control characters, which a path may have only in the id of a document."""
 
 
 class Guard:
@@ -68,7 +68,7 @@ class Guard:
 
         If `admission` refuses further requests, a body is refused before it is parsed. `metrics` records every request,
         with status 0 if the client left. A request to write may take `write_seconds`, by default as long as other
-        requests. If there are `hosts`, requests must name one of them.
+        requests. If there are `hosts`, the header Host must name one of them.
         """
         self._hosts = [host.lower().encode() for host in hosts]
         self.app, self.limits, self._admission, self._metrics = app, limits, admission, metrics

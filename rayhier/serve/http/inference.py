@@ -29,7 +29,7 @@ from rayhier.serve.http.foreign import (
 
 
 def install_models(app: FastAPI, models: Engine, index: Callable[[], IndexResponse], limits: RequestLimits) -> None:
-    """Add the paths to an application. `index` describes the index that new requests see."""
+    """Add the paths for models, embeddings and rerank to `app`. `index` describes the index that new requests see."""
     began = int(time.time())
 
     def served(name: str | None) -> str:

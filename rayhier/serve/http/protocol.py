@@ -34,7 +34,7 @@ def _tell(server: ServerState, peer: str, minute: int) -> None:  # noqa: ARG001 
 
 
 class _Transport:
-    """A connection's transport. If the client still sends, it does not close, but lets its protocol linger."""
+    """A connection's transport, whose `close` lets the protocol linger while the client still sends."""
 
     def __init__(self, transport: asyncio.Transport, protocol: "LimitedProtocol") -> None:
         self._transport, self._protocol = transport, protocol

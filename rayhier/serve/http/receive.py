@@ -86,7 +86,7 @@ def peer_of(scope: Scope) -> str:
 
 
 def most_values(vectors: int, dimension: int) -> tuple[int, int]:
-    """Return the most JSON values, and the most keys, in a body: for its vectors or documents, plus 20,000."""
+    """Return the most JSON values, and the most keys, of a body with `vectors` vectors or documents."""
     return vectors * (dimension + 1) + OTHER_VALUES, vectors * FIELDS + OTHER_VALUES
 
 

@@ -26,7 +26,7 @@ class Tokens:
     """The access tokens of a server, read from files. Without a file, requests need no token."""
 
     def __init__(self, read_file: str | None, write_file: str | None = None) -> None:
-        """Read the tokens for reading and for everything. InputError if a token is missing, or the tokens are equal."""
+        """Read the token for reading and the token for everything. InputError if one is missing, or both are equal."""
         named = {"token_file": read_file, "write_token_file": write_file}
         self._files = {name: file for name, file in named.items() if file is not None}
         self._tokens = {name: read_token(file, name).encode() for name, file in self._files.items()}
@@ -64,7 +64,7 @@ class Tokens:
             raise ApiError(403, "forbidden", f"Authorization: this token only reads; allowed: {allowed}")
 
     def _look(self) -> None:
-        """Read the files again. If reading fails, a file's last token stays."""
+        """Read the files again, at most once per second. If reading fails, a file's last token stays."""
         if time.monotonic() - self._looked < AGAIN_SECONDS:
             return
         self._looked = time.monotonic()
