@@ -122,7 +122,7 @@ class Artifact:
                 check(self.root, file, _mend(self.record.kind))
 
     def verified(self, name: str) -> Location:
-        """Return the place of the file `name`. InputError if the file differs from record.json."""
+        """Return the location of the file `name`. InputError if the file differs from record.json."""
         for file in self.record.files:
             if file.name == name:
                 check(self.root, file, _mend(self.record.kind))

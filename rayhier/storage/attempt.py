@@ -38,7 +38,7 @@ class Output:
 
 
 class Attempt:
-    """A folder for a stage's files. If a block ends without `publish`, the next run may continue in the folder."""
+    """A folder for a stage's files. If a `with` block ends without `publish`, the next run may continue there."""
 
     def __init__(self, place: Place, root: Location, claim: int) -> None:
         self.place = place
@@ -77,7 +77,7 @@ class Attempt:
         return self._claim == 0
 
     def publish(self, kind: Kind, inputs: dict[str, str], output: Output) -> Artifact:
-        """Publish files. If another run was first, its files stay. InputError if another run took the attempt over."""
+        """Publish the files, or open what another run published first. InputError if a run took over the attempt."""
         self._check_mine()
         files.remove(self.scratch)
         entries = {file.name: file for file in output.files}
@@ -139,7 +139,7 @@ def _attempts(folder: Location) -> list[Location]:
 
 
 def _claim(root: Location, clock: Callable[[], float]) -> int | None:
-    """Claim a dead run's attempt and return the claim's number. None if the owner lives or another run won."""
+    """Claim a dead run's attempt and return the claim's number. None if the owner lives or another run was first."""
     try:
         newest = max((path for path in (root / CLAIMS).iterdir()), key=lambda path: int(path.name))
         heard, is_dead = newest.stat().st_mtime, False

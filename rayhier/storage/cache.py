@@ -2,7 +2,7 @@
 
 Folders are named by content. A folder notes size, times and SHA-256 of its files. If size or times have changed when
 the folder is opened, the bytes are checked, and a damaged folder is made again. Above a size limit, the least recently
-used computed folders without a lease are removed. The cache is $RAYHIER_CACHE, else ~/.cache/rayhier.
+used computed folders that no process leases are removed. The cache is $RAYHIER_CACHE, else ~/.cache/rayhier.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def fetch(root: Remote, wanted: Sequence[File]) -> Path:
 
 
 class Lease:
-    """A hold on a folder of the cache. No process removes the folder until it is released or garbage-collected."""
+    """A hold on a folder of the cache. No process removes the folder until the lease is released or collected."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -130,7 +130,7 @@ def _note(folder: Path, digests: dict[str, str]) -> None:
 
 
 def _stamps(folder: str | Path, prefix: str = "") -> dict[str, list[int]]:
-    """Return size, two times and inode of each file. The second time changes with every write."""
+    """Return size, mtime, ctime and inode of each file below a folder, by name. Every write changes the ctime."""
     stamps = dict[str, list[int]]()
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
@@ -168,7 +168,7 @@ def _keep_within(kind: Path, limit: float, added: int) -> None:
 
 
 def _sweep(kind: Path, limit: float) -> int:
-    """Remove the least recently used folders without a lease, until at most `limit` bytes stay. Returns their size."""
+    """Remove the least recently used folders without a lease, until at most `limit` bytes stay. Returns the size."""
     with os.scandir(kind) as entries:
         sizes = {kind / entry.name: _size(entry) for entry in entries if entry.is_dir()}
     total = sum(sizes.values())

@@ -10,7 +10,8 @@ rules keep its change out of the log (ADR 21 has the proof):
 
 1. Every change up to the end of the newest gathered object is read from gathered objects only.
 2. The newest single object and the newest gathered object are never removed.
-3. After a put, the Writer lists the log, and removes its change if a gathered object has the number of another change.
+3. After a put, the Writer lists the log. If a gathered object has another change of the number, the Writer removes its
+   new object.
 """
 
 import contextlib
@@ -83,7 +84,7 @@ class Change:
 
     @classmethod
     def unpacked(cls, data: bytes, name: str, number: int, *, with_table: bool = True) -> Self:
-        """Read a change from its object's bytes, or without its table. InputError if the bytes changed."""
+        """Read a change from its object's bytes, optionally with an empty table. InputError if the bytes changed."""
         digest, _, content = data.partition(b"\n")
         if hashlib.sha256(content).hexdigest().encode() != digest:
             raise InputError(f"{name}: damaged: its bytes do not match the SHA-256 that it begins with")
@@ -137,7 +138,7 @@ class ChangeLog:
         return max([least, *singles, _end(gathered)])
 
     def after(self, number: int, last: int | None = None, *, again: bool = True) -> Iterator[Change]:
-        """Yield the changes after a number, in order, up to `last` (None: all). InputError if a change is lost."""
+        """Yield the changes after a number, in order, up to `last` (None: all). InputError if one is missing."""
         if last is not None:  # read by name, because a list of all objects takes longer
             found, error = self._read(range(number + 1, last + 1))
             if error is None and _end(self._listed()[1]) <= number:
@@ -154,7 +155,7 @@ class ChangeLog:
             number += 1
 
     def there(self, number: int = 0, last: int | None = None, *, with_table: bool = True) -> Iterator[Change]:
-        """Yield the changes after a number that the log has, over gaps, up to `last`. InputError at a damaged object.
+        """Yield the changes after a number that the log has, up to `last`, past gaps. InputError at a damaged object.
 
         A log has a gap if another index was served for a while. The log of that index has the missing changes. Without
         `with_table`, tables are empty.
@@ -177,7 +178,7 @@ class ChangeLog:
             raise error
 
     def past(self, number: int) -> int:
-        """Return the last number of the object after change `number`, so that readers can skip a damaged object."""
+        """Return the last number in the next object after change `number`, so that you can skip a damaged object."""
         singles, gathered = self._listed()
         ends = [end for _, end in gathered if end > number]
         return min([*ends, *(each for each in singles if each > max(number, _end(gathered)))], default=sys.maxsize)
@@ -194,7 +195,7 @@ class ChangeLog:
         return found, None
 
     def gather(self, first: int, last: int) -> bool:
-        """Gather single objects of changes into one. Returns False if a change is damaged, missing or the newest."""
+        """Gather the objects of changes `first` to `last` into one. False if one is damaged, missing or the newest."""
         singles, gathered = self._listed()
         numbers = range(first, last + 1)
         if _end(gathered) >= first or singles[-1:] <= [last] or not set(numbers) <= set(singles):
@@ -215,7 +216,7 @@ class ChangeLog:
         return True
 
     def tidy(self, last: int) -> None:
-        """Gather single objects up to `last`, and remove single objects of dead Writers that do not count."""
+        """Gather single objects up to `last`. Remove single objects whose numbers are in gathered objects."""
         singles, gathered = self._listed()
         runs = list[list[int]]()
         for number in singles:
@@ -231,7 +232,7 @@ class ChangeLog:
                 return
 
     def forget(self, last: int) -> list[int]:
-        """Remove gathered objects with changes up to `last` only, but not the newest object. Returns their sizes."""
+        """Remove gathered objects with changes up to `last` only, except the newest. Returns the removed sizes."""
         sizes = list[int]()
         for begin, end in sorted(self._listed()[1], key=lambda each: each[1])[:-1]:
             if end <= last:

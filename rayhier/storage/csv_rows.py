@@ -10,7 +10,7 @@ from rayhier.spec import InputError
 
 SUFFIXES = (".csv", ".tsv")
 NOT_TEXT = re.compile("[\0\udc80-\udcff]")
-"""Matches a character that text in UTF-8 does not have: files in UTF-16 or Latin-1 do."""
+"""Matches NUL, and a byte that is not UTF-8 (as a surrogate), which files in UTF-16 or Latin-1 have."""
 LONGEST = 64 << 20
 """Most characters of a value."""
 
@@ -19,7 +19,7 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield rows as column -> text. A missing value is None. Values without a column have the key None.
 
     In `.tsv` files a tab separates values and quotes mean nothing. In other files the separator is the most frequent of
-    comma, semicolon and tab in the first line. Bytes that are not UTF-8 become surrogates, so they cost one row only.
+    comma, semicolon and tab in the first line. Bytes that are not UTF-8 become surrogates, which spoil only their row.
     InputError if the first line is not UTF-8, or if text follows a quote's end, or if a quote has no end.
     """
     csv.field_size_limit(LONGEST)

@@ -48,7 +48,7 @@ def read(workdir: Location) -> Current:
 
 
 def check_format(workdir: Location) -> bool:
-    """Return True if there is a current.json. InputError if an incompatible version of rayhier wrote it."""
+    """Return True if there is a readable current.json. InputError if an incompatible version of rayhier wrote it."""
     try:
         saved = files.read_json(workdir / NAME)
     except (OSError, ValueError):  # missing or damaged: the next run writes it again

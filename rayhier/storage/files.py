@@ -37,7 +37,7 @@ def create(path: Location, data: bytes) -> bool:
     """Write a file if its name is free (put-if-absent). Returns False if the name exists.
 
     Competing writers must write different data. OSError if storage refused the file, or cannot ensure that the file
-    survives a power cut. Others may see the file even then.
+    survives a power cut. Other processes may see the file even after such an OSError.
     """
     if isinstance(path, Remote):
         return path.create(data)
@@ -137,7 +137,7 @@ def names(folder: Location, after: str = "") -> list[str]:
 
 @contextlib.contextmanager
 def filling(folder: Location) -> Iterator[Path]:
-    """Yield a local folder to write in. For a bucket, its files are uploaded unless an error ends the block."""
+    """Yield a local folder to write in. For a bucket, the written files are uploaded unless an error ends the block."""
     if isinstance(folder, Path):
         folder.mkdir(parents=True, exist_ok=True)
         yield folder

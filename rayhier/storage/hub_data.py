@@ -31,7 +31,7 @@ def commit(key: str, path: str) -> str:
 
 
 def ask(key: str, path: str) -> str:
-    """Ask the hub for the commit of a data set (ID or ID@REVISION). InputError if it gives none within 10 seconds."""
+    """Ask the hub for the commit of a data set (ID or ID@REVISION). InputError without an answer in 10 seconds."""
     try:
         from huggingface_hub import HfApi, constants
     except ImportError:

@@ -53,11 +53,11 @@ Change = Literal[
 
 
 class Revision(BaseModel, frozen=True, extra="forbid"):
-    """A router in place of the model's router, with some leaves split or given up."""
+    """A router in place of the model's router, with some leaves split or removed."""
 
     files: list[File]
     origins: list[int]
-    """For each leaf, the leaf of the model from which it was split, or its own number."""
+    """For each leaf, the number of the model's leaf from which the leaf was split, or the leaf's own number."""
 
 
 class Rollback(BaseModel, frozen=True, extra="forbid"):
@@ -126,7 +126,7 @@ class Manifest(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def leaves(self) -> int:
-        """Number of leaves. If some were split or given up, only leaves with rows count."""
+        """Number of leaves. If maintenance split or removed leaves, only leaves with rows count."""
         return len(self.counts) if self.revision is None else sum(count > 0 for count in self.counts)
 
     @property

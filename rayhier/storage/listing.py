@@ -13,7 +13,7 @@ from rayhier.storage import csv_rows, paths
 SUFFIXES = (".txt", ".md", ".rst")
 PARQUET = ".parquet"
 Format = Literal["lines", "csv", "parquet", "text"]
-"""Format of a file: a row a line, CSV, parquet, or one text."""
+"""Format of a file: one row per line, CSV, parquet, or a single text."""
 FORMATS: dict[str, Format] = {".jsonl": "lines", ".json": "lines", ".csv": "csv", ".tsv": "csv", PARQUET: "parquet"}
 """Ending of a file of documents or queries -> its format. A `.tsv` file of judgements has lines."""
 SPLITS = ("train", "dev", "test")

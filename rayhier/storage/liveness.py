@@ -38,7 +38,7 @@ class Process:
     pid: int
     host: str
     machine: str | None
-    """Boot of the machine, and namespace of process ids. None if the system does not tell."""
+    """Id of the machine's boot, and namespace of process ids. None if the system does not tell."""
     started: str | None
     """Time of the process's start, in ticks since boot."""
 
@@ -54,7 +54,7 @@ class Process:
 
 
 def started(pid: int) -> str | None:
-    """Return when a process started, or `running` if the system does not tell. None if it has ended."""
+    """Return when a process started, in ticks since boot, or `running` if unknown. None if the process has ended."""
     try:
         fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -46,7 +46,7 @@ def query_folder(spec: EncoderSpec) -> str:
 
 @dataclass(frozen=True)
 class DenseStep:
-    """A linear layer, y = activation(D x + b)."""
+    """A linear layer with matrix D and bias b: y = activation(D x + b)."""
 
     folder: Path
     activation: Activation

@@ -94,7 +94,7 @@ def opened(path: Path) -> pq.ParquetFile:
 
 
 def tables(path: Path, columns: Iterable[str], rows: int, groups: Iterable[int] | None = None) -> Iterator[pa.Table]:
-    """Yield a file, or some row groups of it, in tables of `rows` rows, without missing columns."""
+    """Yield a file, or some of its row groups, in tables of `rows` rows, without columns that the file lacks."""
     file = opened(path)
     names = [name for name in dict.fromkeys(columns) if name in file.schema_arrow.names]
     wanted = range(file.num_row_groups) if groups is None else groups

@@ -79,7 +79,7 @@ def _write(path: Location) -> None:
 
 
 def _holds(path: Location) -> bool:
-    """Return True if a pin has not expired. Unreadable JSON, as after a power cut, counts from the file's date."""
+    """Return True if a pin has not expired. A pin of unreadable JSON expires by its file's date."""
     try:
         try:
             return float(files.read_json(path)["until"]) > now()

@@ -111,7 +111,7 @@ class Remote:
         return (entry for entry in self.iterdir() if fnmatch.fnmatchcase(entry.name, pattern))
 
     def below(self, after: str = "") -> Iterator[str]:
-        """List the names of all objects below that sort after a name. Some tools mark folders by objects: skip them."""
+        """List the names, after a name, of all objects below the key. Skip objects by which some tools mark folders."""
         with self.errors():
             for metas in obstore.list(_store(self.bucket), self.key, offset=f"{self.key}/{after}" if after else None):
                 yield from (name for meta in metas if (name := meta["path"][len(self.key) :].lstrip("/")))

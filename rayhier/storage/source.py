@@ -63,7 +63,7 @@ class Source:
     judged: frozenset[str]
     """Splits that have judgements. All splits if they are unknown until the source is read."""
     rows: int | None
-    """Number of rows of the corpus: its documents, or an estimate of its passages."""
+    """Number of rows of the corpus: its documents, or an estimate of its passages. None if unknown."""
     document_bytes: int = 0
     queries: int = 0
     query_bytes: int = 0
@@ -214,7 +214,7 @@ def _scan(file: NamedFile) -> FileStats:
 
 
 def scan_lines(path: Path) -> FileStats:
-    """Scan a file of lines. Blank lines are no rows."""
+    """Hash and measure a file of lines, and count as rows the lines that are not blank."""
     hashed = hashlib.sha256()
     size = rows = 0
     blank = True
@@ -232,7 +232,7 @@ def scan_lines(path: Path) -> FileStats:
 
 
 def _judged_queries(spec: FileCorpus, listing: CorpusFiles) -> str:
-    """Return the SHA-256 of the queries that train or dev judgements name. New other queries need no new training."""
+    """Return the SHA-256 of the queries that train or dev judgements name. Other new queries need no training."""
     named = {name for split in ("train", "dev") for name in _judged_by(listing, split)}
     hashed = hashlib.sha256()
     for file in listing.queries if named else ():
@@ -281,7 +281,7 @@ def _json_row(line: bytes) -> dict[str, Any] | None:
 
 
 def _parquet_rows(path: Path, names: list[str], at_once: int, most: float = math.inf) -> Iterator[dict[str, Any]]:
-    """Yield rows of a file, `at_once` in memory, until about `most` bytes. The corpus stage reports read errors."""
+    """Yield rows, `at_once` in memory, until about `most` bytes or a read error, which the corpus stage reports."""
     from rayhier.storage import parquet  # imports pyarrow
 
     with suppress(InputError):
@@ -293,7 +293,7 @@ def _parquet_rows(path: Path, names: list[str], at_once: int, most: float = math
 
 
 def passages_a_document(spec: FileCorpus, passages: Passages, file: NamedFile) -> float:
-    """Estimate the mean passages of a document from a file's first rows. Unreadable rows count as none."""
+    """Estimate the mean passages of a document from a file's first rows. An unreadable row has none."""
     texts = list(islice(_sample_texts(spec, file), SAMPLE))
     words = (len(text[: spec.limits.text].split()) for text in texts if text is not None)
     count = sum(len(passages.starts(number)) for number in words)
@@ -301,7 +301,7 @@ def passages_a_document(spec: FileCorpus, passages: Passages, file: NamedFile) -
 
 
 def _sample_texts(spec: FileCorpus, file: NamedFile) -> Iterator[str | None]:
-    """Yield the text of each row: "" if it is missing, None if the row cannot be read."""
+    """Yield the text of each of the first rows: "" if it is missing, None if the row cannot be read."""
     name, path = spec.row_columns.text, file.path
     if file.format == "parquet":
         yield from (_text(row[name]) for row in _parquet_rows(path, [name], SAMPLE_ROWS, SAMPLE_BYTES))

@@ -26,7 +26,7 @@ class Version:
 
     @classmethod
     def newest(cls, workdir: str, now: Current | None = None) -> tuple[Self, Manifest]:
-        """Return the newest version of `now`'s index (None: current.json's) and manifest. InputError if damaged."""
+        """Return the newest version of `now`'s index (None: current.json's) and its manifest. InputError if damaged."""
         if "://" not in workdir and not Path(workdir).is_absolute():
             raise InputError(f"workdir: got {workdir!r}; allowed: an absolute path, s3://… or gs://…")
         place = locate(workdir)
