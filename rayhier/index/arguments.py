@@ -35,7 +35,7 @@ def positive(text: str) -> int:
 
 
 def ids(options: argparse.Namespace) -> list[str]:
-    """Return the ids of the command line and of `--file`. InputError if an id is not UTF-8, or the file unreadable."""
+    """Return the ids of the command line and of `--file`. InputError if one is not UTF-8, or if reading fails."""
     if not all(map(encodes, options.ids)):
         raise InputError("ids: got an id that is not UTF-8; allowed: ids of documents in the index")
     if getattr(options, "file", None) is None:

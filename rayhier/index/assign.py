@@ -28,7 +28,7 @@ class Assigner:
         self.leaves = spec.leaves_per_document
 
     def __call__(self, documents: pa.Table, encoded: Encoded) -> pa.Table:
-        """Make rows sorted by leaf and id, from documents and encoded texts. InputError if vectors are unusable."""
+        """Make rows of documents, sorted by leaf and id. InputError for NaN, or if the router needs tokens of texts."""
         vector_NM = encoded.numpy
         if self.router.reader is not None and encoded.token_scores is None:
             raise InputError("vector: got vectors, but this router reads tokens; allowed: documents as texts")
@@ -56,14 +56,14 @@ class Assigner:
         return table.sort_by(ORDER)
 
     def again(self, rows: pa.Table) -> pa.Table:
-        """Place documents again, given as rows of the leaf map. Returns rows for all of their leaves."""
+        """Choose leaves again for the documents of some rows. Returns a row for each document and leaf."""
         first = rows.filter(pc.equal(rows["rank"], 0))
         documents = first.drop_columns([name for name in PLACED if name in first.column_names])
         return self(documents, Encoded(columns.matrix(first["vector"])))
 
 
 def leaves_column(leaf_NR: Ints, two_N: np.ndarray) -> pa.ListArray:
-    """Make the column `leaves` from first and second leaves [n, 2]. No second leaf if `two_N` [n] is False."""
+    """Make the column `leaves` of first and second leaves [n, 2]. If `two_N` [n] is False, there is no second leaf."""
     has_NR = np.ones(leaf_NR.shape, dtype=bool)
     has_NR[:, 1:] = two_N[:, None]
     ends = np.concatenate([[0], np.cumsum(has_NR.sum(axis=1))]).astype(np.int32)

@@ -1,7 +1,7 @@
 """Carry changes of documents from an index to the index of a newly trained model.
 
-Training reads the corpus, without changes that were written to the older index since. So documents that were changed
-get their state in the older index: they are deleted, or their texts are encoded again.
+Training reads the corpus, which lacks changes that were written to the older index. So the newer index gets each
+changed document from the older index. A deleted document is deleted, and other texts are encoded again.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,7 +40,7 @@ class Carried:
 def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | None:
     """Publish a version of `index` with the changes of the index `before`. None if there are no changes.
 
-    The change log of the new version continues after its last change. Fields that only the newer index declares are
+    The change log of `index` goes on after the last change of `before`. Fields that only the newer index declares are
     null. InputError if a server writes to the index, a file is damaged, or only one of the indexes has passages.
     """
     layout, opened = DocumentLayout.of(model.spec.corpus), LeafMap.open(index.root)
@@ -121,7 +121,7 @@ def _first(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _rows(tables: Iterable[pa.Table], ids: pa.Array, layout: DocumentLayout) -> Documents:
-    """Collect the rows of the documents with some ids, each document's in the order of `doc_id`."""
+    """Collect the rows of the documents with some ids. The rows of a document are sorted by `doc_id`."""
     documents: Documents = {}
     for table in tables:
         fitted = layout.fitted(table)

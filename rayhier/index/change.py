@@ -37,7 +37,7 @@ AGAIN = ("given more than once", "each id once")
 
 
 def add(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float = LEAF_FACTOR) -> LeafMap:
-    """Publish a version with more documents. A leaf holds at most `factor` times the mean rows of a leaf."""
+    """Publish a version with added documents. A leaf holds at most `factor` times the mean rows of a leaf."""
     return _put(root, assign, batches, factor, replace=False)
 
 
@@ -185,7 +185,7 @@ def _check_revision(placed: Manifest, now: Manifest) -> None:
 
 @contextlib.contextmanager
 def writing(root: Location) -> Iterator[LeafMap]:
-    """Open the newest version. Inside the block, a vacuum keeps its files and new files of this writer."""
+    """Open the newest version. Inside the block, a vacuum keeps the version's files and this writer's new files."""
     with reading(root) as newest, pinned(root, newest.manifest.version, writes=True):
         yield newest
 
@@ -216,7 +216,7 @@ def _write_shards(
 
 @contextlib.contextmanager
 def _writing_behind(shards: list[Shard]) -> Iterator[Callable[[Callable[[], Shard]], None]]:
-    """Yield a function that writes shards in a thread and adds them to `shards`. Later calls raise its errors."""
+    """Yield a function that writes shards in a thread and adds them to `shards`. A call raises earlier errors."""
     waiting = list[Future[Shard]]()
 
     def settle() -> None:
@@ -286,7 +286,7 @@ def with_shards(manifest: Manifest, shards: Sequence[Shard], version: int, chang
 def check_kept(what: str, base: Manifest, used: Iterable[File], now: Manifest) -> None:
     """Raise InputError if new files cannot replace the files `used` of `base` in the newest version.
 
-    They can if the version still has them and all removals of `base`. After a rollback, it may lack some.
+    New files can if the newest version has all of `used` and all removals of `base`, unlike after some rollbacks.
     """
     removed = {removal.file.name for removal in base.removed}
     is_earlier = (removal.since <= base.version for removal in now.removed if removal.file.name not in removed)

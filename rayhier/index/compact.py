@@ -26,7 +26,7 @@ def compact_here(spec: JobSpec, root: Location) -> LeafMap:
 
 
 def replace_shards(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap], Manifest]:
-    """Return the function, for `leaf_map.commit`, that replaces all files of an older version. Later changes stay."""
+    """Return a function for `leaf_map.commit` that puts `shards` in place of `base`'s files. Later changes stay."""
     old = {file.name for file in base.files}
     dated = [shard.model_copy(update={"since": base.version}) for shard in shards]
 

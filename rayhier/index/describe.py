@@ -1,8 +1,9 @@
 """Describe each node of an index's tree for people: size, keywords, representative documents.
 
-Keywords distinguish a node from the rest of the corpus. A. Kilgarriff, "Simple maths for keywords" (2009): (f_node + n)
-/ (f_rest + n), with frequencies per million words. A word's score needs only its own counts and the number of all words
-of each node. So a hash divides words among buckets, and one bucket is in memory at a time.
+Keywords distinguish a node from the rest of the corpus. A. Kilgarriff, "Simple maths for keywords" (2009): the score is
+(f_node + n) / (f_rest + n). The frequency f is per million words, and n is constant. A word's score needs only
+its own counts and the number of all words of each node. So a hash divides words among buckets, and one bucket is in
+memory at a time.
 
 Shapes: A counts (a word in a leaf or node), L leaves, K nodes, T levels, W words of a bucket.
 """
@@ -39,7 +40,7 @@ COUNTED_ROWS = 5_000
 WORD_ROWS = 16_384
 """Rows in a row group of counts. A row group of each shard lies in memory while buckets are read."""
 SORTED = 1 << 20
-"""If so many scored words are collected, only the best words of each node are kept, to save memory."""
+"""Number of collected words above which only the best words of each node are kept, to save memory."""
 COUNTS = pa.schema([("bucket", pa.int32()), ("leaf", pa.int32()), ("word", pa.string()), ("count", pa.int64())])
 """Number of times that a word occurs in a leaf. Rows of one word and leaf add up."""
 SCORED = pa.schema([("node", pa.int32()), ("score", pa.float64()), ("word", pa.string())])
@@ -118,7 +119,7 @@ def table(tree: DisplayTree, size_L: Ints, scratch: Location, shards: int) -> pa
 
 
 def counted(table: pa.Table, buckets: int) -> pa.Table:
-    """Count the words of documents (columns `leaf`, `title`, `text`). Returns COUNTS, sorted by bucket."""
+    """Count the words of documents (columns `leaf`, `title`, `text`). Returns columns COUNTS, sorted by bucket."""
     counts = pa.concat_tables([_count(table.slice(0, 0)), *map(_count, parquet.slices(table, COUNTED_ROWS))])
     word = counts["word"].combine_chunks().dictionary_encode()
     names = word.dictionary.to_pylist()
@@ -186,7 +187,7 @@ def _summed(place_A: Ints, count_A: Ints, places: int) -> Ints:
 
 
 def kilgarriff(count_A: Ints, total_A: Ints, whole_A: Ints, every: int) -> Floats:
-    """Score words by (frequency in the node + n) / (frequency in the rest + n), per million of `every` word."""
+    """Score words by (frequency in the node + n) / (frequency in the rest + n), per million words, n = SMOOTHING."""
     node_A = 1e6 * count_A / np.maximum(total_A, 1)
     rest_A = 1e6 * (whole_A - count_A) / np.maximum(every - total_A, 1)
     return np.asarray((node_A + SMOOTHING) / (rest_A + SMOOTHING))

@@ -1,4 +1,4 @@
-"""Export an index to a file that plain faiss opens. Leaves become lists of an IVF, and their means its quantizer."""
+"""Export an index to a file that plain faiss opens. Leaves become lists of an IVF, and leaves' means its quantizer."""
 
 import contextlib
 import errno
@@ -36,7 +36,7 @@ class Export:
 def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
     """Write all rows as a faiss IVF by inner product to `path`, and a table of the rows to `PATH.rows.parquet`.
 
-    Vectors keep their stored format. A row's number is the faiss id. A document in two leaves is two rows. InputError
+    Vectors keep their stored format. A row's number is the faiss id. A document in two leaves has two rows. InputError
     if memory is too small for the file.
     """
     manifest = leaf_map.manifest

@@ -1,6 +1,6 @@
 """Find the rows of documents by id, by reading the column of ids of the shards that may have them.
 
-Sorted hashes of ids tell which shards these are. The hashes are computed once on each machine.
+Sorted hashes of ids tell which shards may have an id. The hashes are computed once on each machine.
 """
 
 import threading
@@ -23,7 +23,7 @@ FEWEST = 1_000
 CACHE_BYTES = 2e9
 """Most bytes of hashes of ids that are cached on this machine."""
 OPENED = 100
-"""Most shards whose hashes stay mapped: the last used."""
+"""Most shards whose hashes stay mapped into memory: those that were used last."""
 HASHES = "hashes.npy"
 Hashes = npt.NDArray[np.uint64]
 _known: "OrderedDict[str, tuple[Lease, Hashes]]" = OrderedDict()

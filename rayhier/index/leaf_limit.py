@@ -48,7 +48,7 @@ def _held(part: pa.Table, number: int, over_L: np.ndarray) -> pa.Table:
 
 
 def within(router: OpenedRouter, table: pa.Table, size_L: Ints, most: int) -> tuple[pa.Table, int]:
-    """Move rows out of leaves that exceed `most` rows, `size_L` [l] earlier rows included. Returns how many moved."""
+    """Move rows out of leaves that with `size_L` [l] earlier rows exceed `most` rows. Also returns how many moved."""
     count_L, room_L = leaf_sizes(table, len(size_L)), np.maximum(most - size_L, 0)
     over_L = count_L > room_L
     if not over_L.any():
@@ -59,7 +59,7 @@ def within(router: OpenedRouter, table: pa.Table, size_L: Ints, most: int) -> tu
 
 
 def move(router: OpenedRouter, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
-    """Move `rows` to their next-best leaf with room, and count them in `room_L`. InputError if no leaf has room."""
+    """Move `rows` to their next-best leaf with room, and reduce `room_L` by them. InputError if no leaf has room."""
     leaf_A, rank_A, log_prob_A = (table[name].to_numpy().copy() for name in ("leaf", "rank", "log_prob"))
     document_A = table["doc_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     leaf_D2 = np.full((document_A.max(initial=-1) + 1, 2), -1, dtype=np.int64)
@@ -123,7 +123,7 @@ class Filling:
         self._size_L, self.moved = np.array(base.manifest.counts), 0
 
     def take(self, documents: pa.Table, encoded: Encoded, ids: pa.Array) -> pa.Table:
-        """Route documents and count their rows. `ids` are known to users: for passages, the ids of documents."""
+        """Route documents and count their rows. `ids` are the documents' ids, as users give them."""
         table = self._assign(documents, encoded)
         if self._replace:
             self._size_L -= leaf_sizes(find(self._base, ids), len(self._size_L))

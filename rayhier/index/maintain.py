@@ -40,12 +40,12 @@ from rayhier.storage.leaf_map import LeafMap, Manifest, Revision, key_of
 from rayhier.storage.paths import Location
 
 NEAR, NEARBY = 16, 256
-"""Leaves near a changed leaf whose documents are placed again, and leaves among which a document is placed."""
+"""NEAR: leaves near a changed leaf whose documents are routed again. NEARBY: leaves from which a document chooses."""
 ROUNDS, STEPS = 6, 8
 """Most rounds, in each of which a leaf is split once, and steps of 2-means."""
 AT_ONCE = 1_000_000
 LOPSIDED = 0.1
-"""Least share of a split leaf's documents in each half. If 2-means gives a half fewer, the halves become equal."""
+"""Least share of a split leaf's documents in each half. If 2-means makes a smaller half, the halves become equal."""
 SAME = 1e-3
 """Distance of two centroids up to which a leaf is not split, because its documents have about the same vector."""
 PIECE = 1024
@@ -54,11 +54,11 @@ PIECE = 1024
 def maintain(
     root: Location, router: OpenedRouter, spec: JobSpec, most: int = AT_ONCE, skip: int = 0, of: Manifest | None = None
 ) -> LeafMap | None:
-    """Publish a version whose leaves are about as large as in a rebuilt index. None if it would not help.
+    """Publish a version whose leaves are about as large as in a rebuilt index. None if searches get no cheaper.
 
     `router` belongs to the newest version, and to the manifest `of`, if given. About `most` documents are read, so only
-    the largest leaves may change, without the first `skip`, which did not help before. InputError if leaves cannot be
-    split, or the index was changed meanwhile.
+    the largest leaves may change, without the first `skip`, which did not help before. InputError if leaves cannot
+    be split, or the index was changed meanwhile.
     """
     router = checked(router, spec)
     with writing(root) as newest:
@@ -98,7 +98,7 @@ class Region:
     """Documents in memory from leaves that must change and from leaves near them, and the changing router."""
 
     def __init__(self, there: LeafMap, router: LearnedIvf, due: Due, spec: JobSpec, documents: int, skip: int) -> None:
-        """Read about `documents` documents, from the largest leaves without the first `skip`."""
+        """Read about `documents` documents, from the largest leaves after the first `skip`."""
         self._counted_L, revision = np.array(there.manifest.counts), there.manifest.revision
         self._size_L = self._counted_L.copy()
         grown = due.grown[np.argsort(-self._size_L[due.grown], kind="stable")]
@@ -124,7 +124,7 @@ class Region:
 
     @property
     def moved(self) -> pa.Array:
-        """Ids, as users give them, of documents that lie in other leaves than in the version."""
+        """Ids, as users give them, of documents that lie in other leaves than before."""
         changed_N = (np.sort(self._leaf_N2, axis=1) != np.sort(self._before_N2, axis=1)).any(axis=1)
         return self._id_N.filter(pa.array(changed_N)).unique()
 
@@ -170,7 +170,7 @@ class Region:
         return two_means(self._unit_NM[row_A[order_A]], part_A[order_A], len(leaf_S))
 
     def _settle(self, changed: Ints, near: Ints | None = None) -> None:
-        """Move changed leaves, and leaves near them, to their documents, and place these documents again."""
+        """Move centroids of changed leaves, and of leaves near them, to their documents' means. Route the documents."""
         leaves = np.union1d(changed, self._near(changed, NEAR) if near is None else near)
         here_L = np.zeros(len(self._size_L), dtype=bool)
         here_L[leaves] = True

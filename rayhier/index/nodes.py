@@ -72,7 +72,7 @@ class NodeTable:
         return self._nodes(self.levels, numbers)
 
     def below(self, name: str, limit: int) -> tuple[list[Node], int]:
-        """Return the `limit` largest children of a node that have documents, and the number of all. The root is 0:0."""
+        """Return the `limit` largest children of a node that have documents, and their total. The root is 0:0."""
         level, number = self._place(name)
         if level == self.levels:
             return [], 0

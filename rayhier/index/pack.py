@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def pack(root: Location) -> LeafMap | None:
-    """Publish a version with packed shards or files of removed ids. None if no sixteen are about equal."""
+    """Publish a version with packed shards or files of removed ids. None if no sixteen files have similar sizes."""
     with writing(root) as newest:
         base = newest.manifest
         if chosen := small(base):

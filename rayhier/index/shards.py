@@ -52,7 +52,7 @@ def write_shard(
 class DivideParts:
     """An actor that merges groups of parts, each sorted by leaf, and writes a file of the group for each shard.
 
-    A shard then reads one file per group, and not some rows of each part. `ends`: shard -> its last leaf + 1.
+    `GatherShard` then reads one file per group, and not some rows of each part. `ends`: shard -> its last leaf + 1.
     """
 
     def __init__(self, paths: list[Location], ends: dict[str, int], ledger: Ledger, made_of: str) -> None:

@@ -18,7 +18,7 @@ from rayhier.storage.shard import Shard
 TOMBSTONES, ADDED, FILES = 0.2, 0.3, 64
 """Limits above which to compact: share of removed rows, share of added rows, number of files of added rows."""
 IMBALANCE = 2.0
-"""Limit above which to train again if leaves do not split."""
+"""Imbalance above which to train again, if the router's leaves cannot be split."""
 SURPRISE, FEWEST_ADDED = 1.6, 100
 """Limit in nats above which to train again: how much less probable new documents are in their leaf than old documents.
 At least FEWEST_ADDED must be new. Documents of the same kind have 0.6 to 1.2. A new topic has 1.5, and other
@@ -30,7 +30,7 @@ FEWEST = 3
 """Most rows of a leaf that is never split."""
 EVEN = 1.2
 DEAR, EMPTIER = 1.25, 0.2
-"""Maintenance helps if searches compare this multiple of the rows, or this share of leaves should be removed."""
+"""Values of `Due.dear` and `Due.emptier` above which leaves need maintenance."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class ServedRecall:
     def of(cls, shares: Sequence[float], began: float) -> Self:
         """Compute the mean and Wilson's interval of queries' shares. `began` is the first query's UNIX time.
 
-        Wilson's interval is for yes or no. Shares with the same mean vary less, so the interval may be too wide.
+        Wilson's interval is for outcomes 0 and 1. Shares with the same mean vary less, so the interval may be too wide.
 
         >>> recall = ServedRecall.of([1.0] * 98 + [0.5] * 2, 0)
         >>> recall.mean, round(recall.low, 3), round(recall.high, 3), recall.since
@@ -103,7 +103,7 @@ class ServedRecall:
 
 
 def recall_advice(served: ServedRecall, on_dev: float | None) -> list[str]:
-    """Advise to train again if recall as served is surely below the recall of the dev queries (None: no beam)."""
+    """Advise to train again if the whole interval of recall as served is below `on_dev`, the recall of dev queries."""
     if on_dev is None or served.high >= on_dev:
         return []
     interval = f"{served.low:.1%} to {served.high:.1%}, {served.queries:,} queries"
@@ -128,10 +128,10 @@ class Stats:
     bytes: int
     log_prob: float
     added_log_prob: float | None
-    """Mean log-probability of a document's first leaf, over documents added since."""
+    """Mean log-probability of a document's first leaf, over documents added after the build or last compaction."""
     moved: int
     due: Due | None = None
-    """None if leaves do not split, or the spec is not known."""
+    """Leaves that need maintenance. None if leaves do not split, or the spec is not known."""
 
     @classmethod
     def of(cls, manifest: Manifest, spec: JobSpec | None = None) -> Self:
@@ -160,7 +160,7 @@ class Stats:
         )
 
     def advice(self) -> list[str]:
-        """Return advice with reasons. The limits separate streams that need something from streams that do not."""
+        """Return advice to compact, maintain or train again, with a reason for each limit that is exceeded."""
         lines = []
         if self.void > TOMBSTONES:
             lines.append(

@@ -1,8 +1,8 @@
 """`rayhier upgrade WORKDIR`: bring the workdir of an older release to today's format, without training again.
 
 Vectors, models, indexes and change logs of 0.2.0 are still read, so an upgrade does not touch these files. An upgrade
-checks everything, copies current.json, and then replaces it in one step with a spec that has only today's keys. If a
-new rule splits words, the index's words are counted again at last. Until then, searches take longer to open.
+checks everything, copies current.json, and then replaces it in one step with a spec that has only today's keys. If
+today's rule for words is new, the index's words are counted again at last. Until then, searches take longer to open.
 """
 
 import copy
@@ -113,7 +113,7 @@ def _read(workdir: Location) -> Tree:
 
 
 def _indexes(workdir: Location, saved: Tree) -> list[Artifact]:
-    """Open all artifacts of current.json. Returns its indexes, the searched one first. InputError if damaged."""
+    """Open all artifacts of current.json. Returns the indexes, the searched one first. InputError for damage."""
     named = [pair for artifacts in (saved["artifacts"], *saved["seeds"].values()) for pair in artifacts.items()]
     opened = [Artifact.open(workdir / kind / fingerprint) for kind, fingerprint in named]
     indexes = [artifact for artifact in opened if artifact.record.kind == "index"]
@@ -146,7 +146,7 @@ def _calibrated(workdir: Location, upgraded: Current) -> Current:
 
 
 def _from_0_2_0(saved: Tree, newest: Manifest) -> tuple[Current, list[str]]:
-    """Make today's current.json from that of 0.2.0. Also returns what changed in its spec, for people."""
+    """Make today's current.json from that of 0.2.0. Also returns messages about changes of the spec."""
     spec, told = copy.deepcopy(saved["spec"]), list[str]()
     _move(spec, told)
     _choose_beam(spec["search"], newest, told)
@@ -193,7 +193,7 @@ def _move(spec: Tree, told: list[str]) -> None:
 
 
 def _choose_beam(search: Tree, newest: Manifest, told: list[str]) -> None:
-    """Let searches visit all leaves if 0.2.0 compared codes of all documents. InputError if queries had own beams."""
+    """Let searches visit all leaves if 0.2.0 compared codes of all documents. InputError if each query had a beam."""
     how, beam = search["how"], search["beam"]
     if isinstance(beam, dict):
         raise InputError(

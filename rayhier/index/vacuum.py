@@ -28,10 +28,11 @@ class Swept:
 def vacuum(root: Location, keep: int = 1, hours: float = HOURS, taken: int | None = None) -> Swept:
     """Remove all versions except the newest `keep` and pinned versions, then files that no remaining version needs.
 
-    Objects of the change log are removed if the files of all versions hold them. The newest objects stay, and all after
-    number `taken`, which another index takes over. Files that no manifest ever listed stay while a writer has a pin,
-    and while they are younger than `hours`. Manifests are removed first, and the rest are read again before files. So a
-    version that is pinned or published meanwhile stays complete. InputError if a remaining manifest is damaged.
+    Objects of the change log are removed if the files of all versions hold them. The newest objects stay. Changes
+    after number `taken` stay, because another index takes them over. Files that no manifest ever listed stay while a
+    writer has a pin, and while they are younger than `hours`. Manifests are removed first, and the rest are read again
+    before files. So a version that is pinned or published meanwhile stays complete. InputError if a remaining manifest
+    is damaged.
     """
     numbers = leaf_map.versions(root)
     older = set(numbers[:-keep])
