@@ -16,7 +16,7 @@ from rayhier.spec import JobSpec
 SECONDS = 1_800.0
 """Estimated seconds of work above which a job starts Ray. Ray's processes take about a minute to start."""
 SHARE = 0.5
-"""Share of this machine's memory above which a stage gets processes, because they give their memory back."""
+"""Share of this machine's memory. If a stage needs more, the job starts Ray, whose processes give memory back."""
 
 
 @dataclass(frozen=True)

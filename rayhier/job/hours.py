@@ -1,7 +1,7 @@
 """Estimate how long a stage takes, before the job runs.
 
-Time is an amount of work / (rate x devices), and the start of processes. A rate that a run measured on this machine
-(`rates.py`) replaces the table's rate. The table was measured in November 2026 with all-MiniLM-L6-v2, on two shared
+Time is an amount of work / (rate x devices), plus the start of processes. A rate that a run measured on this machine
+(`rates.py`) replaces the rate of `RATES`. This table was measured in November 2026 with all-MiniLM-L6-v2, on two shared
 cores (AMD EPYC, AVX512-BF16, no AMX). Estimates are rough. The table has no rate of a GPU. The time of a stage on a GPU
 is unknown until a run on this machine measures it.
 """
@@ -30,7 +30,7 @@ RATES = {
 }
 """Unit of a stage's work, and its amount per second on one core. The work of other stages is tokens (rates below)."""
 FLOPS = {False: 150e9, True: 60e9}
-"""FLOP/s of a core that passes tokens through a transformer, in float32 (True) or in bfloat16."""
+"""FLOP/s of a core that passes tokens through a transformer, in float32 (True) or in bfloat16 (False)."""
 TOKENISED = 100e3
 """Most tokens per second of a core, even if the transformer is small, because texts are tokenised first."""
 START, START_HERE, LEAST_WORK = 5.0, 2.0, 2.0
@@ -95,7 +95,7 @@ class Cost:
         return None if self.rate is None else self.start + (self.amount / self.rate + self.extra) / self.devices
 
     def measured(self, seconds: float) -> float | None:
-        """Return the rate of a run that took `seconds`. None if the run was too short to measure the rate."""
+        """Return the rate, per second and device, of a run that took `seconds`. None if the run was too short."""
         is_little = not self.amount or self.amount < LEAST_WORK * (self.rate or 0) * self.devices
         left = (seconds - self.start) * self.devices - self.extra
         return None if is_little or seconds < 2 * self.start or left < self.extra else self.amount / left

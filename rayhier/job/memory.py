@@ -38,8 +38,8 @@ def stage_memory(stage: str, spec: JobSpec, work: Work) -> float:
 def _train_memory(spec: JobSpec, work: Work) -> float:
     """Estimate the bytes of ids, of base and trained vectors, and of pseudo-queries' base vectors with a copy.
 
-    Texts and large arrays are mapped, and do not count. ReTreever adds scores of a tree's first fit, or of the
-    documents that dev queries search, in two arrays. The larger counts.
+    Texts and large arrays are mapped, and do not count. ReTreever adds the larger of two
+    sizes: scores of a tree's first fit, or two arrays of scores for dev queries' searches.
     """
     drawn = 2 * 4.0 * drawn_rows(spec, work) * work.dimension
     sizes = [4.0 * rows * work.dimension for rows in (work.documents, work.queries + work.generated)]

@@ -22,8 +22,8 @@ NOT_EVALUATED = "evaluate: left out, because corpus.judgements names no file. ra
 def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> str:
     """Format a plan as text: a line per step with its amount of work, rate and hours, then total and notes.
 
-    Rates are those that runs measured on this machine, or else the table's. The state "to do" marks the steps of
-    `stages` that are not published. With `fresh`, it marks all steps of `stages`.
+    Rates are those that runs measured on this machine, or else `hours.RATES`. The state "to do" marks the steps of
+    `stages` that are not published. With `fresh`, the state marks all steps of `stages`.
     """
     to_do = [step for step in plan.steps if step.stage in stages and (fresh or not step.is_published)]
     removed = plan.made_of(to_do) if fresh else []

@@ -1,4 +1,4 @@
-"""Turn a spec into ordered steps, with inputs, places and sizes. Refuses missing inputs, and jobs that cannot fit."""
+"""Turn a spec into ordered steps, with inputs, places and sizes. Refuses missing inputs, and jobs beyond disk space."""
 
 import contextlib
 import hashlib
@@ -93,7 +93,7 @@ class Plan:
         return next(step for step in self.steps if step.kind == kind and step.seed == seed)
 
     def earlier(self, step: Step) -> Artifact | None:
-        """Find the newest whole artifact that differs from the step's only by inputs, which are whole too."""
+        """Find the newest undamaged artifact with the step's settings, but other, undamaged inputs, or None."""
         folders = [folder for folder in (self.workdir / step.kind).glob("*") if (folder / RECORD).is_file()]
         for folder in sorted(folders, key=lambda folder: (folder / RECORD).stat().st_mtime, reverse=True):
             with contextlib.suppress(InputError):  # damaged, or of another format
@@ -143,7 +143,7 @@ class Plan:
 def make_plan(spec: JobSpec, fresh: Collection[str] = ()) -> Plan:
     """Check corpus, model and workdir and plan the steps. Stages in `fresh` are not taken from an upgraded workdir.
 
-    InputError if an input is missing or the job cannot fit.
+    InputError if an input is missing or the disk has no room for the job.
     """
     place = workdir.find(spec.workdir)
     is_built = current.check_format(place)

@@ -238,8 +238,8 @@ def _feeds(other: Step, step: Step) -> bool:
 def _make_current(plan: Plan) -> None:
     """Let current.json name this run when every index, and every calibration that searches need, is published.
 
-    Searches need a calibration to re-rank, or if dev queries choose the beam. Searches open what current.json names, by
-    its spec, in which automatic mode and weight are settled. The report is copied to the workdir.
+    Searches need a calibration to re-rank, or if dev queries choose the beam. Searches use the spec in
+    current.json, in which automatic mode and weight are settled. The report is copied to the workdir.
     """
     published = [step for step in plan.steps if step.place.published()]
     needs_calibration = plan.spec.chooses_beam or plan.spec.chooses_beside
@@ -300,10 +300,10 @@ def _show_report(plan: Plan) -> None:
 
 
 def carry_changes(plan: Plan, spec: JobSpec, artifacts: dict[str, str]) -> str | None:
-    """Carry changes of the index that current.json names to this run's index. Returns that index's fingerprint.
+    """Carry changes of the index that current.json names to this run's index. Returns the fingerprint of the former.
 
-    If current.json already names this run's index, or an index without changes, changes of the index before are
-    carried. None if there is no such index.
+    If current.json already names this run's index, or an index without changes, changes of the index before that
+    index are carried. None if there is no such index.
     """
     try:
         named = current.read(plan.workdir)
