@@ -43,7 +43,7 @@ def _in_thread(method: Callable[Given, T]) -> Callable[Given, Coroutine[Any, Any
 
 
 class RayhierDocumentStore:
-    """Documents of an index: a workdir, a server's address with the write token, an `Index` or a `Client`.
+    """Documents of an index, given as a workdir, a server's address with the write token, an `Index` or a `Client`.
 
     Contents are encoded by the index's own encoder. Embeddings of documents are ignored.
     """
@@ -54,7 +54,7 @@ class RayhierDocumentStore:
         self._store = store_of(Client(index, token and token.resolve_value()) if is_served else index)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the index's address and the name of the token's secret, no token. InputError for an open index."""
+        """Return the index's address and the name of the token's secret, but no token. InputError for an open index."""
         if not isinstance(self.index, str):
             raise InputError("to_dict: got an open index; allowed: a store made from a workdir or an address")
         return default_to_dict(self, index=self.index, token=self.token and self.token.to_dict())
@@ -74,7 +74,8 @@ class RayhierDocumentStore:
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
         """Write documents, and return their number. ValueError for anything but documents with text.
 
-        If an id exists, policy FAIL raises DuplicateDocumentError. SKIP keeps the old document, others replace it.
+        If an id exists, policy FAIL raises DuplicateDocumentError. SKIP keeps the old document, and other policies
+        replace the old document.
         """
         if not isinstance(documents, list) or not all(isinstance(each, Document) for each in documents):
             raise ValueError("documents: got something else; allowed: a list of haystack.Document")

@@ -26,7 +26,7 @@ except ModuleNotFoundError as error:
 
 
 class RayhierEmbeddings(Embeddings):
-    """The trained encoder of an index: a workdir, a server's address, an `Index` or a `Client`."""
+    """The trained encoder of an index, given as a workdir, a server's address, an `Index` or a `Client`."""
 
     def __init__(self, index: Any) -> None:
         self._store = store_of(index)
@@ -40,7 +40,7 @@ class RayhierEmbeddings(Embeddings):
 
 
 class RayhierVectorStore(VectorStore):
-    """Documents of an index: a workdir, a server's address, an `Index` or a `Client`.
+    """Documents of an index, given as a workdir, a server's address, an `Index` or a `Client`.
 
     Texts are encoded by the index's own encoder. Searches take rayhier's `filter` over declared fields
     (docs/filters.md), `mode` and the other options of `Index.search`. For metadata see `store.written`.
@@ -65,7 +65,7 @@ class RayhierVectorStore(VectorStore):
         index: Any = None,
         **_: Any,
     ) -> Self:
-        """Add texts to an existing `index`. InputError without one, or with embeddings of another encoder."""
+        """Add texts to an existing `index`. InputError without `index`, or with embeddings of another encoder."""
         if index is None:
             raise InputError("index: got none; allowed: a workdir with an index, or a server's address")
         if embedding is not None and not isinstance(embedding, RayhierEmbeddings):

@@ -48,7 +48,7 @@ BOUNDS = {FilterOperator.GT: "gt", FilterOperator.GTE: "gte", FilterOperator.LT:
 
 
 class RayhierEmbedding(BaseEmbedding):
-    """The trained encoder of an index: a workdir, a server's address, an `Index` or a `Client`."""
+    """The trained encoder of an index, given as a workdir, a server's address, an `Index` or a `Client`."""
 
     _store: Store = PrivateAttr()
 
@@ -70,7 +70,7 @@ class RayhierEmbedding(BaseEmbedding):
 
 
 class RayhierLlamaVectorStore(BasePydanticVectorStore):
-    """Nodes of an index: a workdir, a server's address, an `Index` or a `Client`.
+    """Nodes of an index, given as a workdir, a server's address, an `Index` or a `Client`.
 
     Texts are encoded by the index's own encoder. Embeddings of nodes are ignored. Nodes come back whole if the corpus
     declares the string field `metadata`. Otherwise they come back with their text and declared fields.
@@ -101,7 +101,7 @@ class RayhierLlamaVectorStore(BasePydanticVectorStore):
         return [node.node_id for node in nodes]
 
     def delete(self, ref_doc_id: str, **_: Any) -> None:
-        """Delete the nodes of a document. InputError if the corpus has no field `metadata`, which names it."""
+        """Delete the nodes of a document. InputError if the corpus has no field `metadata`, which names documents."""
         if self._store.fields().get(METADATA) != "string":
             raise InputError(
                 f"ref_doc_id: got {ref_doc_id!r:.80}, but nodes of this index name no document; allowed: delete_nodes, "
@@ -110,14 +110,14 @@ class RayhierLlamaVectorStore(BasePydanticVectorStore):
         self._store.delete([node.node_id for node in self.get_nodes() if node.ref_doc_id == ref_doc_id])
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
-        """Read the nodes with the given ids that match a filter. None: any ids, any node."""
+        """Read the nodes with the given ids (None: all nodes) that match a filter (None: all match)."""
         if filters is None and node_ids is not None:
             return list(map(_node, self._store.get(node_ids)))
         there = map(_node, store.matching(self._store, where(filters)))
         return [node for node in there if node_ids is None or node.node_id in node_ids]
 
     def delete_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **_: Any) -> None:
-        """Delete the nodes with the given ids that match a filter. InputError without both."""
+        """Delete the nodes with the given ids that match a filter. InputError if neither is given."""
         if node_ids is None and filters is None:
             raise InputError("delete_nodes: got neither node_ids nor filters; allowed: one of them, or clear()")
         self._store.delete([node.node_id for node in self.get_nodes(node_ids, filters)])

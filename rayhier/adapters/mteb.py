@@ -54,7 +54,7 @@ class _Named:
 
 
 class RayhierSearch(_Named):
-    """MTEB's `SearchProtocol` over an index: a workdir, a server's address, an `Index` or a `Client`."""
+    """MTEB's `SearchProtocol` over an index, given as a workdir, a server's address, an `Index` or a `Client`."""
 
     def __init__(
         self, index: Any, *, name: str = "rayhier/index", mode: Mode | None = None, rerank: bool | None = None
@@ -103,7 +103,7 @@ class RayhierEncoder(_Named):
         return torch.as_tensor(np.atleast_2d(embeddings1)) @ torch.as_tensor(np.atleast_2d(embeddings2)).T
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
-        """Compute the inner product of each vector with the other vector in the same place: [n, m], [n, m] to [n]."""
+        """Compute the inner products of vectors in the same row: [n, m] and [n, m] to [n]."""
         return (torch.as_tensor(embeddings1) * torch.as_tensor(embeddings2)).sum(-1)
 
 

@@ -24,7 +24,7 @@ FOUND = ["docno", "score", "rank", "title", "text"]
 
 
 class RayhierTerrierRetriever(pt.Transformer):
-    """Finds documents for queries in an index: a workdir, a server's address, an `Index` or a `Client`."""
+    """Finds documents for queries in an index, given as a workdir, a server's address, an `Index` or a `Client`."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class RayhierReranker(pt.Transformer):
 
 
 class RayhierIndexer(pt.Indexer):
-    """Writes documents to an index that is already trained. They replace documents with the same ids."""
+    """Writes documents to an index that is already trained, in place of documents with the same ids."""
 
     def __init__(self, index: Any) -> None:
         self._index, self._store = index, store_of(index)

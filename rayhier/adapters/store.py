@@ -98,7 +98,7 @@ class Opened:
         return there
 
     def get(self, ids: Sequence[str]) -> list[Document]:
-        """Read the documents with the given ids, in this order. Unknown ids are ignored."""
+        """Read the documents with the given ids, in the order of the ids. Unknown ids are ignored."""
         documents = list[Document]()
         for id_ in dict.fromkeys(ids):
             with contextlib.suppress(InputError):
@@ -157,7 +157,7 @@ class Served:
         return [each for part in (queries[:half], queries[half:]) for each in self._answers(part, k, where, options)]
 
     def put(self, documents: Sequence[Mapping[str, Any]]) -> None:
-        """Write documents, at most a thousand per change of the log. A later ApiError says how many are written."""
+        """Write documents, at most a thousand per change of the log. An ApiError says how many were written."""
         size, begin = PAGE, 0
         while begin < len(documents):
             try:
@@ -258,8 +258,8 @@ def _read(document: Stored | DocumentBody) -> Document:
 def written(id_: str, text: str, metadata: Mapping[str, Any], fields: Mapping[str, FieldType]) -> dict[str, Any]:
     """Make a document for `Store.put` from the text and metadata of another library.
 
-    If the corpus declares the string field METADATA, the field holds all metadata as JSON. Otherwise InputError if
-    metadata has an undeclared name. Declared fields hold the metadata of the same name.
+    If the corpus declares the string field METADATA, the field holds all metadata as JSON. Without the field,
+    InputError if metadata has an undeclared name. Declared fields hold the metadata of the same name.
     """
     declared = {name: value for name, value in metadata.items() if name in fields and name != METADATA}
     title, keeps_all = metadata.get("title"), fields.get(METADATA) == "string"
