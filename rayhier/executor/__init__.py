@@ -30,7 +30,7 @@ class Pool:
 
 class Executor(Protocol):
     def device(self, workers: Workers | TrainWorkers) -> str:
-        """Return the name of the GPU that these workers compute on, or else "CPU"."""
+        """Return the name of the GPU that `workers` compute on, or else "CPU"."""
         ...
 
     def stream(self, items: Sequence[Row], pool: Pool) -> Iterator[Row]:
@@ -38,7 +38,7 @@ class Executor(Protocol):
         ...
 
     def call(self, function: Callable[..., T], workers: Workers | TrainWorkers, *arguments: Any) -> T:
-        """Return `function(*arguments)`, computed with the CPUs and GPUs of one of these workers."""
+        """Return `function(*arguments)`, computed with the CPUs and GPUs of one of `workers`."""
         ...
 
     def train(
@@ -48,7 +48,7 @@ class Executor(Protocol):
         workers: TrainWorkers,
         report: Callable[[Row], None],
     ) -> None:
-        """Run `worker(config)` in a group of training workers, again from its checkpoint if a worker dies.
+        """Run `worker(config)` in a group of training workers, again from the last checkpoint if a worker dies.
 
         `config` gets a function, also called `report`, that passes a worker's row on to the argument `report`.
         """

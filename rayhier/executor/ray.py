@@ -150,7 +150,7 @@ def check_resources(spec: JobSpec) -> None:
 
 
 def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float]) -> None:
-    """Check that `workers` processes with `each` of a resource fit these machines. InputError if they do not."""
+    """Check that `workers` processes with `each` of a resource fit the machines `nodes`. InputError if not."""
     has, largest = sum(nodes), max(nodes, default=0)
     total = round(workers * each, PARTS)
     where = f"{key}: got {workers} workers x {each:g} {kind}s = {total:g}"
