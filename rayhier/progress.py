@@ -59,7 +59,7 @@ def here(place: object) -> str:
 
 
 class StageProgress:
-    """The bar of one stage, for use as a context manager. It shows `loading` before the first Bar begins."""
+    """The bar of one stage, for use as a context manager. The bar shows `loading` until a Bar begins."""
 
     current: "StageProgress | None" = None
 

@@ -32,7 +32,7 @@ Values = Mapping[str, float]
 
 class Tracker(Protocol):
     def log(self, group: str, values: Values, step: int) -> None:
-        """Take the measures of a step of a group: a phase of training and its epoch, or a system of an evaluation."""
+        """Record measures. `group` is a phase of training, with its epoch as `step`, or a system of an evaluation."""
 
     def close(self, *, failed: bool = False) -> None:
         """End the run. `failed` marks it as a failed run."""
@@ -84,7 +84,7 @@ class TensorBoard(Tracker):
 
 
 class Mlflow(Tracker):
-    """A run of MLflow. An unended run of the same artifact goes on."""
+    """A run of MLflow. If a run of the same artifact has not ended, that run goes on."""
 
     def __init__(self, tracker: MlflowTracker, spec: JobSpec, title: str, artifact: str) -> None:
         mlflow = _import("mlflow")
@@ -106,7 +106,7 @@ class Mlflow(Tracker):
         return str(self._client.create_experiment(name) if known is None else known.experiment_id)
 
     def log(self, group: str, values: Values, step: int) -> None:
-        """Take the measures of a step. `_` replaces signs that MLflow forbids in names: nDCG@10 is nDCG_10."""
+        """Record the measures of a step. `_` replaces signs that MLflow forbids in names: nDCG@10 is nDCG_10."""
         now = int(time.time() * 1000)
         rows = [self._entities.Metric(_plain(f"{group}/{name}"), value, now, step) for name, value in values.items()]
         self._client.log_batch(self._run, metrics=rows)
@@ -134,7 +134,7 @@ class Wandb(Tracker):
         self._groups = set[str]()
 
     def log(self, group: str, values: Values, step: int) -> None:
-        """Take the measures of a step. Each group has a separate count of steps, `group/step`."""
+        """Record the measures of a step. Each group has a separate count of steps, `group/step`."""
         if group not in self._groups:
             self._groups.add(group)
             self._run.define_metric(f"{group}/*", step_metric=f"{group}/step")
@@ -173,7 +173,7 @@ def located(spec: JobSpec) -> JobSpec:
 
 
 def check(spec: JobSpec) -> None:
-    """Check the spec's tracker. InputError if it is not installed or does not answer, or its folder is not writable."""
+    """Check the spec's tracker. InputError if it is not installed, does not answer or cannot write."""
     match spec.track:
         case MlflowTracker() as tracker:
             mlflow = _import("mlflow")
