@@ -63,7 +63,7 @@ class Application:
         self._audit = Audit(self.engine, args.recall, self.metrics)
         self._read: tuple[LeafMap, NodeTable] | None = None
         self.refused: str | None = None
-        """Why the model or index that current.json names is not served. None if it is served."""
+        """Why the model or index that current.json names is not served. None if both are served."""
         self.metrics.serves(version.number)
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ class Application:
         self.metrics.serves(follower.version.number)
 
     def index(self) -> IndexResponse:
-        """Describe the index as requests that begin now see it. This is the body of `GET /v1/index`."""
+        """Return the body of `GET /v1/index`: a description of the index that requests see now."""
         view = self.engine.view
         version, manifest, model, rules = view.version, view.leaf_map.manifest, view.model, view.rules
         chosen, spec, reranking = model.chosen, version.now.spec, version.now.spec.search.reranking

@@ -33,7 +33,7 @@ class RequestLimits(_Args):
     max_answer_bytes: Count = 10_000_000
     """Most bytes, approximately, in one answer. A request whose answer would be larger is refused."""
     queue_seconds: Seconds = 2.0
-    """Most seconds that a query may wait for earlier queries. The wait is estimated from their number and the rate of
+    """Most seconds that a query may wait. The wait is estimated from the number of earlier queries and the rate of
     answers. If queries have waited for 0.05 s or more, a query that would exceed this limit is answered 503."""
     max_requests: Count = 256
     """Most requests that an ingress works on or answers at a time, once their bodies have arrived. Further requests are
@@ -43,7 +43,7 @@ class RequestLimits(_Args):
     max_unsent_bytes: Count = 100_000_000
     """Most unread bytes of large answers. A request whose answer would exceed this limit is answered 503."""
     max_arriving_bytes: Count = 256_000_000
-    """Most bytes of arriving bodies in an ingress's memory. A body that would exceed them is answered 503."""
+    """Most bytes of arriving bodies in an ingress's memory. A request that would exceed this limit is answered 503."""
     body_seconds: Seconds = 10.0
     """Seconds that a request's body may take to arrive. A later body is answered 408."""
     seconds: Seconds = 30.0
@@ -67,7 +67,7 @@ class WriteLimits(_Args):
     """Seconds after which changes are folded, however few they are."""
     keep_versions: Count | None = None
     """Number of newest versions that stay when the server removes older versions after each fold. Files and parts of
-    the log that no version needs are removed too. Default: all stay, and `rayhier index vacuum` removes them."""
+    the log that no version needs are removed too. Default: no version is removed until `rayhier index vacuum`."""
     seconds: Seconds = 120.0
     """Seconds that a request to write may take, in place of `limits.seconds`, because its documents are encoded."""
 
@@ -99,17 +99,17 @@ class ServeArgs(_Args):
     log_queries: bool = False
     """True: the log contains the texts of queries."""
     behind_front: bool = False
-    """True if a proxy before Ray Serve's own proxy limits the heads of requests. Ray Serve's own proxy does not."""
+    """True if a proxy before Ray Serve's proxy limits the size of requests' heads. Ray Serve's proxy sets no limit."""
     ingresses: Count | None = None
-    """Ingress replicas on Ray Serve. With two, one may fail. Default: two if Ray has four CPUs or more, else one."""
+    """Ingress replicas on Ray Serve. Of two, one may fail. Default: two if Ray has four CPUs or more, else one."""
     shard_groups: Count | None = None
-    """Number of deployments that divide the index's leaves, at most one for each leaf. Default: two."""
+    """Number of shard groups, at most one per leaf. Default: two on Ray Serve, one in a single process."""
     together: Count = 64
     """Most queries, of several requests, that are encoded, routed and scanned together. 1: each query alone."""
     shard_seconds: Seconds = 5.0
     """Seconds that a shard group may take to answer. If a group takes longer, answers lack its documents."""
     reranker_seconds: Seconds = 20.0
-    """Seconds for the cross-encoder to read all documents of a request. If it takes longer, results are not re-ranked.
+    """Seconds for the cross-encoder to read all documents of a request. After that, results are not re-ranked.
     If the documents of other requests would take half of this time, a request is answered 503."""
     reranker_threads: Count = 1
     """Threads of torch in each replica of the cross-encoder. A server of one process uses `encoder_threads`."""

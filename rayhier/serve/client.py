@@ -200,9 +200,9 @@ class _Server:
         *,
         upsert: bool = True,
     ) -> _Call[WrittenResponse]:
-        """Write documents (`id`, `title`, `text`, `fields`, `vector`). They replace documents with the same ids.
+        """Write documents (`id`, `title`, `text`, `fields`, `vector`), in place of documents with the same ids.
 
-        Returns once the change is durable. Searches that begin later see it. The idempotency key, by default random,
+        Returns once the change is durable and searches see the change. The idempotency key, by default random,
         ensures that a repeated request changes nothing twice. `model` is the fingerprint of the model that made the
         vectors. ApiError 409 if another model is served, or if `upsert` is false and an id is in the index. ApiError
         also if a document is refused. An error changes nothing.
@@ -259,7 +259,7 @@ class _Server:
         return _Call(VersionsResponse.model_validate_json, f"/v1/versions{page}")
 
     def rollback(self, version: SupportsIndex, key: str | None = None) -> _Call[RollbackResponse]:
-        """Publish the content of an older version as the newest version. Searches that begin after the answer read it.
+        """Publish the content of an older version as the newest version, which searches then read.
 
         Changes that are not in that version's files are lost. A request with a used `key` changes nothing.
         ApiError 404 if there is no such version.
@@ -303,14 +303,14 @@ class Client:
     A request that is answered 503, or that no server answers, is sent again at most `retries` times. Before each retry
     the client makes the pause that the server asks for. `timeout` is in seconds. Connections are kept until `close`.
     Methods raise ApiError (status, code, message) if the server refuses, is not reached or gives an unknown answer.
-    They raise ValueError for a query or an option that no server could answer.
+    Methods raise ValueError for a query or an option that no server could answer.
     """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 30.0, retries: int = 2) -> None:
         self._server = _Server(url, token, retries, timeout)
         self.url, self._http = self._server.url, httpx2.Client(timeout=timeout)
         self.close = weakref.finalize(self, self._http.close)
-        """Close the connections. They are also closed when the client is garbage-collected."""
+        """Close the connections. Garbage collection of the client also closes the connections."""
 
     def __enter__(self) -> Self:
         return self
@@ -456,7 +456,7 @@ def _asked(
 
 
 def _text(name: str, value: str) -> str:
-    """Return `value` unchanged. ValueError if it is not text, or cannot be written as UTF-8."""
+    """Return `value` unchanged. ValueError unless `value` is text that can be written as UTF-8."""
     try:
         value.encode()
     except (AttributeError, UnicodeEncodeError):

@@ -57,7 +57,7 @@ class Audit:
 
     @property
     def recall(self) -> ServedRecall | None:
-        """Mean recall of the newest audited queries of the served model, over all versions. None if there are none."""
+        """Mean recall of the newest audited queries of the served model, over all versions. None before an audit."""
         if not self._window or self._model != self._engine.view.seen.model:
             return None
         return ServedRecall.of([share for _, share in self._window], self._window[0][0])

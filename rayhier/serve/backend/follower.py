@@ -5,9 +5,9 @@ An ingress gets the newest state from the Writer, or reads storage itself if the
 
 A change is answered once each reader (a server that follows the Writer) sees it, or may no longer answer. A reader
 keeps asking the Writer for the newest state, and each call says which state its own requests see. After each answered
-call, the reader may answer requests without reading storage until `SECONDS` after it sent the call. The Writer counts
-the same time from the arrival of the call, which is later, so no clocks are compared. Once this time is over, the
-reader reads storage before each request. Requests that begin during such a read share the next one.
+call, the reader may answer requests without reading storage until `SECONDS` after the reader sent the call. The Writer
+counts the same time from the arrival of the call, which is later, so no clocks are compared. Once the time is over, the
+reader reads storage before each request. Requests that begin during such a read share the next read.
 """
 
 import asyncio

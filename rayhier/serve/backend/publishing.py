@@ -47,7 +47,7 @@ class Maintenance:
     def __init__(self, root: Location) -> None:
         self._root = root
         self.may_be_due = False
-        """True if leaves may need maintenance. Set it to True after rows were added or removed."""
+        """True if leaves may need maintenance. Set this flag after rows were added or removed."""
         self._unpaid, self._skipped, self._rests = 0, 0, 0.0
 
     def next(self, manifest: Manifest, router: OpenedRouter, spec: JobSpec) -> Callable[[], None] | None:

@@ -35,7 +35,7 @@ A = TypeVar("A")
 
 
 class Shares:
-    """Counts how much of a limited resource requests hold. One address (peer) may hold at most `share` of it."""
+    """Counts how much of a resource requests hold: at most `most`, and `share` of `most` for an address (peer)."""
 
     def __init__(self, what: str, most: int, share: float) -> None:
         self._what, self._most, self._own = what, most, math.ceil(share * most)
@@ -77,7 +77,7 @@ class Admission:
 
     @property
     def wait(self) -> float:
-        """Seconds that a further query would wait. The largest request does not count: it is being worked on."""
+        """Seconds that a further query would wait. The largest request, which is at work, does not count."""
         return self._each * (sum(self._there) - max(self._there, default=0))
 
     @contextmanager

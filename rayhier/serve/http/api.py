@@ -574,7 +574,7 @@ def _answer_too_large(message: str) -> ApiError:
 
 
 def _say_token(app: FastAPI) -> None:
-    """Declare the token in the OpenAPI schema. FastAPI cannot do it, because the guard checks the token."""
+    """Declare the token in the OpenAPI schema. FastAPI does not know the token, because the guard checks the token."""
     plain = app.openapi
 
     def openapi() -> dict[str, Any]:

@@ -41,7 +41,7 @@ def pack(numbers: Iterable[float]) -> str:
 
 
 def unpack(text: str) -> "array[float]":
-    """Return the numbers of a base64 text. ValueError if it is not base64 of at least one float32.
+    """Return the numbers of a base64 text. ValueError if `text` is not base64 of at least one float32.
 
     >>> unpack("AACAPwAAAD8=").tolist()
     [1.0, 0.5]
@@ -146,7 +146,7 @@ class RequestBody(_Page):
 class _Request(RequestBody):
     @classmethod
     def query_keys(cls) -> list[str]:
-        """Return the names of the first two fields, texts and vectors. A request has exactly one of them."""
+        """Return the names of the first two fields (texts, vectors), of which a request has exactly one."""
         return list(cls.model_fields)[:2]
 
     @model_validator(mode="after")
@@ -159,7 +159,7 @@ class _Request(RequestBody):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Add to the schema that exactly one of text and vector is given. The other may be null."""
+        """Add to the schema that exactly one of text and vector is given. The other field may be null."""
         schema = handler.resolve_ref_schema(handler(core))
         first, second = cls.query_keys()
         null, given = {"type": "null"}, {"not": {"type": "null"}}
@@ -276,13 +276,13 @@ class SeenBody(Body):
     model: str
     """Fingerprint of the model."""
     version: int
-    """Version of the index. For a rollback it is the new version."""
+    """Version of the index. After a rollback: the new version."""
     log: int
     """Number of the log's last change. An answer to a request with this `min_log` includes the change."""
 
 
 class WrittenResponse(SeenBody):
-    """A durable change. Every search that begins now sees it."""
+    """A durable change, which every search that begins now sees."""
 
     documents: int
     """Number of documents written or deleted."""
@@ -496,7 +496,7 @@ class NodesResponse(SeenBody):
 
     nodes: list[NodeBody]
     total: int
-    """Number of all nodes that the request names. `nodes` may hold only the first of them."""
+    """Number of all nodes that the request names. `nodes` may hold only the first of these nodes."""
     levels: int
     """Number of levels of the tree. The nodes of the last level are the leaves."""
     described: int
@@ -548,7 +548,7 @@ class RollbackRequest(RequestBody):
 
 
 class RollbackResponse(SeenBody):
-    """A version that a rollback published. Every search that begins now reads it."""
+    """A version that a rollback published, and that every search that begins now reads."""
 
     documents: int
     """Number of documents of the version."""
@@ -558,7 +558,7 @@ class Drift(Body):
     """How far the leaf files of the served version have drifted from what its model was trained on."""
 
     imbalance: float
-    """Imbalance of leaf sizes. It is 1 if all leaves have the same size."""
+    """Imbalance of leaf sizes, which is 1 if all leaves have the same size."""
     void: float
     """Share of stored rows that belong to removed documents."""
     added: float
@@ -621,7 +621,7 @@ class IndexResponse(Body):
     precision: str
     """Number format in which queries are encoded."""
     fields: dict[str, FieldType]
-    """Fields that the corpus declares, and their types. Filters may name them."""
+    """Fields that the corpus declares, and that filters may name, with their types."""
     k: int
     """Number of results for a query that gives no `k`."""
     rerank: str

@@ -188,7 +188,7 @@ class _Answer:
         self.refusal: ApiError | None = None
 
     async def __call__(self, message: Message) -> None:
-        """Send a part of an answer. Returns once the client has read almost all of it."""
+        """Send a part of an answer. Returns once the client has read almost the whole part."""
         if message["type"] == "http.response.start":
             headers = MutableHeaders(raw=list(message["headers"]))
             headers.setdefault("X-Content-Type-Options", "nosniff")
@@ -241,7 +241,7 @@ def _counted(path: str) -> str:
 
 
 class Cors(CORSMiddleware):
-    """Middleware that answers browsers' preflight requests. Its refusals have the JSON body of all errors."""
+    """Middleware that answers browsers' preflight requests. A refusal has the JSON body of all errors."""
 
     def preflight_response(self, request_headers: Headers) -> Response:
         answer = super().preflight_response(request_headers)

@@ -1,4 +1,4 @@
-"""The page for people at `/`. Its files need no token. The page reads data from the API like any client."""
+"""The page for people at `/`. The page's files need no token. The page reads data from the API like any client."""
 
 from hashlib import sha256
 from pathlib import Path

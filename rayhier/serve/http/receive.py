@@ -48,7 +48,7 @@ class Receiver:
         self.arriving = Shares("bytes of arriving bodies", limits.max_arriving_bytes, limits.peer_share)
 
     async def __call__(self, scope: Scope, receive: Receive) -> bytes:
-        """Receive a body. ApiError 413, 408 or 503 if it exceeds a limit, GoneError if the client leaves."""
+        """Receive a body. ApiError 413, 408 or 503 if the body exceeds a limit, GoneError if the client leaves."""
         length, most = dict(scope["headers"]).get(b"content-length", b"0"), self._limits.max_body_bytes
         if length.isdigit() and int(length[:20]) > most:
             raise _too_large(most)
@@ -152,7 +152,7 @@ DEEPEST = 64
 
 
 def parse(body: bytes, most: int, most_keys: int = OTHER_VALUES) -> Any:
-    """Parse a body in UTF-8. ApiError if it is not JSON, or holds more than `most` values or `most_keys` keys.
+    """Parse a body in UTF-8. ApiError if `body` is not JSON, or holds more than `most` values or `most_keys` keys.
 
     >>> parse(b'{"vector": [1, 0.5]}', most=10)
     {'vector': [1, 0.5]}

@@ -1,8 +1,8 @@
-"""Tokens that requests carry: one allows reading, another allows reading and writing. Each is in a file of one line.
+"""Tokens that requests carry: one allows reading, another allows reading and writing. A token is in a file of one line.
 
 Each file is read again every second, so that you can replace a token without a restart. If a file vanishes or holds no
 token, its last token stays valid, and the log says so once. The same happens if both files come to hold the same
-token. When the server starts, each of these is an error.
+token. When the server starts, each of these cases is an error.
 """
 
 import hmac
