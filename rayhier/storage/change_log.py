@@ -6,7 +6,7 @@ number (`Manifest.log`). Searches also read the later changes, the version's tai
 gathered into one object, `log/FIRST-LAST.changes`, so that few objects stay.
 
 Gathering removes single objects, so their names are free again. A suspended Writer may later take such a name. Three
-rules keep its change out of the log (ADR 21 has the proof):
+rules keep that Writer's change out of the log (ADR 21 has the proof):
 
 1. Every change up to the end of the newest gathered object is read from gathered objects only.
 2. The newest single object and the newest gathered object are never removed.
@@ -69,7 +69,7 @@ class Change:
 
     @property
     def ids(self) -> pa.Array:
-        """Ids of the documents written or deleted, each once. For passages, the ids of their documents."""
+        """Ids of the documents written or deleted, each once. For passages, the ids of the passages' documents."""
         return self.table[key_of(self.table.column_names)].combine_chunks().unique()
 
     def packed(self) -> bytes:
@@ -138,7 +138,7 @@ class ChangeLog:
         return max([least, *singles, _end(gathered)])
 
     def after(self, number: int, last: int | None = None, *, again: bool = True) -> Iterator[Change]:
-        """Yield the changes after a number, in order, up to `last` (None: all). InputError if one is missing."""
+        """Yield the changes after a number, in order, up to `last` (None: all). InputError if a change is missing."""
         if last is not None:  # read by name, because a list of all objects takes longer
             found, error = self._read(range(number + 1, last + 1))
             if error is None and _end(self._listed()[1]) <= number:

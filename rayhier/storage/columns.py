@@ -1,4 +1,4 @@
-"""Converts between parquet columns and numpy arrays. Vectors are stored as the bytes of their numbers."""
+"""Converts between parquet columns and numpy arrays. A vector is stored as the bytes of its numbers."""
 
 from collections.abc import Sequence
 from typing import Any, Self

@@ -33,7 +33,7 @@ FORMAT = 2
 MANIFESTS = "manifests"
 LEAVES = "leaves.parquet"
 CHANGING = ("data/", "words/", "routers/", "manifests/", "log/")
-"""Folders of an index artifact to which later versions add files. Manifests list them, and record.json does not."""
+"""Folders of an index artifact to which later versions add files. Manifests list the files, record.json does not."""
 ROLLBACKS = 1_000
 """Number of newest rollbacks whose idempotency keys a manifest keeps."""
 REMEMBERED = 8

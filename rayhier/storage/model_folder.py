@@ -26,7 +26,7 @@ MEANING = ("tokenizer*", "vocab*", "merges.txt", "*_tokens*.json", "*.model", "s
 """Patterns of files that change a text's vector, in addition to weights and configurations."""
 HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
 WANTED = ("*.json", "*.txt", "*.model", "*.safetensors")
-"""Patterns of files to download. Pickles and code are not among them."""
+"""Patterns of files to download, without pickles and code."""
 APART = re.compile(r".*embed|shared\.|decoder\.")
 """Names of weights that are not counted as matrices of an encoder: embeddings (T5's are `shared`) and a decoder."""
 UNWANTED = ("onnx/*", "openvino/*", "coreml/*", "original/*", "*/onnx/*")
@@ -168,7 +168,7 @@ def find(model: str, key: str = KEY) -> Path:
 
 
 def fetch(model: str, is_whole: Callable[[Path], bool], key: str) -> Path:
-    """Return the folder of a hub model's snapshot. Download it if the local cache has no complete snapshot.
+    """Return the folder of a hub model's snapshot. Download the snapshot unless the local cache has a complete one.
 
     Other programs may have cached only some files. Without modules.json, a folder would be read as another encoder.
     """

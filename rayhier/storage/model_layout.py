@@ -35,7 +35,7 @@ PROMPTS = "config_sentence_transformers.json"
 PROMPT_NAMES: dict[Role, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
 """Role of a text -> names of its prompt. The first name that a folder has counts, as in sentence-transformers."""
 T5 = ("t5", "mt5", "umt5")
-"""Types of models with a decoder. rayhier loads only their encoder."""
+"""Types of models with a decoder, of which rayhier loads only the encoder."""
 SENTENCE = "sentence_embedding"
 
 

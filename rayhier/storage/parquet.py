@@ -1,4 +1,4 @@
-"""Reads and writes tables as parquet files: those of artifacts, and a user's own."""
+"""Reads and writes parquet files of artifacts, and reads a user's parquet files."""
 
 import contextlib
 import itertools
@@ -88,7 +88,7 @@ def metadata(path: Location) -> pq.FileMetaData:
 
 
 def opened(path: Path) -> pq.ParquetFile:
-    """Open a user's parquet file. InputError if it is damaged."""
+    """Open a user's parquet file. InputError if the file is damaged."""
     with _whole(path):
         return pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES)
 

@@ -23,7 +23,7 @@ class Sidecar(BaseModel, frozen=True, extra="forbid"):
 
 
 def _packed(numbers: list[int]) -> list[int] | str:
-    """Return ascending numbers. If there are many, return their differences, compressed, as a text."""
+    """Return a few ascending numbers unchanged, and many as a compressed text of their differences."""
     if len(numbers) < FEWEST_PACKED:
         return numbers
     differences = np.diff(np.array(numbers, np.int64), prepend=0).astype("<i4")

@@ -61,7 +61,7 @@ class Source:
     bytes: int
     """Size in bytes of all files that will be read. 0 if unknown."""
     judged: frozenset[str]
-    """Splits that have judgements. All splits if they are unknown until the source is read."""
+    """Splits that have judgements. All splits if the source does not tell before it is read."""
     rows: int | None
     """Number of rows of the corpus: its documents, or an estimate of its passages. None if unknown."""
     document_bytes: int = 0

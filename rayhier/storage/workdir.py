@@ -10,7 +10,7 @@ from rayhier.storage.remote import Remote
 
 
 def find(text: str) -> Location:
-    """Return the location of a workdir. InputError if it seems not to be writable. The check writes nothing."""
+    """Return the location of a workdir. InputError if the place seems not to be writable. The check writes nothing."""
     if "://" not in text:
         local = paths.resolve("workdir", text)
         _check_writable(local)

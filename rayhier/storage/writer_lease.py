@@ -55,7 +55,7 @@ class WrittenError(InputError):
 
 
 def refuse_while_written(root: Location) -> LeaseRecord | None:
-    """Return the newest lease on the index below `root`. WrittenError if it holds."""
+    """Return the newest lease on the index below `root`. WrittenError if the lease holds."""
     lease = newest(root)
     if lease is not None and lease.holds:
         raise WrittenError(
