@@ -83,7 +83,7 @@ def can_maintain(router: OpenedRouter, spec: JobSpec) -> bool:
 
 
 def checked(router: OpenedRouter, spec: JobSpec) -> LearnedIvf:
-    """Return a router. InputError if its leaves cannot be split."""
+    """Return `router` unchanged. InputError if the router's leaves cannot be split."""
     if not isinstance(router, LearnedIvf):
         raise InputError(f"router.type: got {spec.router.type}, whose leaves do not split; allowed: learned_ivf")
     return router

@@ -23,7 +23,7 @@ from rayhier.storage.paths import Location
 from rayhier.storage.shard import Removal, Shard
 
 WIDTH = 16
-"""Number of files that become one file. Their sizes must lie between the same two powers of this number."""
+"""Number of files that become one file. The files' sizes must lie between the same two powers of this number."""
 T = TypeVar("T")
 
 

@@ -1,4 +1,4 @@
-"""Write ranges of leaves as shards, parquet files in which leaves do not share row groups. Does not import torch."""
+"""Write ranges of leaves as shards, parquet files in which leaves do not share row groups. Imports no torch."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

@@ -72,7 +72,7 @@ def _parser() -> Parser:
 
 
 def upgrade(workdir: Location) -> list[str]:
-    """Upgrade a workdir in place. Returns lines that say what was done. InputError if it cannot be upgraded."""
+    """Upgrade a workdir in place. Returns lines that say what was done. InputError if that is impossible."""
     saved = _read(workdir)
     if saved["format"] == FORMAT:
         counted = dict.fromkeys(filter(None, [_count_words(index.root) for index in _indexes(workdir, saved)]))
