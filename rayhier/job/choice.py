@@ -1,4 +1,4 @@
-"""Choose if a job runs in this process or on Ray. With equal workers and CPUs, both give the same results."""
+"""Choose if a job runs in this process or on Ray. With equal workers and CPUs, the results are the same."""
 
 import math
 import os

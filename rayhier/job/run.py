@@ -83,7 +83,7 @@ def _prepare(plan: Plan, stages: Collection[str], *, fresh: bool) -> Executor:
 
 
 def open_executor(choice: Choice, spec: JobSpec) -> Executor:
-    """Return the executor. InputError if no cluster answers, or it is too small for the spec."""
+    """Return the executor. InputError if no cluster answers, or the cluster is too small for the spec."""
     if not choice.on_ray:
         return Here()
     needs("a run on Ray", "ray")

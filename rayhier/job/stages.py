@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stage:
-    """Declaration of a stage of a run. Its inputs are in `_Steps`, its code in a stage.py, its hours in hours.py."""
+    """Declaration of a stage of a run. `_Steps` has the stage's inputs, a stage.py its code, and hours.py its hours."""
 
     kind: "Kind"
     code: int
