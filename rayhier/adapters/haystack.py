@@ -180,7 +180,7 @@ def _document(stored: store.Document) -> Document:
 
 
 class _Component:
-    """Base of components that read a document store. Converts their settings to and from a dictionary."""
+    """Base of components that read a document store. Converts components' settings to and from a dictionary."""
 
     _names: tuple[str, ...] = ()
     document_store: RayhierDocumentStore
@@ -230,7 +230,7 @@ class RayhierEmbeddingRetriever(_Component):
 
 @component
 class RayhierTextRetriever(_Component):
-    """Finds documents for a text, by vectors, by words or both. Re-ranks them if the index has a cross-encoder."""
+    """Finds documents for a text, by vectors, by words or both, and re-ranks if the index has a cross-encoder."""
 
     _names = ("filters", "top_k", "mode", "rerank")
 

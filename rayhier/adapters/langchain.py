@@ -103,7 +103,7 @@ class RayhierVectorStore(VectorStore):
         return [document for document, _ in self.similarity_search_with_score(query, k, **options)]
 
     def similarity_search_with_score(self, query: str, k: int = 4, **options: Any) -> list[tuple[Document, float]]:
-        """Find the best k documents for a text. Returns them with their scores (higher is better)."""
+        """Find the best k documents for a text. Returns documents with their scores (higher is better)."""
         return self._searched([query], k, options)
 
     def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **options: Any) -> list[Document]:

@@ -73,7 +73,7 @@ class RayhierLlamaVectorStore(BasePydanticVectorStore):
     """Nodes of an index, given as a workdir, a server's address, an `Index` or a `Client`.
 
     Texts are encoded by the index's own encoder. Embeddings of nodes are ignored. Nodes come back whole if the corpus
-    declares the string field `metadata`. Otherwise they come back with their text and declared fields.
+    declares the string field `metadata`. Otherwise nodes come back with their text and declared fields.
     """
 
     stores_text: bool = True
@@ -89,7 +89,7 @@ class RayhierLlamaVectorStore(BasePydanticVectorStore):
         return self._store
 
     def add(self, nodes: Sequence[BaseNode], **_: Any) -> list[str]:
-        """Write nodes, which replace nodes with the same ids. Returns their ids."""
+        """Write nodes, which replace nodes with the same ids. Returns the written ids."""
         fields = self._store.fields()
         rows = []
         for node in nodes:

@@ -41,7 +41,7 @@ class _Named:
 
     @property
     def mteb_model_meta(self) -> ModelMeta:
-        """Description under which MTEB files results. Its revision has the model, the version and the settings."""
+        """Description under which MTEB files results. The revision names the model, the version and the settings."""
         known = {
             "name": self._name,
             "revision": f"{self._store.state()}{self._settings}",
