@@ -15,7 +15,7 @@ class Actor(Protocol):
     """An object that does items of a stage's work, one after another. Two threads never use one actor at a time."""
 
     def __call__(self, item: Row, /) -> Iterator[Row]:
-        """Do one item. Yields the work done so far, for a progress bar."""
+        """Do one item of work. Yields the work done so far, for a progress bar."""
         ...
 
 

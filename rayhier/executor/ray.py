@@ -38,7 +38,7 @@ PARTS = 4
 
 
 def join(spec: JobSpec) -> None:
-    """Connect this process to the spec's Ray cluster, or with `auto` to a running cluster, or start Ray here.
+    """Connect this process to the spec's Ray cluster. With `auto`, use a running cluster, or else start Ray here.
 
     InputError if no cluster answers at the address, or Ray cannot start.
     """
@@ -68,7 +68,7 @@ def join(spec: JobSpec) -> None:
 
 @contextlib.contextmanager
 def watched(spec: JobSpec) -> Iterator[None]:
-    """End this process with a message if its cluster goes away in the block. Ray would end it without a message."""
+    """End this process with a message, unlike Ray, if the process's cluster goes away in the block."""
     address, ended = ray.get_runtime_context().gcs_address, threading.Event()
     named = spec.cluster.address == "auto" and os.environ.get(ADDRESS)
     key = ADDRESS if named else "cluster.address"
