@@ -80,7 +80,7 @@ class StageProgress:
 
 
 class Bar:
-    """A count that goes to a total, on the bar of its stage or in plain lines. Use it as a context manager."""
+    """A count that goes to a total, on its stage's bar or in plain lines, for use as a context manager."""
 
     def __init__(self, label: str, total: int, unit: str) -> None:
         self.label, self.total, self.unit = label, total, unit
@@ -96,7 +96,7 @@ class Bar:
         return self
 
     def advance(self, amount: int = 1, note: str = "") -> None:
-        """Add `amount` to the count and show it. `note` is text shown after the count from now on."""
+        """Add `amount` to the count and show the count. `note` is text shown after the count from now on."""
         self.done += amount
         self._note = note or self._note
         self._show(completed=self.done, note=self._note)

@@ -35,7 +35,7 @@ class Tracker(Protocol):
         """Record measures. `group` is a phase of training, with its epoch as `step`, or a system of an evaluation."""
 
     def close(self, *, failed: bool = False) -> None:
-        """End the run. `failed` marks it as a failed run."""
+        """End the tracker's run. `failed` marks the run as failed."""
 
 
 class Sink:
@@ -59,7 +59,7 @@ class Sink:
                         tracker.close()
 
     def close(self, *, failed: bool = False) -> None:
-        """End all runs. `failed` marks them as failed, because training or evaluation failed."""
+        """End all runs. `failed` marks the runs as failed, because training or evaluation failed."""
         for tracker in self._failures:
             try:
                 tracker.close(failed=failed)
@@ -173,7 +173,7 @@ def located(spec: JobSpec) -> JobSpec:
 
 
 def check(spec: JobSpec) -> None:
-    """Check the spec's tracker. InputError if it is not installed, does not answer or cannot write."""
+    """Check the spec's tracker. InputError if the tracker is not installed, does not answer or cannot write."""
     match spec.track:
         case MlflowTracker() as tracker:
             mlflow = _import("mlflow")
