@@ -25,11 +25,13 @@ DECIMAL = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.]*\d*\.\d)")
 def test_a_row_of_the_readme_has_the_figures_of_its_collection():
     rows = re.findall(r"^\| .*\d.*\|$", (ROOT / "README.md").read_text(), re.MULTILINE)
     for row, of in zip(rows, ROWS, strict=True):
-        first, before, after, gain = (cell.strip(" *") for cell in row.strip("|").split("|"))
+        first, train, before, after, gain = (cell.strip(" *") for cell in row.strip("|").split("|"))
         values = [f"{FIGURES[f'{of}, {system}, nDCG@10']:.2f}" for system in ("untouched", "shipped")]
         told = [f"{FIGURES[f'{of}, gain{end}']:.0f}" for end in ("", ", low", ", high")]
         assert [before, after, re.findall(r"-?\d+", gain)] == [*values, [f"{int(value)}" for value in told]], row
         assert f"{FIGURES[f'{of}, queries']:,.0f} queries" in first
+        taught = FIGURES[f"{of.partition(',')[0]}, train queries"]
+        assert train == (f"{taught:,.0f}" if taught else "none")
         if of.endswith("all"):
             assert f"{FIGURES[of.replace('all', 'documents')]:,.0f} documents" in first
 
