@@ -1,4 +1,4 @@
-"""The command `rayhier search WORKDIR "query" -k 10`: searches for a query, lines of input, or all of a file."""
+"""The command `rayhier search`: searches an index for one query, each line of standard input, or each row of a file."""
 
 import argparse
 import contextlib
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LINE_WIDTH, LEAVES, MOST = 100, 10, 10_000
 """Characters of a printed line, number of leaves that are printed, and largest -k and --beam."""
 TOGETHER = 64
-"""Queries from standard input that are searched together."""
+"""Number of queries from standard input that are searched in one batch."""
 NAME = "query"
 
 
@@ -116,7 +116,7 @@ def _batch(parsed: argparse.Namespace, request: "Request") -> None:
 
 
 def _checked(parsed: argparse.Namespace) -> "Request":
-    """Check the command line. Returns a request without queries. InputError if the index does not allow the request."""
+    """Return a request with the command line's settings. InputError if options conflict, or the index forbids them."""
     sources = {"a query": parsed.query, "--queries": parsed.queries, "--documents": parsed.documents or None}
     given = [name for name, value in sources.items() if value is not None]
     if len(given) > 1:

@@ -27,7 +27,7 @@ def open_leaf_map(workdir: Location, now: Current, version: int | None = None) -
 
 @contextlib.contextmanager
 def reading_leaf_map(workdir: Location, now: Current, version: int | None = None) -> Iterator[LeafMap]:
-    """Open and verify a version of the leaf map, but not its shards. A vacuum keeps the version during the block."""
+    """Open and verify a version of the leaf map, but not its shards. Vacuum keeps the version in the `with` block."""
     with pins.reading(index_root(workdir, now), version) as leaf_map:
         yield _of_model(leaf_map, now)
 

@@ -1,8 +1,9 @@
 """Re-ranks the results of a search with a cross-encoder, within a budget of calls for each query.
 
-The cross-encoder reads documents of the pool, which the search has ordered. A document's base score is its score in the
-search. If BM25 alone or ranks ordered the pool, the base score is the inner product of vectors. `rnr` reads the best
-documents. `axn` and `adacur` spend the calls in rounds (see scores.estimators and scores.call_budget).
+The search finds and orders a pool of documents, and the cross-encoder reads some of them. A document's base score is
+its score in the search. If BM25 alone or fused ranks order the pool, the base score is the inner product of vectors.
+Type `rnr` reads the best documents of the pool. Types `axn` and `adacur` spend the calls in rounds, and estimate the
+other scores (see scores.estimators and scores.call_budget).
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 KINDS = ("cross_encoder", "scores", "factors", "calibration")
 """Kinds of artifacts that a re-ranker may read."""
 PENALTY = 1.0
-"""Weight of the ridge penalty on the residual, μ, for unit vectors."""
+"""Weight μ of the penalty on residuals in `Ridge`, for unit vectors."""
 GAP = 0.01
-"""Distance below the least score of a read document to which the best estimate is moved."""
+"""Distance by which `below` puts the best estimate under the lowest score of a document that was read."""
 
 Read = Callable[[Sequence[str], Sequence[str]], Floats]
 """Function from queries and documents as texts, pair by pair, to scores [n]."""
@@ -44,11 +45,11 @@ Asking = Generator[tuple[list[str], list[str]], object, Ranking]
 
 
 class RerankWeight(Decision):
-    """A weight of the search's score, what each weight found for dev queries, and how the two scores are related."""
+    """The weight of the search's score in a sum with the cross-encoder's score, as dev queries chose it."""
 
     file = "rerank.json"
     beside: float
-    """Weight of the search's score, which is added to the cross-encoder's."""
+    """Weight with which the search's score is added to the cross-encoder's score."""
     slope: float
     """Mean slope of the cross-encoder's score on the search's, over the documents read for a query. At least 0."""
     queries: int
@@ -63,7 +64,7 @@ class RerankWeight(Decision):
 
 
 def by_relevance(score_N: Floats) -> list[tuple[int, float]]:
-    """Return places and scores of texts by a cross-encoder's scores [n], best first. The logistic makes scores 0 to 1.
+    """Order texts by a cross-encoder's scores [n], best first. Returns places, and scores from 0 to 1 by the logistic.
 
     >>> by_relevance(np.array([0.0, 2.0]))
     [(1, 0.8807970779778823), (0, 0.5)]
@@ -103,7 +104,7 @@ class Reranker:
     read: Read | None
     """Function that scores pairs in this process. None if another process scores pairs."""
     base_weight: float = 0.0
-    """Weight of the base score, which is added to the cross-encoder's."""
+    """Weight with which the base score is added to the cross-encoder's score."""
     factors: "Factors | None" = None
     anchors: Anchors | None = None
     slope: float | None = None

@@ -61,11 +61,11 @@ class Scan:
 
 @dataclass(frozen=True)
 class Words:
-    """A piece of a search's work: score all documents by BM25. The answer is a `Ranking` with scores by vectors."""
+    """A piece of a search's work: score all documents by BM25. The answer is a `Ranking`."""
 
     texts: Sequence[str]
     query_QM: Floats | None
-    """Vectors [q, m] of the queries, which score BM25's results too. None: only BM25 scores."""
+    """Vectors [q, m] of the queries, to score BM25's results by vectors too. None: only BM25 scores results."""
     k: int
     where: Filter | None = None
     needs: Needs = "texts"
@@ -121,7 +121,7 @@ class Reply:
 
     parts: Sequence[Any]
     lost: Sequence[Sequence[str]] = ()
-    """Names, for each query, of the parts of the index that it needed but that did not answer. Empty if all did."""
+    """Names of the parts of the index that each query needed but that did not answer. Empty if all parts answered."""
 
     @property
     def size(self) -> int:
@@ -129,7 +129,7 @@ class Reply:
         return sum(len(part.source) for part in self.parts)
 
     def names(self, queries: int) -> list[list[str]]:
-        """Return for each of `queries` queries the names of the parts that it needed but that did not answer."""
+        """Return `lost` as one list for each of `queries` queries, empty if all parts answered."""
         return [list(names) for names in self.lost] or [[] for _ in range(queries)]
 
 
@@ -141,24 +141,24 @@ class Found:
     leaves_QB: Ints
     """Leaves [q, β] that each query visited. -1 means none."""
     lost: list[list[str]]
-    """Names, for each query, of the parts of the index that it needed but that did not answer."""
+    """Names of the parts of the index that each query needed but that did not answer."""
     near: Ranking | None = None
-    """Best documents by vectors alone, before fusion and re-ranking. None if words, or a level, order documents."""
+    """Best documents by vectors alone, before fusion and re-ranking. None for BM25 alone, or a level of a tree."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """Numbers of results and documents at which a search ends, and the most leaves that it visits."""
+    """Numbers of results and documents at which a query's search ends, and the most leaves that the query visits."""
 
     k: int
     beam: int
     """Number of leaves that a query visits at first."""
     matching: int
-    """Number of matching documents that must have been scored for a query."""
+    """Number of documents that match the filter and must be scored for a query. 0 without a filter."""
     widest: int
     """Most leaves that a query visits if its first leaves have too few documents."""
     jumps: bool = False
-    """True if a query with too few documents visits the `widest` leaves at once."""
+    """True if a query with too few documents visits the `widest` leaves at once, not in steps."""
 
     @classmethod
     def of(cls, k: int, beam: int, leaves: int, rows: int) -> Self:
@@ -173,11 +173,12 @@ class Goal:
 class Widening:
     """A search of q queries in progress: results so far, leaves visited, and queries to scan again.
 
-    A query that finds too few documents visits more leaves, until it has enough, or has visited all. Enough documents
-    are k. With a filter, they are also as many as the query's first leaves hold on average. Else a query would stop at
-    its first k matches, although further leaves may hold nearer documents. The matches tell how many leaves hold
-    enough. The query visits 25% more leaves than this estimate, or all leaves if few documents match. It is scanned
-    again in all its leaves, so that a document in an old and a new leaf counts once. Earlier scans add to `scanned`.
+    A query visits more leaves until it has k results, or has visited the `widest` number of leaves. With a filter, it
+    must also score `Goal.matching` documents. Else a query would stop at its first k matches, although further leaves
+    may hold nearer documents. The matches so far estimate how many leaves hold enough matches. The query visits 25%
+    more leaves than the estimate, and at least twice as many as before. If few documents match, it visits all leaves.
+    Each round scans all leaves of the query again, so that a document in an old and a new leaf counts once. The
+    ranking's `scanned_Q` sums all rounds.
     """
 
     def __init__(self, leaves_QB: Ints, goal: Goal) -> None:
@@ -262,14 +263,14 @@ class Retriever:
 
     rules: Rules
     widen: Callable[[Encoded, int], Ints]
-    """Function that routes queries to more leaves [q, β] if too few documents match a filter."""
+    """Function that routes queries to a larger number of leaves [q, β] if their first leaves have too few documents."""
     reranker: Reranker | None = None
 
     def __call__(self, request: Request, routes: Routes, held_Q: Ints | None = None) -> Retrieval:
         """Yield the work that answers a request whose queries were encoded and routed. Returns the outcome.
 
-        If the number of documents to re-rank is limited, `held_Q` [q] is the number of rows in each query's leaves.
-        InputError if `held_Q` exceeds the limit.
+        `held_Q` [q] is the number of rows in each query's leaves, to check the limit `max_pool`. None checks nothing.
+        InputError if re-ranking would fetch more documents than the limit.
         """
         if request.pool is not None and held_Q is not None:
             self.rules.check_pool(request, held_Q)

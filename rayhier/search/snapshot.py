@@ -1,9 +1,9 @@
 """An opened index: a model, a version's files and the change log up to one change, as one request reads them.
 
 The command line, Python, batch jobs, evaluation, the embedded server and shard groups search through a `Snapshot`. The
-tail has the documents of changes after the version. Rows with their ids no longer count in leaf files. Every query is
-compared with all of the tail's documents, as they are few. Levels of a tree cannot be searched with a tail. Shapes: Q
-queries, B leaves visited, K results.
+tail has the documents of changes after the version. Rows of leaf files with the ids of changed documents no longer
+count. Every query is compared with all of the tail's documents, as they are few. Levels of a tree cannot be searched
+with a tail. Shapes: Q queries, B leaves visited, K results.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ AT_ONCE = 16
 WARMED = 0.5
 """Largest share of the machine's memory for vectors that are read ahead."""
 SPARE = 16
-"""Most results that are read at first in place of results that changes remove."""
+"""Most further results that are read at first, to replace results that changes remove."""
 PROBED = 16
 """Most shards of which `probe` searches a leaf."""
 
@@ -65,9 +65,9 @@ class Seen:
 
 
 class Snapshot:
-    """A version of an index with the log up to a change. Vacuum keeps it until it is closed or garbage-collected.
+    """A version of an index with the log up to a change. Vacuum keeps the version until the snapshot is closed.
 
-    `follow` reads later changes into its tail. Searches see the changes up to number `log`.
+    `follow` reads later changes into the tail. Searches see only the changes up to number `log`.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class Snapshot:
     def open(cls, workdir: Location | str, before: Self | None = None) -> Self:
         """Open the index that a workdir's `current.json` names, with the encoder loaded.
 
-        `before` is a snapshot of this workdir, whose model is used again if the index still has it. InputError if there
-        is no index, or a file is not as published.
+        `before` is a snapshot of this workdir, whose model is used again if the index still has the same model.
+        InputError if there is no index, or a file is not as published.
         """
         place = locate(workdir) if isinstance(workdir, str) else workdir
         snapshot = cls.of_version(place, current.read(place), before=before)
@@ -143,7 +143,7 @@ class Snapshot:
             return snapshot
 
     def see(self, log: int | None = None) -> None:
-        """Let searches see the log up to a number (None: all). InputError if a change is missing or damaged."""
+        """Let searches see changes of the log up to a number (None: all). InputError if one is missing or damaged."""
         first, last = self.manifest.log, self.follow(log)
         if log is not None and last != log:
             end = ChangeLog(self.leaf_map.root).last(first)
@@ -151,7 +151,7 @@ class Snapshot:
         self.log = last
 
     def follow(self, number: int | None = None) -> int:
-        """Read the log up to a number (None: all) into the tail. Returns the last number. InputError if damaged."""
+        """Read changes up to a number (None: all) into the tail. Returns the last. InputError if one is damaged."""
         if number is None or number > self.tail.last:
             for change in ChangeLog(self.leaf_map.root).after(self.tail.last, number):
                 self.tail.add(change)
@@ -169,7 +169,7 @@ class Snapshot:
 
     @cached_property
     def rules(self) -> Rules:
-        """Rules for requests, without limits."""
+        """Rules for requests to this version, without a server's limits."""
         return rules_of(self.spec, self.manifest, self.model.calibration)
 
     def search(
@@ -248,7 +248,7 @@ class Snapshot:
     def read(self, work: Reading, log: int | None = None) -> Any:
         """Do a piece of work as of a change of the log, by default of the last change that searches see.
 
-        ValueError if the tail does not have that change, the index counts no words, or the spec searches leaves.
+        ValueError if the tail lacks the change, or the work needs words or a level that cannot be searched.
         """
         view = self.tail.at(self.log if log is None else log)
         if view.is_empty:
@@ -312,7 +312,7 @@ class Snapshot:
         return opened.intact() and (self.words is None or self.words.intact())
 
     def probe(self) -> None:
-        """Search a leaf of each file, at most 16, and a word. OSError if open files were changed."""
+        """Search one leaf of each of at most 16 shards, and a word, as a test. OSError if open files were changed."""
         if not self.intact():
             raise OSError("files in the cache of this machine were changed while they were open")
         m = self.manifest.dimension
@@ -371,7 +371,7 @@ def together(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _without(read: Callable[[int], Ranking], k: int, view: TailView) -> Ranking:
-    """Read k results of each query without documents that changes name. Further results replace these."""
+    """Read k results of each query. Further results replace documents that changes name."""
     most = len(view.hidden)
     spare = min(most, SPARE)
     while True:
@@ -386,7 +386,7 @@ def _without(read: Callable[[int], Ranking], k: int, view: TailView) -> Ranking:
 
 
 def _dropped(ranking: Ranking, gone_QK: Bools, k: int) -> Ranking:
-    """Drop results [q, k], and keep the best k of the remaining results."""
+    """Drop the results that `gone_QK` [q, k] marks, and keep the best k of the remaining results."""
     order_QK = np.argsort(gone_QK, axis=1, kind="stable")[:, :k]
     missing_QK = take(gone_QK, order_QK)
     score_QK = np.where(missing_QK, -np.inf, take(ranking.score_QK, order_QK)).astype(np.float32)

@@ -1,7 +1,7 @@
 """Searches all queries of a file, or all documents of the index, and writes their results to a file.
 
-Results of a chunk of queries are a file in the folder OUT.parts, which appears whole or not at all. An interrupted
-command continues with the missing chunks. At last, all parts become the output in one step.
+Each chunk of queries gets a file of results in the folder OUT.parts. The file appears whole or not at all. An
+interrupted command continues with the missing chunks. At last, all files are joined into the output in one step.
 """
 
 import json
@@ -46,7 +46,7 @@ TAG = "rayhier"
 SAMPLED = 1_000
 """Documents whose ids are read to estimate the size of the output."""
 BESIDE = {".parquet": (4, 12), ".jsonl": (26, 60), ".trec": (32, 0)}
-"""Bytes of a result without its id, and of a query without its id, by the output's ending."""
+"""Ending of the output -> estimated bytes of each result, and of each query, without their ids."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Job:
         return {path.name for path in self.parts.glob("[0-9]*.parquet")}
 
     def run(self, searcher: Snapshot) -> tuple[int, Refused]:
-        """Search all queries. Returns numbers of answers and refused rows. InputError if all fail, or `check` does."""
+        """Search all queries. Returns the number of answers, and the refused rows. InputError if there is no answer."""
         self.check()
         done = self._begin()
         refused, answered = Refused(), dict[str, int]()
@@ -108,7 +108,7 @@ class Job:
         return sum(answered.values()), refused
 
     def answered(self, searcher: Snapshot, chunk: Chunk) -> pa.Table:
-        """Search a chunk, for `RESULTS` in its order. InputError if it is refused, or a cross-encoder fails."""
+        """Return results of a chunk's queries, in their order. InputError if the request or the cross-encoder fails."""
         tables, places = [RESULTS.empty_table()], []
         for place_A, queries in chunk.parts:
             request = replace(searcher.rules.request(queries, **self.arguments), needs="ids")
@@ -135,7 +135,7 @@ class Job:
         }
 
     def _begin(self) -> set[str]:
-        """Write the ledger if no part is finished. Returns the finished parts."""
+        """Write the ledger, which identifies the search, if no part is finished. Returns names of finished parts."""
         done = self.done()
         if not done:
             shutil.rmtree(self.parts, ignore_errors=True)

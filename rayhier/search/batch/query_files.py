@@ -1,7 +1,7 @@
 """Queries of a batch search, in chunks: from a user's file, or all documents of the index.
 
-A file is JSON lines (`_id`, `id` or `query_id`, with `text` or `vector`), tab-separated lines (id, text), or parquet
-with these columns. BEIR's `queries.jsonl` is such a file.
+A file is JSON lines (`_id`, `id` or `query_id`, with `text` or `vector`), tab-separated lines (id, text), or parquet.
+Columns of parquet are named like keys of JSON. BEIR's `queries.jsonl` is such a file.
 """
 
 import json
@@ -24,7 +24,7 @@ from rayhier.storage import columns, files, parquet
 from rayhier.storage.leaf_map import LeafMap
 
 CHUNK, DOCUMENTS = 1_000, 4_096
-"""Rows of a file of queries, and documents of an index, that are searched together."""
+"""Number of rows of a file of queries, or of documents of an index, that are searched in one chunk."""
 IDS, TEXT, VECTOR = ("_id", "id", "query_id"), "text", "vector"
 """Columns or keys of a query's id (the first that exists), of its text and of its vector."""
 KINDS = (".jsonl", ".json", ".tsv", ".parquet")
@@ -47,7 +47,7 @@ class Chunk:
     parts: Sequence[tuple[Ints, Queries]]
     """Texts and vectors [a, m], each with the places [a] of their queries in `ids`."""
     self_ids: Sequence[str] | None = None
-    """Ids of queries that are documents. A document's results leave out the document."""
+    """Ids of the queries' documents, which their results leave out. None if the queries are no documents."""
 
     @classmethod
     def of(cls, rows: Sequence[QueryRow]) -> Self:
@@ -118,7 +118,7 @@ class QueryFile:
             return sum(1 for line in opened if line.strip())
 
     def chunks(self, refused: Refused) -> Iterator[Chunk]:
-        """Yield chunks without refused rows, which are counted. InputError if a parquet file lacks columns."""
+        """Yield the file's queries, and count refused rows in `refused`. InputError if a parquet file lacks columns."""
         seen: set[str] = set()
         numbered = self._rows()
         while chunk := list(islice(numbered, self.size)):
@@ -215,7 +215,7 @@ class QueryFile:
 
 
 class IndexDocuments:
-    """All documents (or passages) of a version, in the order of leaves. Stored vectors are the queries."""
+    """All documents (or passages) of a version, in the order of leaves. Their stored vectors serve as queries."""
 
     def __init__(self, leaf_map: LeafMap) -> None:
         self._leaf_map = leaf_map
@@ -227,7 +227,7 @@ class IndexDocuments:
 
     @property
     def digest(self) -> str:
-        """Text for the queries in the ledger. The index's version in the ledger says which documents they are."""
+        """Entry of the ledger for the queries. The ledger's entry for the index says which documents are queries."""
         return "documents of the index"
 
     def __str__(self) -> str:

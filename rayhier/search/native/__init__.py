@@ -1,7 +1,7 @@
 """The scan of rows in lists: by a native extension, or by numpy if there is no extension.
 
 The extension is the module `rayhier_native`, outside the package `rayhier`, because a job's own sources may shadow an
-installed package. `reference.py` defines what both forms compute.
+installed package. `reference.py` defines what both implementations compute.
 """
 
 import importlib
@@ -17,7 +17,7 @@ from rayhier.threads import get_threads
 ABI = 2
 """Version of the extension's interface that this package calls."""
 FEWEST_A_THREAD = 8
-"""Fewest queries of a scan for each thread."""
+"""Fewest queries for each thread of a scan. With fewer than twice as many queries, a scan has one thread."""
 
 
 @cache
@@ -36,7 +36,7 @@ def extension() -> Any:
 
 
 def form() -> str:
-    """Return the name of the form that scans: `numpy`, or the native kernel that fits this processor best."""
+    """Return the name of the code that scans: `numpy`, or the native kernel that fits this processor best."""
     return "numpy" if extension() is None else f"native code ({extension().kernels()[0]})"
 
 

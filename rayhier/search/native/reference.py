@@ -32,14 +32,14 @@ class CodedFile(NamedTuple):
     code_XG64: npt.NDArray[np.uint8]
     term_N2: Floats
     center_2M: Floats
-    """Three arrays with the rows' codes. `Codes` describes them."""
+    """`code_XG64`, `term_N2` and `center_2M` hold the rows' codes, as `Codes` describes."""
     bias_N: Floats | None
-    """Number [n] that is added to each score of a row. None if there are no such numbers."""
+    """Number [n] that is added to each row's score. None adds nothing."""
     leaf_L: Ints
     size_L: Ints
     """Leaf, and number of rows, of each list."""
     lower_N: Ints | None
-    """First leaf of the document of each row in a document's second leaf, else -1. None if all are -1."""
+    """For a row in its document's second leaf, the document's first leaf, else -1. None if all are -1."""
 
 
 class Codes(NamedTuple):
@@ -59,9 +59,9 @@ class Codes(NamedTuple):
 def codes_of(vector_NM: npt.NDArray[Any]) -> Codes:
     """Code rows [n, m] with two bits for each dimension of their difference from their center.
 
-    The queries' center is the rows' center, scaled as if rows had norm 1. A row is rounded with
-    several step sizes. The code with the highest cosine to the row is kept, and gets a scale. The dot product of a row
-    and its own code, times the scale, is exact.
+    A difference is rounded with several step sizes, and the code with the highest cosine to the difference is kept. The
+    code's scale makes its dot product with the difference exact. The queries' center is estimated as the rows' center
+    divided by the rows' mean norm.
     """
     center_M = (vector_NM.sum(axis=0, dtype=np.float32) / max(1, len(vector_NM))).astype(np.float32)
     cuts = range(0, max(1, len(vector_NM)), CODED_AT_ONCE)
@@ -100,7 +100,7 @@ def _numbers(code_XG64: npt.NDArray[np.uint8], row_A: Ints, m: int) -> npt.NDArr
 
 
 class Columns:
-    """Single rows of mapped columns as Python objects."""
+    """Reads single rows of mapped columns as Python objects."""
 
     def __init__(self, files: Sequence[Sequence[Any]]) -> None:
         """Take the columns of each file: int32 numbers [n], or texts as Arrow has them, (begins [n + 1], bytes)."""
@@ -115,7 +115,7 @@ class Columns:
         return [tuple(_value(column, place) for column in self._files[file]) for file, place in places]
 
     def ranks(self, rows: Ints) -> Ints:
-        """Return the place [r] of each row's first text among the distinct texts, in the order of their bytes."""
+        """Rank rows [r] by the text in their first column: its place among the distinct texts, sorted by bytes."""
         texts = [values[0] for values in self.take(rows)]
         place = {text: number for number, text in enumerate(sorted(set(texts)))}
         return np.array([place[text] for text in texts], np.int64)
@@ -132,7 +132,7 @@ class CodedRows:
     """Rows of several files under one numbering, file after file."""
 
     def __init__(self, dimension: int, leaves: int, files: Sequence[tuple[Any, ...]]) -> None:
-        """Take files of rows in a number of leaves. No query compares rows of leaf -1."""
+        """Take files with the fields of `CodedFile`, and the number of leaves. No query compares rows of leaf -1."""
         self._m, self._leaves, self._files = dimension, leaves, [CodedFile(*file) for file in files]
         self._first_F = np.cumsum([0, *(len(file.vector_NM) for file in self._files)])
         self.count = int(self._first_F[-1])
@@ -206,7 +206,7 @@ class CodedRows:
         return np.concatenate(scores)
 
     def _by_file(self, row_A: Ints) -> list[tuple[CodedFile, Ints]]:
-        """Return files and the places in them of ascending rows [a]."""
+        """Return each file that has some of the ascending rows [a], with the rows' places in the file."""
         cut_F = np.searchsorted(row_A, self._first_F)
         spans = zip(self._files, self._first_F, cut_F, cut_F[1:], strict=False)
         return [(file, row_A[begin:end] - first) for file, first, begin, end in spans if begin < end]

@@ -36,13 +36,13 @@ class Answer:
     documents: int
     """Number of distinct documents whose scores were computed."""
     fraction: float
-    """Number of distinct documents whose scores were computed, as a fraction of the corpus, 0 to 1."""
+    """`documents` as a fraction of the corpus, 0 to 1."""
     scored: int = 0
     """Number of scores computed. A document in leaves of several shard groups may count in each."""
     calls: int | None = None
     """Number of documents that the cross-encoder read. None if results were not re-ranked."""
     enough: bool = True
-    """True if there are `k` results. False if fewer documents match in the visited leaves."""
+    """True if there are `k` results. False if the visited leaves hold fewer documents that match."""
 
     @cached_property
     def leaves(self) -> list[int]:

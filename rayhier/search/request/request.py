@@ -1,4 +1,4 @@
-"""Requests for searches of an index, and the rules of all interfaces. Shapes: Q queries, M embedding size."""
+"""Requests to search an index, and the rules that check requests. Shapes: Q queries, M embedding size."""
 
 import math
 import operator
@@ -20,7 +20,7 @@ from rayhier.storage.leaf_map import Manifest
 Queries = Sequence[str] | Floats
 """Queries as texts, or as vectors [q, m]."""
 UNIT_WITHIN = 0.01
-"""Largest distance from 1 of a vector's length if similarity is cosine, as clients round vectors to few bits."""
+"""Largest difference of a vector's length from 1 if the similarity is cosine. Clients may round vectors."""
 KEYS = {
     "k": "search.k",
     "beam": "search.beam",
@@ -54,7 +54,7 @@ class Request:
     queries: Queries
     k: int
     beam: int
-    """Most leaves that a query visits. 0 if it visits no leaves."""
+    """Most leaves that a query visits at first. 0 if BM25 alone, or a level of a tree, finds documents."""
     mode: Mode = "dense"
     where: Filter | None = None
     """Filter that results meet. None if all documents may be results."""
@@ -63,9 +63,9 @@ class Request:
     pool: int | None = None
     """Number of documents found for a query, among which the cross-encoder reads. None if results are not re-ranked."""
     fills: bool = False
-    """True if a query visits more leaves until `k` documents are found, because no number of leaves was set."""
+    """True if a query visits more leaves until it has `k` documents, as neither request nor spec sets a beam."""
     needs: Needs = "texts"
-    """Columns of documents that results need without re-ranking."""
+    """Columns of documents that results need. Re-ranking reads further columns."""
 
     @property
     def read(self) -> Needs:
@@ -172,7 +172,7 @@ class Rules:
         return min(self.calibration.chosen(self.search.recall, k).beam, self.leaves)
 
     def check_pool(self, request: Request, held_Q: Ints) -> None:
-        """Raise InputError if re-ranking may fetch more than `max_pool` documents, from leaves of `held_Q` [q] rows."""
+        """Raise InputError if re-ranking may fetch over `max_pool` documents. `held_Q` [q]: rows in a query's leaves."""
         documents = self._pooled(request, held_Q)
         if documents > self.limits.max_pool:
             raise InputError(

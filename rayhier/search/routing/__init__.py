@@ -1,1 +1,1 @@
-"""Routing: the leaves that a query visits, by a model that routes it, and the beam."""
+"""Routing: a model chooses the leaves that a query visits, and a beam limits their number."""

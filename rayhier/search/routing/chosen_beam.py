@@ -1,7 +1,8 @@
 """A beam that queries choose: the smallest with which they find a share of what an exact search finds.
 
-With few dev queries, documents are the queries. Documents lie nearer to each other than queries to documents. So
-documents as queries may miss half as many of their best documents. Shapes: Q queries, K exact best documents of each.
+If there are few dev queries, documents serve as queries. Documents lie nearer to each other than queries lie to
+documents. So documents as queries may miss only half the share that dev queries may miss. Shapes: Q queries, K exact
+best documents of each query.
 """
 
 import math
@@ -45,7 +46,7 @@ class Calibration:
     """Number of leaves that each query visits, in its order, until it has found its exact best documents."""
 
     position_QK: Ints
-    """Position [q, k], from 1, of the first leaf that holds the document, in the query's order of leaves."""
+    """Position [q, k], from 1, of the first leaf with each exact best document, in the query's order of leaves."""
     of: Queried = "dev queries"
 
     @classmethod
@@ -67,8 +68,8 @@ class Calibration:
     def chosen(self, recall: float, k: int) -> ChosenBeam:
         """Return the smallest beam with which queries find at least a share of their exact best k documents.
 
-        Documents that serve as queries may miss only half as much: (1 - recall) / 2. A larger k counts as the
-        calibration's k.
+        Documents that serve as queries may miss only the share (1 - recall) / 2. If k is larger than the calibration's
+        k, the calibration's k counts.
 
         >>> Calibration(np.array([[1, 4], [2, 3]])).chosen(0.75, k=2)
         ChosenBeam(beam=3, k=2, recall=0.75, queries=2, of='dev queries')

@@ -15,9 +15,9 @@ from rayhier.search.native import scanned_rows, threads_for
 from rayhier.search.native.reference import CodedFile, codes_of
 
 FEWEST = 128
-"""Fewest leaves that are coded. Fewer leaves are all compared in full."""
+"""Fewest leaves in use for which codes are made. Fewer leaves are all compared in full."""
 CODED = 16
-"""Dimensions of codes that are compared in the time of one multiply-add."""
+"""Number of dimensions of codes that are compared in the time of one multiply-add."""
 MORE, FEWEST_MORE = 0.25, 16
 """Leaves that are scored in full beyond the beam: a share of the beam, and a number. With them, queries find as many
 true results as with the full comparison (docs/results/LOG.md)."""
@@ -46,7 +46,7 @@ class CodedRouter(LearnedIvf):
         return leaf_NK, np.take_along_axis(self.log_probs(encoded.numpy), leaf_NK, axis=1)
 
     def by_codes(self, query_NM: Floats, beam: int) -> Ints:
-        """Choose leaves for vectors [n, m] by codes, even if slower. `beam` is at most half of the leaves."""
+        """Choose leaves for vectors [n, m] by codes, even if a full comparison is faster. `beam` is at most half."""
         bent_NM = np.ascontiguousarray(self.bend(query_NM), np.float32)
         leaf_NK: Ints = self._rows.scan(bent_NM, None, beam, _listed(beam), None, threads_for(len(bent_NM)))[0]
         if (leaf_NK[:, -1:] < 0).any():  # many leaves were merged
@@ -54,7 +54,7 @@ class CodedRouter(LearnedIvf):
         return leaf_NK if self._leaves is None else self._leaves[leaf_NK]
 
     def multiply_adds(self, beam: int) -> int:
-        """Count the multiply-adds of routing one query: codes by the time that they take, and the leaves in full."""
+        """Count the multiply-adds of routing one query. 16 dimensions of codes, by their time, count as one."""
         return self._coded(beam) if self._codes_pay(beam) else super().multiply_adds(beam)
 
     def _codes_pay(self, beam: int) -> bool:

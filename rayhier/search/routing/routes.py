@@ -43,7 +43,7 @@ warn = cache(say)  # once in a process
 def search_encoder(
     folder: Path, spec: EncoderSpec, precision: Computed = "float32", threads: int | None = None
 ) -> SearchEncoder:
-    """Open an ONNX encoder. If int8 is unreadable, use float32, and then torch. InputError without torch."""
+    """Open an encoder's ONNX export. If int8 is unreadable, open float32, or else torch. InputError without torch."""
     if (folder / onnx.FOLDER / onnx.MODELS[precision]).is_file():
         try:
             return OnnxEncoder(folder, spec, threads or get_threads(), precision)
@@ -75,9 +75,9 @@ class Model:
     ) -> None:
         """Take a router, functions that open encoders, and what the model knows of queries.
 
-        `head` maps stored base vectors to trained ones. None if the transformer trained too, so that texts must be
-        encoded. `calibration` belongs to the index, if dev queries choose the beam. `query_encoder` opens an encoder
-        for queries that differs from the documents'.
+        `head` maps stored base vectors to trained vectors. None if the transformer was trained too, so that texts must
+        be encoded. `calibration` belongs to the index, and is None if no queries chose the beam. `query_encoder` opens
+        the encoder of queries if it differs from the encoder of documents.
         """
         self.router, self.spec, self._open, self._head = first_pass_before(router), spec, text_encoder, head
         self.calibration, self._open_for_queries = calibration, query_encoder
@@ -157,7 +157,7 @@ class Model:
         return LevelSimilarity.of(self.spec.search, self.tree) if self.spec.search.how == "level" else None
 
     def flat_query(self, encoded: Encoded) -> FlatQuery | None:
-        """Compute queries' numbers for a level search. None for other searches. InputError if tokens are needed."""
+        """Compute queries' numbers at a tree's level. None if leaves are searched. InputError if tokens are needed."""
         return None if self.flat_similarity is None else self.flat_similarity.query(self.tree, encoded)
 
     @property
@@ -172,7 +172,7 @@ class Model:
         return self.text_encoder.encode_for(self.router.reader, texts)
 
     def encoder_for(self, role: Role) -> SearchEncoder:
-        """Return the encoder of a role in float32, or of queries if they have another encoder than documents."""
+        """Return the encoder of a role. Both roles share one in float32, unless the spec has another for documents."""
         return self.query_encoder if self._is_apart(role) else self.text_encoder
 
     def _is_apart(self, role: Role) -> bool:
@@ -236,7 +236,7 @@ class Routes:
         return np.asarray(self.log_probs - router.log_size_L[self.leaves_QB])  # leaf -1, no leaf, keeps -inf
 
     def part(self, rows: slice) -> "Routes":
-        """Return the routes of the queries at `rows`. Milliseconds stay those of all queries."""
+        """Return the routes of the queries at `rows`. The milliseconds still count all queries."""
         flat = None if self.flat is None else self.flat.part(rows)
         return replace(self, encoded=self.encoded[rows], leaves_QB=self.leaves_QB[rows], flat=flat)
 
@@ -244,8 +244,8 @@ class Routes:
 def find_routes(model: Model, queries: Queries | Encoded, beam: int, *, encodes: bool = True) -> Routes:
     """Encode queries, unless `encodes` is False, and route them to `beam` leaves.
 
-    With a beam of 0, queries visit no leaf. If the model's spec compares all documents by a level, they get numbers for
-    it. InputError if the router reads tokens and queries are vectors.
+    With a beam of 0, queries visit no leaf. If the spec searches by a level of a tree, queries get numbers at the
+    level. InputError if the router reads tokens and queries are vectors.
     """
     if not encodes:
         return Routes(Encoded(np.zeros((len(queries), 0), np.float32)), np.zeros((len(queries), 0), np.int64), model)

@@ -1,4 +1,4 @@
-"""Search of all documents by a level of ReTreever's tree. The best are rescored by vectors.
+"""Search of all documents by a level of ReTreever's tree. The best documents are rescored by vectors.
 
 Shapes: Q queries, K numbers of a level, L leaves, M embedding size, N documents of a part, T rows considered.
 """
@@ -69,7 +69,7 @@ class FlatScan:
     def shortlist(
         self, query: FlatQuery, results: int, where: Filter | None = None, *, needs: Needs = "texts"
     ) -> Ranking:
-        """List each query's best rows by the level that meet `where`, for `results` results, and rescore these rows."""
+        """List the rows of each query's best `results` results by the level that meet `where`. Rescores these rows."""
         rows, fetch = self._leaves.rows, results
         mask_N = None if where is None else self._leaves.mask(where)
         compared = sum(len(part.row_N) if mask_N is None else int(mask_N[part.row_N].sum()) for part in self._parts)

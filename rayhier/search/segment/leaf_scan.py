@@ -56,7 +56,7 @@ class LeafScan:
         cache_bytes: float = math.inf,
         listed: Callable[[int], int] | None = None,
     ) -> Self:
-        """Open a range of a version's leaves (None: all). Cached files stay within `cache_bytes`, unless mapped."""
+        """Open a range of a version's leaves (None: all). Unmapped cached files beyond `cache_bytes` are removed."""
         manifest = leaf_map.manifest
         count = len(manifest.counts)
         leaf_range = range(count) if leaves is None else leaves
@@ -68,7 +68,7 @@ class LeafScan:
         return cls(opened, leaf_range, count, manifest.dimension, listed)
 
     def reads(self, shard: Shard) -> bool:
-        """Return True if a shard has rows in this scan's leaves. Its segment is then among `segments`."""
+        """Return True if a shard has rows in this scan's leaves, so that `segments` includes the shard's segment."""
         return _holds_any(self.leaves, shard)
 
     @property
@@ -134,7 +134,7 @@ class LeafScan:
         return self._ranked(query_QM, leaves_QB, k, self._listed, where, needs)
 
     def exact(self, query_QM: Floats, k: int, among: Callable[[int], range], where: Filter | None = None) -> Ranking:
-        """Rank the best k results of each query [q, m] by all rows' vectors, in the leaves that `among` chooses."""
+        """Rank the best k results of each query [q, m] by vectors. `among` maps the number of leaves to a range."""
         part = among(len(self.leaves))
         leaf_B = np.array(self.leaves[part.start : part.stop], dtype=np.int64)
         everything = np.tile(leaf_B, (len(query_QM), 1))

@@ -19,7 +19,7 @@ from rayhier.spec.train.retreever import Comparison
 
 @dataclass(frozen=True)
 class LevelSimilarity:
-    """A rule for comparing documents at a level of ReTreever's tree. The best are rescored by vectors."""
+    """A rule that compares texts at a level of ReTreever's tree, by one number for each node of the level."""
 
     level: int
     comparison: Comparison
@@ -45,7 +45,7 @@ class LevelSimilarity:
         return normalized(centred_NK + offset_K)
 
     def even(self, query_QM: Floats) -> "FlatQuery":
-        """Make the numbers of texts, by their vectors [q, m], that are equally probable in every leaf of a tree."""
+        """Make queries that are equally probable in every leaf of a tree, with vectors [q, m] for rescoring."""
         return FlatQuery(np.full((len(query_QM), 2**self.level), 2.0**-self.level, np.float32), query_QM)
 
     def query(self, router: Tree, encoded: Encoded) -> "FlatQuery":
@@ -90,9 +90,9 @@ def ranked_again(shortlists: Sequence[Ranking], results: int, k: int) -> Ranking
 
 
 def leading(score_QF: Floats, row_QF: Ints, number_N: Ints, results: int) -> tuple[Ints, Bools]:
-    """Find the best rows that hold `results` results: places [q, t], and a mask [q, t], True if there is none.
+    """Find the best rows that hold `results` results: places [q, t], and a mask [q, t] of places without a row.
 
-    Rows [q, f] with equal numbers in `number_N` belong to one result. Row -1 is no row. Ties by the numbers.
+    Rows [q, f] with equal numbers in `number_N` belong to one result. Row -1 is no row. Ties are in the numbers' order.
 
     >>> leading(np.array([[0.1, 0.4, 0.2, 0.3]]), np.array([[0, 1, 2, 3]]), np.array([0, 1, 2, 1]), 2)
     (array([[1, 3, 2]]), array([[False, False, False]]))

@@ -75,7 +75,7 @@ class Rows:
         return not any(segment.holds_passages for segment in self._segments)
 
     def documents(self, row_QT: Ints, *, needs: Needs) -> tuple["FoundRows", Ints]:
-        """Return the distinct rows among some [q, t], to read what `needs` names, and the place [q, t] of each row."""
+        """Return the distinct rows among rows [q, t], with columns `needs`, and each row's place [q, t] among them."""
         if len(row_QT) == 1 and (row_QT >= 0).all():  # distinct
             return FoundRows(self, row_QT[0], needs), np.arange(row_QT.shape[1])[None]
         distinct, place = np.unique(row_QT, return_inverse=True)

@@ -23,7 +23,7 @@ SCORES = 1 << 23
 TILE = 1_024
 """Rows that are compared at once, so that they stay in the processor's cache."""
 KEPT = 64
-"""Rows of each query that wait for a merge with the best so far, on average (docs/results/LOG.md)."""
+"""Mean number of rows for each query that are collected before they are merged with the best rows so far."""
 Kept = tuple[Ints, Ints, Floats]
 """Query [x], row [x] and score [x] of rows that may be among the best."""
 
@@ -87,7 +87,7 @@ class ListedRows:
 
     @classmethod
     def of(cls, vector_NM: npt.NDArray[Any], size_L: Ints | None = None) -> Self:
-        """Take vectors [n, m] in memory or in a mapped file, list after list. Without sizes, in a single list."""
+        """Take vectors [n, m] in memory or in a mapped file, list after list. Without `size_L`, they are one list."""
         size_L = np.array([len(vector_NM)]) if size_L is None else size_L
         end_L = np.cumsum(size_L)
         return cls(size_L, lambda number: vector_NM[end_L[number] - size_L[number] : end_L[number]])
@@ -101,7 +101,7 @@ def scan(
     keep_N: Bools | None = None,
     comparison: Comparison = "cosine",
 ) -> RankedRows:
-    """Find the k best rows [q, k] of each query [q, m] in its lists [q, β], each list once. None: in all lists.
+    """Find the k best rows [q, k] of each query [q, m] in its distinct lists [q, β]. None means all lists.
 
     List -1 means no list. Only rows that `keep_N` [n] marks count. `cosine` compares by inner products, `tv` by the
     negative total variation of two distributions.
@@ -148,7 +148,7 @@ def _scan(
 
 
 def _visits(size_L: Ints, list_QB: Ints) -> Iterator[tuple[int, Ints]]:
-    """Yield each visited list with rows, and its queries [p], so that its rows are compared with all at once."""
+    """Yield each visited list that has rows, and all its queries [p], which are compared with its rows at once."""
     pair_P = np.flatnonzero(np.where(list_QB < 0, 0, size_L[list_QB]))
     small_P = list_QB.ravel()[pair_P].astype(np.min_scalar_type(len(size_L)))  # numpy sorts 16 bits ten times as fast
     pair_P = pair_P[np.argsort(small_P, kind="stable")]

@@ -80,7 +80,7 @@ class Segment:
         return "parent" in self.table.column_names
 
     def file(self, leaves: range) -> CodedFile:
-        """Return the rows in the form that a scan of some leaves reads."""
+        """Return the rows for a scan of some leaves. Lists of other leaves get leaf -1."""
         leaf_L, size_L = self.lists
         leaf_L = np.where((leaf_L >= leaves.start) & (leaf_L < leaves.stop), leaf_L, -1)
         codes = Codes(*map(self._array, CODES))
@@ -202,6 +202,6 @@ def _as_arrays(column: pa.Array) -> Any:
 
 
 def leaf_pairs(leaves: pa.ListArray) -> Ints:
-    """Return documents' leaves [n, 2] from the column `leaves`: the first twice if there is no second."""
+    """Return documents' leaves [n, 2] from the column `leaves`: a single leaf twice."""
     offset_N, values = leaves.offsets.to_numpy(), leaves.values.to_numpy()
     return np.stack([values[offset_N[:-1]], values[offset_N[1:] - 1]], axis=1).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Documents of an index by their ids: some by name, or a page of all in the order of ids.
+"""Documents of an index: some by given ids, or a page of all documents in the order of ids.
 
 A document's first row is the row in its best leaf. Each passage has a first row. Ids are compared byte by byte. Shapes:
 N first rows of a segment, R rows chosen.
@@ -42,7 +42,7 @@ class Listing:
     """A piece of work: read the first documents whose ids come after an id. The answer is a table of first rows."""
 
     after: str
-    """Id before the first document. Empty: begin with the first document of all."""
+    """Id before the first id of the page. Empty: begin with the first document of the index."""
     count: int
 
     def __post_init__(self) -> None:
@@ -55,7 +55,7 @@ class Stored:
     title: str
     text: str
     passages: list[str] | None
-    """Texts of the document's passages, in their order. None if the corpus is not cut."""
+    """Texts of the document's passages, in their order. None if the document is not cut into passages."""
     fields: dict[str, Any]
     """The corpus's declared fields, by name."""
     first_leaves: list[int]
@@ -73,8 +73,8 @@ def _check(name: str, *ids: str) -> None:
 class StoredDocuments:
     """Reads documents whose first rows are in the leaves of a scan of mapped files.
 
-    Hashes of ids, which lie sorted in the files, find a document. The first page sorts the ids of each file, in four
-    bytes per row. Later pages cost what they show.
+    A lookup finds ids by their hashes, which lie sorted in the files. The first page sorts the ids of each file, and
+    keeps four bytes per row. Later pages read only the documents that they show.
     """
 
     def __init__(self, leaves: LeafScan) -> None:
@@ -100,7 +100,7 @@ class StoredDocuments:
         return pa.concat_tables(tables) if tables else pa.table({ID: pa.array([], pa.string())})
 
     def _first_rows(self, segment: Segment, row_R: Ints, wanted: pa.Array) -> Ints:
-        """Keep the rows [r] whose leaf is among this scan's and whose id, not only its hash, is wanted."""
+        """Keep the rows [r] in this scan's leaves with a wanted id. Other ids may have the hash of a wanted id."""
         if not len(row_R):
             return row_R
         leaf_R = segment.table["leaf"].take(pa.array(row_R)).to_numpy()
@@ -140,7 +140,7 @@ def _shown(segment: Segment, rows: Ints, *, needs: Needs) -> pa.Table:
 
 
 def read_shards(leaf_map: LeafMap, work: Lookup | Listing) -> list[pa.Table]:
-    """Do a piece of work by reading a leaf map's shards: all ids, but all columns only of shown documents."""
+    """Do a piece of work from a leaf map's shards. Of shards without a wanted document, only ids are read."""
     shards = [shard for shard in leaf_map.manifest.shards if shard.rows]
     kept = list(work.ids) if isinstance(work, Lookup) else []
     if isinstance(work, Listing):
@@ -163,7 +163,7 @@ def read_shards(leaf_map: LeafMap, work: Lookup | Listing) -> list[pa.Table]:
 
 
 def documents(tables: Sequence[pa.Table], work: Lookup | Listing) -> list[Stored]:
-    """Make documents from the answers of all parts of an index, in the order of `Lookup.ids`, or of all ids."""
+    """Make documents from the answers of all parts of an index, in the order of `Lookup.ids`, else sorted by id."""
     rows = [row for table in tables for row in table.to_pylist()]
     rows.sort(key=lambda row: (row[ID], _passage(row)))
     made = {name: _document(name, list(parts)) for name, parts in groupby(rows, key=lambda row: str(row[ID]))}

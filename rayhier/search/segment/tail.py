@@ -1,7 +1,7 @@
-"""The tail of a version: documents of the change log that leaf files lack, in memory. Every search compares all.
+"""The tail of a version: documents of the change log that leaf files lack, in memory. Every search compares them all.
 
-Rows are only appended. Each has the numbers of the changes that wrote and removed it. So a search reads the tail as it
-was after one change, while later changes are added.
+Rows are only appended. Each row has the numbers of the changes that wrote and removed the row. So a search reads the
+tail as it was after one change, while later changes are added.
 
 Shapes: N rows, Q queries, M embedding size, K results, A rows that count, P pairs of a row and a word, T words.
 """
@@ -35,7 +35,7 @@ NEVER = np.iinfo(np.int64).max
 UNFILTERED = (ID, DOC_ID, "title", "text")
 """Columns of the tail's rows that are no declared fields, so that no filter names them."""
 TIE = 1e-5
-"""Largest rounding difference between a product of matrices and an inner product, which sum in other orders."""
+"""Largest rounding difference between a product of matrices and an inner product, which sum in different orders."""
 SPARE = 16
 """Rows that are scored at first beyond the needed rows, since rows may tie with the last."""
 CHUNKS = 64
@@ -118,7 +118,7 @@ class Tail:
         self.length.extend(length_N.astype(np.float32))
 
     def at(self, number: int) -> "TailView":
-        """Return the tail as it was after a change. ValueError if it does not have that change."""
+        """Return the tail as it was after a change. ValueError if the tail lacks the change."""
         if not self.first <= number <= self.last:
             raise ValueError(f"log: got change {number}; allowed: {self.first} to {self.last}")
         return TailView(self, number)
@@ -219,7 +219,7 @@ class TailView:
     def scan(
         self, query_QM: Floats, leaves: range, k: int, where: Filter | None = None, *, needs: Needs = "texts"
     ) -> Ranking:
-        """Rank the best k documents of each query [q, m] among all whose best leaf is in a range."""
+        """Rank the best k documents of each query [q, m], among those in `leaves` by best leaf that meet `where`."""
         row_A = self.chosen(leaves, where)
         if not len(row_A):
             return Ranking.none(len(query_QM))
@@ -266,7 +266,7 @@ class TailView:
         return once(take(score_QA, order_QA), best_QA, self.tail.result.values[row_A], k)[1]
 
     def ranked(self, score_QA: Floats, row_A: Ints, best_QK: Ints, needs: Needs, compared: int) -> Ranking:
-        """Rank documents by scores [q, a] of some rows and the places [q, k] of the best, among rows compared."""
+        """Make a ranking from scores [q, a] of rows [a] and places [q, k] of the best. `compared` is the cost."""
         score_QK = np.where(best_QK < 0, -np.inf, take(score_QA, best_QK)).astype(np.float32)
         used = np.unique(best_QK[best_QK >= 0])
         at_A = np.full(len(row_A) + 1, -1)

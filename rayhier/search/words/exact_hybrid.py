@@ -1,4 +1,4 @@
-"""Exact search by vectors and BM25, fused in memory. It chooses BM25's weight in training, and is a baseline.
+"""Exact search by vectors and BM25, fused in memory. Training chooses BM25's weight by it. It is also a baseline.
 
 Shapes: Q queries, M embedding size, N documents (or passages), K results, W weights.
 """
@@ -26,13 +26,13 @@ RESULTS, DEPTH = 10, 100
 @dataclass(frozen=True)
 class ExactHybrid:
     words: Bm25Index
-    """Words of all documents, in the order of `vector_NM`."""
+    """BM25 over all documents, in the order of `vector_NM`."""
     vector_NM: Floats
     ids: pa.Array
     results: pa.Array
-    """Ids of the results [n]. Passages of one document have the same."""
+    """Id of each document's result [n]. Passages of one document have the same id."""
     match_N: Bools | None = None
-    """Documents that are searched. None: all."""
+    """Mask [n] of the documents that are searched. None: all."""
     cosines: bool = True
 
     def rank(self, texts: Sequence[str], query_QM: Floats, k: int, weight: float) -> Ranking:

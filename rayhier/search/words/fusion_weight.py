@@ -1,7 +1,7 @@
 """The weight of BM25 in hybrid searches: how queries choose it for a model, and how the stage calibrate publishes it.
 
-With few queries, weights differ by chance. So a weight w far from the usual weight 0.25 must win by more. The penalty
-is log² ((w + 0.05) / (0.25 + 0.05)), in sums of the queries' nDCG@10 (our addition). Shapes: Q queries, W weights.
+With few queries, weights differ by chance. So a weight w far from the usual weight 0.25 must win clearly. Its sum of
+the queries' nDCG@10 is lowered by log² ((w + 0.05) / (0.25 + 0.05)) (our addition). Shapes: Q queries, W weights.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ class FusionWeight(Decision):
     weight: float
     queries: int
     folded: int = 0
-    """Number of train queries among those that chose the weight. No encoder was trained on the queries it searched."""
+    """Number of train queries that also chose the weight, each by an encoder that was not trained on the query."""
     measure: str
     """Measure that compares weights, such as nDCG@10."""
     measured: dict[str, float]

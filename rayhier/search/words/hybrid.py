@@ -32,7 +32,7 @@ class WordScan:
 
     @classmethod
     def mapped(cls, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float = math.inf) -> Self:
-        """Open the postings of a version, in a scan's leaves. Cached files stay within `cache_bytes`, unless mapped."""
+        """Open a version's postings in a scan's leaves. Unmapped cached files beyond `cache_bytes` are removed."""
         return cls(leaves, lambda: _opened(leaf_map, leaves, cache_bytes))
 
     @property
@@ -63,10 +63,10 @@ class WordScan:
         needs: Needs = "texts",
         further: TailView | None = None,
     ) -> Ranking:
-        """Rank the best k documents of each query by BM25, among those that share a word with it and meet the filter.
+        """Rank the best k documents of each query by BM25, among documents with a word of the query that meet `where`.
 
         If `query_QM` [q, m] has the queries' vectors, they score the same documents too. `needs` names the columns of
-        the ranking's documents. `further` documents count for the rarity of words.
+        the ranking's documents. The documents of `further` also count for the rarity of words.
         """
         words, rows, mask_N = self.words, self._leaves.rows, None if where is None else self._leaves.mask(where)
         all_ = int(rows.begin_S[-1])
@@ -158,7 +158,7 @@ def fused(
 ) -> Ranking:
     """Fuse the ranking by vectors with BM25's results from the parts of an index: the best k results, ties by id.
 
-    `sum`: score by vectors + weight · BM25 / the query's best BM25. BM25 is 0 for documents that it did not find. If
+    `sum`: score by vectors + weight · BM25 / the query's best BM25. Documents that BM25 did not find have BM25 0. If
     vector scores are not `cosines`, the weight is multiplied by the best minus the lowest vector score. `rank`: 1 / (60
     + rank by vectors) + 1 / (60 + rank by BM25), over the documents of both. Only the best `listed` of BM25's results
     in all parts together count (None: all). Documents count as visited only in the search by vectors.
@@ -191,7 +191,7 @@ def fused(
 
 
 def compared(parts: Sequence[Ranking], leaves_QB: Ints) -> Ints:
-    """Count the documents [q] that words found, whose vectors were compared, and of which no leaf was visited."""
+    """Count the documents [q] that BM25 found, with compared vectors, in leaves that the query did not visit."""
     far_Q = np.zeros(len(leaves_QB), np.int64)
     for part in parts:
         if part.leaf_QKR is not None:

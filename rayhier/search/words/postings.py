@@ -7,9 +7,9 @@ The formula is Lucene's, as bm25s has it by default. Each word of the query adds
 
 | ln(1 + (N - n + 0.5) / (n + 0.5)) · f / (f + k1 (1 - b + b l / L))
 
-Of N documents, n have the word. This document has the word f times among its l words. L is the mean of l. The rarest
-words are added first, so that equal documents have equal scores. This module adds in numpy. It is the oracle of the
-native form (`search/native/words.cpp`), and replaces it if it is missing.
+Of N documents, n have the word. The scored document has the word f times among its l words. L is the mean of l. k1 is
+1.5 and b is 0.75. The rarest words are added first, so that equal documents have equal scores. The numpy code here is
+the oracle of the native code (`search/native/words.cpp`), and runs if the native code is missing.
 
 Shapes: V words, P postings, C kinds of postings, N rows of a shard, T words of a query, Q queries, K results.
 """
@@ -75,7 +75,7 @@ class Postings:
         self.count_C, self.length_C = arrays["count"], arrays["length"]
         """Count of the word [c] and length of the document [c] of each kind."""
         self.most_V: Floats = arrays["most"]
-        """Highest f / (f + …) of a word in any document [v], with the mean length of the shard."""
+        """Highest f / (f + k1 (1 - b + b l / L)) of each word [v] in any document. L is the shard's mean length."""
 
     @classmethod
     def open(
@@ -83,8 +83,8 @@ class Postings:
     ) -> "Postings":
         """Open a shard's postings at the leaf map's version, or with `rarity_alone` only the counts for rarity.
 
-        InputError if the shard has none, or the file is not as the manifest lists it. Files on this machine stay within
-        `limit` bytes, except mapped files. Versions share the postings of shards that did not change.
+        InputError if the shard has none, or the file is not as the manifest lists it. Unmapped cached files beyond
+        `limit` bytes are removed. Versions share the postings of shards that did not change.
         """
         void_V = leaf_map.void(shard)
         digest = "none" if shard.postings is None else shard.postings.sha256
@@ -231,7 +231,7 @@ class PostingLists:
         return found
 
     def share(self, count_X: Ints, length_X: Ints | Floats) -> Floats:
-        """Compute f / (f + …) for counts f [x] of a word and the lengths [x] of the documents that have the word."""
+        """Compute `_part` of counts [x] of a word in documents of given lengths [x]. L is `mean`."""
         return _part(count_X, length_X, self.mean)
 
     def weighted(self, text: str, further: TailView | None = None) -> Weighted:
