@@ -1,13 +1,13 @@
 """Keep a trained encoder only if queries that training did not read find more with it (ours).
 
-These queries are searched as in practice: by vectors, and with BM25 if searches use BM25. They choose the weight of
-BM25 for each encoder. What each weight found helps to choose the weight of searches.
+Documents are searched for as the built index will be: by vectors, and with BM25 if the index counts words. The queries
+choose a weight of BM25 for each encoder. Their measures with each weight also help to choose the weight of searches.
 
-Few dev queries cannot decide: the mean gain in nDCG@10 of twenty has a standard error of five points. So the encoder is
-trained again without a fold of the train queries, and then searches for the queries of this fold. This repeats until
-ENOUGH queries were used. Without folds, judged dev queries decide, or else pseudo-queries. Pseudo-queries are searched
-by vectors alone, because they share words with their documents. If a transformer trains, ENOUGH queries of either kind
-are needed.
+Fewer than ENOUGH dev queries cannot decide: the mean gain in nDCG@10 of twenty queries has a standard error of five
+points. So the encoder is trained again without a fold of the train queries, and then searches for the queries of the
+fold. Further folds follow until ENOUGH queries were used. With fewer than FEWEST train queries there are no folds. Then
+judged dev queries decide, or else pseudo-queries. Pseudo-queries are searched by vectors alone, because they share
+words with their documents. They cannot decide for a trained transformer if they are fewer than ENOUGH.
 
 Queries that ask the same (`dataset.families.alike`) are in one fold and count as one query.
 
@@ -59,7 +59,7 @@ class Searches:
     def __init__(
         self, documents: Documents, words: Callable[[], Bm25Index] | None = None, *, cosines: bool = True
     ) -> None:
-        """Take documents with base vectors, a function that counts their words, and if scores are cosines."""
+        """Take documents with base vectors, and a function that counts their words. None: search by vectors alone."""
         self.documents, self.cosines = documents, cosines
         self.ids, self.results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
         self._count = words if len(documents.ids) <= MOST_COUNTED else None
@@ -73,7 +73,7 @@ class Searches:
         return "dense" if self._count is None else "hybrid"
 
     def values(self, queries: Queries, query_QM: Floats, document_NM: Floats) -> Values:
-        """Compute nDCG@10 [w, q] of queries [q, m] for each of WEIGHTS, or with W = 1 by vectors alone."""
+        """Compute nDCG@10 [w, q] of queries [q, m] with each of WEIGHTS. By vectors alone, W is 1."""
         parts = np.arange(len(queries)) // TOGETHER == np.arange(-(-len(queries) // TOGETHER))[:, None]
         group = WorkerGroup()
         values = group.each(lambda part_Q: self._values(queries.some(part_Q), query_QM[part_Q], document_NM), parts)
@@ -145,7 +145,7 @@ def decide(
 ) -> Adoption:
     """Decide if the encoder that a phase has trained is kept. All workers decide alike.
 
-    `before` are the weights before training. `make` makes the same training for another tower and other examples. `run`
+    `before` are the weights before training. `make` makes the same training for a given tower and given examples. `run`
     runs a training under a name.
     """
     tower, examples = phase.tower, phase.examples

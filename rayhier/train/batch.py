@@ -2,8 +2,8 @@
 
 InfoNCE compares pairs with negatives (van den Oord et al., "Representation Learning with Contrastive Predictive
 Coding", 2018). Gradient caching encodes in pieces without activations, and takes the loss's gradient with respect to
-the vectors. Then it encodes each piece again and passes that gradient back. Source: Gao et al., "Scaling Deep
-Contrastive Learning Batch Size under Memory Limited Setup", 2021.
+the vectors. Then gradient caching encodes each piece again and passes the gradient back. Source: Gao et al., "Scaling
+Deep Contrastive Learning Batch Size under Memory Limited Setup", 2021.
 
 Shapes: N queries, C documents that every query is compared with, S documents that a single query is compared with,
 M embedding size.
@@ -26,7 +26,7 @@ Ask = tuple[Side, Ints]
 
 
 def encode(tower: Tower, asks: Sequence[Ask]) -> tuple[list[Tensor], Callable[[], None]]:
-    """Encode texts. Returns vectors [n, m] of each request, and a function to call after the loss's backward pass.
+    """Encode texts. Returns vectors [n, m] for each of `asks`, and a function to call after the loss's backward pass.
 
     With more texts than `tower.micro_batch`, every text is encoded twice, and the function passes the gradients on.
     """
@@ -67,10 +67,10 @@ def info_nce(
     temperature: float,
     own_NS: Tensor | None = None,
 ) -> Tensor:
-    """Compute InfoNCE: the cross-entropy of e^(q·d/τ) against each query's document, summed over queries.
+    """Compute InfoNCE: the cross-entropy of softmax(query · document / temperature), summed over queries.
 
     `target_N` is the column of each query's document. `spared_NC` marks further answers, which are left out. `own_NS`
-    are inner products of each query with further documents for that query, -inf for none.
+    are inner products of each query with further documents for this query alone, -inf for none.
 
     >>> query, documents = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> info_nce(query, documents, torch.tensor([0]), torch.zeros(1, 2, dtype=torch.bool), 1.0)  # log(1 + 1/e)
@@ -110,10 +110,10 @@ class PairBatch:
         asked_N: Ints | None = None,
         weight: float = 1.0,
     ) -> None:
-        """Divide pairs [n, 2] of query and document rows among workers. `mined_X` are rows of negatives.
+        """Divide pairs [n, 2] of query and document rows among workers. Rows `mined_X` are negatives of all queries.
 
-        `known` holds answers, which are no negatives. `asked_N` are the rows on `side` that are encoded as queries, by
-        default the query numbers in `pair_N2`, which index `known`. `weight` multiplies the loss.
+        `known` holds answers, which are no negatives. `side` names the texts that are encoded as queries, and `asked_N`
+        are their rows. By default, these are the query rows of `pair_N2`. `weight` multiplies the loss.
         """
         self.group, self.known, self.side, self.temperature, self.weight = group, known, side, temperature, weight
         self.query_N, self.document_N = pair_N2.T

@@ -1,4 +1,4 @@
-"""Train the encoder by contrast without an index, for the best exact search. HCE's training is a subclass."""
+"""Train the encoder for exact search: a query tells its answer from negatives. HCE's training is a subclass."""
 
 from collections.abc import Iterator, Sequence
 

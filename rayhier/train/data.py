@@ -21,7 +21,7 @@ SIBLINGS = 16
 
 
 def count_pairs(spec: TrainSpec, corpus: Artifact, generated: Artifact | None = None) -> int:
-    """Count the judged and generated (query, document) pairs. 0 if `train.objective` uses none."""
+    """Count the judged and generated (query, document) pairs. 0 if `train.objective` uses no pairs."""
     if spec.objective == "documents":
         return 0
     judged = int(corpus.record.counts["splits"]["train"]["relevant"])
@@ -48,9 +48,10 @@ def check_differences(vectors: Artifact) -> None:
 def load_examples(
     spec: TrainSpec, corpus: Artifact, vectors: Artifact, documents: Documents, generated: Artifact | None = None
 ) -> Examples:
-    """Load the pairs to train on, as `train.objective` says: judged and generated, or neighbouring documents.
+    """Load the pairs to train on, as `train.objective` says: judged and generated pairs, or neighbouring documents.
 
-    Only a router that is trained with the encoder learns from neighbours, because finding them costs n² comparisons.
+    Only a router that is trained with the encoder learns from neighbours. To find neighbours of n documents costs n²
+    comparisons.
     """
     if count_pairs(spec, corpus, generated):
         judged = judged_pairs(load_queries(corpus, vectors, "train"), documents)
@@ -113,7 +114,7 @@ def others(vectors_NM: Floats, result_N: Ints | None, rows: Ints, count: int) ->
 
 
 def neighbours(vectors_NM: Floats, rows: Ints, count: int) -> Ints:
-    """Find the exact nearest neighbours [r, count] of each vector at `rows`, without itself. -1 for none."""
+    """Find the exact nearest other vectors [r, count] of each vector at `rows`. -1 for none."""
     documents = Neighbours(vectors_NM)
     (near,) = WorkerGroup().spread(lambda some_N: (documents.search(vectors_NM[some_N], count + 1)[0],), rows)
     itself = near == rows[:, None]

@@ -18,13 +18,13 @@ from rayhier.search.segment.exact import exact_rows
 from rayhier.train.group import WorkerGroup
 
 Measure = Callable[[Floats, Floats], "DevMeasured"]
-"""Function that measures the vectors of documents [n, m] and dev queries [q, m]."""
+"""Function that measures searches with vectors of documents [n, m] and of dev queries [q, m]."""
 MEASURES = ("nDCG@10", "R@100")
 DEPTH = 100
 
 
 class DevJudge:
-    """Judges rankings of dev queries, over all queries, and over those whose answers answer no train query."""
+    """Measures rankings of all dev queries, and of the dev queries with new answers."""
 
     def __init__(self, queries: Queries, measures: tuple[str, ...], answers: Collection[str]) -> None:
         self.judge = Judge(queries, measures)

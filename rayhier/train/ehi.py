@@ -36,7 +36,7 @@ from rayhier.train.tower import Side, Tower
 VISITED = (0.05, 0.1, 0.2)
 MEASURES = ("R@10", "R@100")
 MOST_READ = 200_000
-"""Most documents that start a tree of several levels. In a larger corpus, a random sample starts the tree."""
+"""Most documents from which a tree of several levels is started. Of a larger corpus, a random sample is read."""
 STEPS, BATCH, RATE = 1_000, 512, 3e-3
 LOSSES = ("semantic", "indexing", "intra_leaf", "total")
 MINING_BEAM = 4
@@ -202,7 +202,7 @@ class DevMeasure:
         self.judge = DevJudge(queries, MEASURES, answers)
 
     def __call__(self, now: TrainedIndex) -> DevMeasured:
-        """Compute R@10 and R@100 at 5, 10 and 20% visited, interpolated between beams."""
+        """Compute R@10 and R@100 if queries visit 5, 10 and 20% of the documents, interpolated between beams."""
         # Curves begin at (0, 0). A collapsed index cannot visit so few documents, and is interpolated from there.
         visited: list[float] = [0.0]
         curve = [DevMeasured({}, np.zeros(len(now.dev_QM)))]
@@ -234,7 +234,7 @@ class DevMeasure:
 
 
 def doublings(leaves: int) -> list[int]:
-    """List the beams that are measured each time: powers of two, then all leaves.
+    """List the beams that each measurement tries: powers of two, then all leaves.
 
     >>> doublings(40)
     [1, 2, 4, 8, 16, 32, 40]
@@ -261,7 +261,7 @@ def warm_start(router: EhiRouter, vectors_NM: Floats, seed: int) -> None:
 
 
 def fit(router: EhiRouter, x_NM: Tensor, centroids: list[Tensor], rng: np.random.Generator) -> None:
-    """Train each level to softmax(20 cos) over its k-means centroids [nodes above, branching, m], on random paths."""
+    """Train each level to choose by softmax(20 cosine) to its k-means centroids [nodes above, branching, m]."""
     draw = torch.Generator().manual_seed(int(rng.integers(2**31)))
     optimizer = torch.optim.AdamW(router.parameters(), lr=RATE, weight_decay=0)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, STEPS)

@@ -87,7 +87,7 @@ class KnownPositives:
         return np.asarray(self.key_P[place] == key)
 
     def among(self, query_N: Ints, document_D: Ints) -> np.ndarray:
-        """Mark [n, d] if document j is a known answer of query i. Takes time in proportion to the number of answers."""
+        """Mark [n, d] if a document [d] is a known answer of a query [n]. The time grows with the number of answers."""
         begin, end = np.searchsorted(self.key_P, [query_N * self.documents, (query_N + 1) * self.documents])
         row_P = np.repeat(np.arange(len(query_N)), end - begin)
         positive_P, document_D = self.key_P[ranges(begin, end)] % self.documents, self.first_N[document_D]

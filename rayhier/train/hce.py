@@ -1,4 +1,4 @@
-"""Train an encoder by HCE (model/hce.py, Algorithms 1-3): it tells a query's answer from its siblings in a tree."""
+"""Train an encoder by HCE (model/hce.py, Algorithms 1-3): it tells an answer from the answer's siblings in a tree."""
 
 from collections.abc import Iterator, Sequence
 
@@ -26,7 +26,7 @@ from rayhier.train.pseudo import PseudoPairs
 from rayhier.train.tower import Tower
 
 SPARE = 4
-"""Number of further documents to look at when siblings are drawn, because some further documents are known answers."""
+"""Number of further documents that are drawn with siblings, to replace siblings that are known answers."""
 ROUNDS = 3
 """Iterations of k-means that move the trained centroids to the documents' trained vectors."""
 
@@ -170,7 +170,7 @@ class TreeBatch:
 
 
 def scores(query_NM: Tensor, sibling_XM: Tensor, sibling_NS: Ints) -> Tensor:
-    """Compute inner products [n, s] of each query with its own negatives, -inf for none (row -1)."""
+    """Compute inner products [n, s] of each query with its siblings' vectors [x, m], -inf for none (row -1)."""
     present_NS = torch.from_numpy(sibling_NS >= 0).to(query_NM.device)
     row_X = present_NS.nonzero()[:, 0]
     score_NS = query_NM.new_full(present_NS.shape, -torch.inf)
@@ -200,7 +200,7 @@ class Hce(Contrast):
 
     @property
     def levels(self) -> list[int]:
-        """Levels below whose nodes further negatives are drawn (Eq. 7): one level, or for form `paper` all below it."""
+        """Levels below whose nodes siblings are drawn (Eq. 7): one level, or for form `paper` also all lower levels."""
         lowest = len(self.hierarchy)
         return [lowest] if self.spec.form == "single" else list(range(lowest, len(self.training_tree.counts) + 1))
 
@@ -217,7 +217,7 @@ class Hce(Contrast):
         return TreeBatch(pairs, self.training_tree, siblings, 1.0 if paper else spec.hierarchy, both=paper)
 
     def measure(self) -> dict[str, float]:
-        """Measure exact search on dev. Then build the tree, the first time and whenever a new tree is due."""
+        """Measure exact search on dev. Then build the tree if there is none, or if `tree.recluster` wants a new one."""
         before = self.learner.kept["top"]
         measures = super().measure()
         recluster, improved = self.spec.tree.recluster, self.learner.kept["top"] is not before
@@ -231,7 +231,7 @@ class Hce(Contrast):
 
 @torch.no_grad()
 def node_router(trained: Hce) -> LearnedIvfRouter:
-    """Make a learned IVF router from HCE's lowest centroids, refined by k-means. A leaf is the nearest centroid's."""
+    """Make a learned IVF router from HCE's lowest centroids, refined by k-means. Each centroid gets a leaf."""
     centroid_LM = F.normalize(trained.hierarchy.centroids[-1].detach().cpu(), dim=1)
     vector_NM, group = trained.documents(), trained.learner.group
     (refined_LM,) = group.each(lambda _: refined(vector_NM, centroid_LM.numpy(), ROUNDS), [None])

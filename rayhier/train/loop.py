@@ -53,7 +53,7 @@ class Learner:
         self.optimizer = _optimizer(self.modules, rates, self.descent)
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.version = 0
-        """Number of changes of the weights. Callers compare it to know that their results are out of date."""
+        """Number of changes of the weights. Results that were computed at a lower number are out of date."""
         self.kept: dict[str, Tensor] = {}
         """Further tensors that a checkpoint must hold, by name."""
 
@@ -117,7 +117,7 @@ POSITION = ("epoch", "started", "stopped", "history")
 
 class Loop:
     def __init__(self, phase: Phase, enough: float = math.inf) -> None:
-        """Make a loop that trains nothing if at least FEW_DEV dev queries measure `enough` before training."""
+        """Make a loop that trains nothing if `dev` is at least `enough` at the start, over at least FEW_DEV queries."""
         self.enough = enough
         self.phase, self.learner, self.group = phase, phase.learner, phase.learner.group
         self.epoch = 0
@@ -137,7 +137,7 @@ class Loop:
         return self._note({})
 
     def run_epoch(self) -> dict[str, float] | None:
-        """Run one pass, and return its row of the history on the first worker. None if it is not measured."""
+        """Run one pass, and return its row of the history on the first worker. None if the pass is not measured."""
         losses = self.phase.run_pass(self.epoch)
         self.epoch += 1
         return self._note(losses)
@@ -191,9 +191,9 @@ class Loop:
 
 
 def best_row(history: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Choose the row of a history whose weights a training returns: the best on dev, or a later row as good.
+    """Choose the row of a history whose weights a training returns: the best on dev, or a later row that is equal.
 
-    A row with an `error` is as good if its `dev` is lower than the best by at most its `error`. The last such row is
+    A row with an `error` is equal if its `dev` is lower than the best by at most its `error`. The last such row is
     chosen. Few dev queries tell rows apart only by chance, and the end of a schedule is the better guess.
 
     >>> best_row([{"dev": 0.5}, {"dev": 0.7}, {"dev": 0.7}, {"dev": 0.6}])

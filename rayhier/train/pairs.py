@@ -20,7 +20,7 @@ Search = Callable[[Ints, int], Ints]
 
 
 def mine(search: Search, query_P: Ints, known: KnownPositives, top: int) -> Ints:
-    """Mine the `top` best documents [p, top] for each pair, without known answers, and only one of equal vectors."""
+    """Mine the `top` best documents [p, top] for each pair that are no known answers and have different vectors."""
     mined_PX = np.full((len(query_P), top), -1, dtype=np.int64)
     for part in np.split(np.arange(len(query_P)), range(CHUNK_QUERIES, len(query_P), CHUNK_QUERIES)):
         fetch = top + known.most()
@@ -60,7 +60,7 @@ class Pairs:
         return encode_side(self.tower, side, self.examples.document_NM.shape[1], self.learner.group)
 
     def steps(self, epoch: int, search: Callable[[], Search]) -> Iterator[tuple[float, Ints, np.random.Generator]]:
-        """Yield for each step the share of training done, numbers of pairs, and a generator. All workers mine."""
+        """Yield for each step the share of training done, numbers of pairs, and a generator. Mines before if due."""
         if self.source != "none" and epoch % REFRESH == 0:
             self.mine(search())
         steps = batches(len(self.examples.pair_P2), self.batch_size, self.seed, epoch)

@@ -47,7 +47,7 @@ class Material:
     dev: Queries
     phases: Mapping[str, int]
     spans: Spans | None
-    """Embedded pseudo-queries, without those that replace dev queries. None if there are none."""
+    """Embedded pseudo-queries that do not replace dev queries. None if there are no pseudo-queries."""
     titled: Callable[[], pa.Table]
     read: Read | None = None
     held_N: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -60,7 +60,7 @@ def train(
 ) -> tuple[TrainedRouter, Adoption | None]:
     """Make the training phases of a spec, and call `run` with each phase's name and the phase, in order.
 
-    Returns the router, and the decision to keep the trained encoder or not (None: no encoder trained by itself).
+    Returns the router, and the decision to keep the trained encoder or not. None if there was nothing to decide.
     """
     examples, dev, documents = material.examples, material.dev, material.documents
     answers = examples.answers(documents.results)
@@ -141,7 +141,7 @@ def encoder_phase(
 def dev_and_spans(
     corpus: Artifact, vectors: Artifact, documents: Documents, generated: Artifact | None = None
 ) -> tuple[Queries, Spans | None]:
-    """Load the dev queries, or what replaces them, and the pseudo-queries to train with."""
+    """Load the dev queries, or queries that replace missing dev queries, and the pseudo-queries to train with."""
     spans = load_spans(vectors, documents.ids)
     judged = load_judged(corpus, vectors)
     if generated is not None and not judged.answered:

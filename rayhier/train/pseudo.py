@@ -43,7 +43,7 @@ class RedrawnPairs:
 
 
 class SamePairs:
-    """Documents as their own pseudo-queries, encoded with another dropout mask (Gao et al., "SimCSE", 2021)."""
+    """Documents that are also encoded with dropout, as pseudo-queries (Gao et al., "SimCSE", 2021)."""
 
     def __init__(self, documents: int, tower: TextTower) -> None:
         self.rows, self.tower = np.arange(documents), tower

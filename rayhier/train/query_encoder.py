@@ -1,7 +1,7 @@
 """Train a small encoder of queries to make the vectors that the trained encoder makes of texts.
 
-R. Vujanic, T. Rückstieß, "LEAF: Knowledge Distillation of Text Embedding Models with Teacher-Aligned Representations"
-(2025). So a large model encodes documents once, and a small model encodes each query.
+So a large model encodes documents once, and a small model encodes each query. Source: R. Vujanic, T. Rückstieß, "LEAF:
+Knowledge Distillation of Text Embedding Models with Teacher-Aligned Representations" (2025).
 
 Shapes: N texts, M size of the trained vectors, S size of the small encoder's vectors.
 """

@@ -1,4 +1,4 @@
-"""Train the models of a job with workers that share each batch, and go on from their newest checkpoint."""
+"""Train the models of a job with workers that share each batch. A stopped training goes on from a checkpoint."""
 
 import math
 import tempfile
@@ -163,7 +163,7 @@ def train_worker(config: dict[str, Any]) -> None:
 
 
 class Checkpoint:
-    """The newest state of each phase, which the first worker saves in scratch."""
+    """The newest state of each phase, which the first worker saves in the attempt's scratch folder."""
 
     def __init__(self, scratch: Location) -> None:
         self._ledger = Ledger(scratch / "ledger", scratch)
@@ -178,7 +178,7 @@ class Checkpoint:
                 loop.load(copy)
 
     def save(self, name: str, loop: Loop) -> None:
-        """Save a phase. Earlier phases stay as they were saved at their ends."""
+        """Save a phase's state. The states of earlier phases, saved at their ends, are kept."""
         before, root = self._files.get(name), self._ledger.root
         written = f"checkpoint/{name}-{loop.epoch}-{uuid.uuid4().hex[:8]}.safetensors"
         files.write(root / written, loop.save)
@@ -230,7 +230,7 @@ class Run:
 
 
 def _with_precision(spec: JobSpec, scratch: Location) -> JobSpec:
-    """Set the number format in which all workers compute, also after a restart. A head alone computes in float32."""
+    """Set the number format that all workers use, also after a restart. If only a head is trained, it is float32."""
     if spec.encoder.transformer_part is None:
         return spec
     return spec.model_copy(update={"encoder": agreed(spec.encoder, Ledger(scratch / "ledger", scratch))})

@@ -1,4 +1,4 @@
-"""Train encoders, called towers, of queries and documents: a head on stored vectors, or the whole encoder."""
+"""Train encoders, called towers: a head on stored vectors, or the whole encoder. A side is a set of texts to encode."""
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,9 +29,9 @@ from rayhier.train.group import WorkerGroup
 
 Side = Literal["query", "document", "dev", "pseudo"]
 TOWER_ROWS, TOKENISED = 16_384, 1 << 20
-"""Rows that a head reads at a time, and texts in a block of tokens."""
+"""Number of vectors that a head reads at a time, and of texts in a block of tokens."""
 ENCODED = 65_536
-"""Rows that the workers encode together before each worker gathers all of them."""
+"""Number of texts that the workers encode together before each worker gathers all vectors."""
 
 
 class TokenStore:

@@ -1,7 +1,7 @@
 """Start a head in closed form, so that it discounts how documents differ from their pseudo-queries (ours).
 
-x becomes C^-½ x. C is the covariance of these differences, shrunk towards a multiple of the identity (within-class
-covariance normalisation, Hatch et al., 2006).
+A vector x becomes C^-½ x. C is the covariance of the differences between documents and their pseudo-queries. C is
+shrunk towards a multiple of the identity (within-class covariance normalisation, Hatch et al., 2006).
 """
 
 import numpy as np

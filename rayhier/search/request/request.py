@@ -172,7 +172,7 @@ class Rules:
         return min(self.calibration.chosen(self.search.recall, k).beam, self.leaves)
 
     def check_pool(self, request: Request, held_Q: Ints) -> None:
-        """Raise InputError if re-ranking may fetch over `max_pool` documents. `held_Q` [q]: rows in a query's leaves."""
+        """Raise InputError if re-ranking may fetch over `max_pool` documents. A query's leaves hold `held_Q` rows."""
         documents = self._pooled(request, held_Q)
         if documents > self.limits.max_pool:
             raise InputError(

@@ -1,7 +1,7 @@
 """Draw groups that a cross-encoder learns from: a query's answer among wrong documents, with a teacher's scores.
 
-Wrong documents come from the base encoder's best, from BM25's best, and from all. The teacher is softmax(20 (base + 0.3
-BM25 / max)).
+Wrong documents are drawn from the base encoder's best documents, from BM25's best documents, and from all documents.
+The teacher is softmax(20 (base + 0.3 BM25 / max)). base is the base encoder's inner product, max the query's best BM25.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class TrainingGroups:
         return len(self.query_P)
 
     def draw(self, pair_G: Ints, generator: np.random.Generator) -> list[TrainingGroup]:
-        """Draw a group for each pair. Missing wrong documents come from all documents."""
+        """Draw a group for each of the pairs numbered `pair_G` [g]."""
         base_GB = draw(self.base_PT[pair_G], OF_BASE, generator)
         bm25_GW = draw(self.bm25_PT[pair_G], OF_BM25, generator)
         return [
@@ -62,7 +62,7 @@ class TrainingGroups:
         return TrainingGroup(text, [self.texts[row] for row in rows], SHARPNESS * (base_D + LEXICAL * bm25_D))
 
     def _others(self, query: int, taken: list[int], generator: np.random.Generator) -> list[int]:
-        """Fill a group of one answer and wrong documents with random documents, or with a sample of a large corpus."""
+        """Draw the random documents that a group lacks. `taken` are the answer and the wrong documents so far."""
         n, count = len(self.texts), 1 + WRONG - len(taken)
         if n <= 10 * count + 100:
             drawn_X = generator.permutation(n)

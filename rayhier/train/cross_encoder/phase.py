@@ -1,4 +1,4 @@
-"""Train a cross-encoder on groups of documents: it learns the answer, and a cheap teacher's scores."""
+"""Train a cross-encoder on groups of documents, to pick the answer and to reproduce a cheap teacher's scores."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ DEPTH, QUERIES = 50, 200
 """Number of documents that are re-ranked for a dev query, and most dev queries."""
 Read = Callable[[Sequence[tuple[str, str]]], Floats]
 PASS = 1_000
-"""Groups in a pass. A longer epoch has several passes, with checkpoints between them."""
+"""Most groups in a pass. An epoch with more groups has several passes, with checkpoints between passes."""
 CPU_PAIRS = 64
 
 
@@ -138,7 +138,7 @@ class DevReranking:
         self.pairs = [(queries.texts[query], texts[at]) for query, at in pairs]
 
     def scores(self, read: Read) -> Floats:
-        """Score the base encoder's best documents for each query with `read`: [q, k]. -inf if a query has fewer."""
+        """Score the base encoder's best documents for each query with `read`: [q, k], -inf for no document."""
         score_QK = np.full(self.base.score_QK.shape, -np.inf, np.float32)
         score_QK[self.asked_X, self.place_X] = read(self.pairs)
         return score_QK

@@ -1,4 +1,4 @@
-"""Train a cross-encoder from its newest checkpoint, or take the cross-encoder untrained."""
+"""Train a cross-encoder from its newest checkpoint, or publish the given cross-encoder if the spec trains none."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -112,7 +112,7 @@ def _phase(
 
 
 def sampled(corpus: Artifact) -> Choice | None:
-    """Make the filter that keeps judged documents, and others by a hash of the id. None if all documents are kept."""
+    """Make a filter that keeps judged documents, and a sample of all others by hashes of ids. None keeps all."""
     rows = int(corpus.record.counts["rows"])
     if rows <= MOST_DOCUMENTS:
         return None
@@ -150,7 +150,7 @@ def _dev(corpus: Artifact, vectors: Artifact) -> DevReranking | None:
 
 
 def _samples(corpus: Artifact) -> list[tuple[str, str]]:
-    """Read pairs of a title, or first words, and a text. The pairs replace dev queries to compare number formats."""
+    """Read pairs of a document's title, or first words, and text. They replace dev queries to compare precisions."""
     table = columns.read([corpus.path(corpus.names("documents/")[0])], ["title", "text"]).slice(0, TRIED)
     rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
     return [(title or " ".join(text.split()[:FIRST_WORDS]), text) for title, text in rows]

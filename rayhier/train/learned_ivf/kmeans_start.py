@@ -1,4 +1,4 @@
-"""Start a learned IVF: leaves by k-means, with prices that keep their sizes even, and the documents in them.
+"""Start a learned IVF: make leaves by k-means, keep their sizes even by prices, and place documents in the leaves.
 
 A leaf's price is subtracted from documents' cosines to its centroid, so that documents move to emptier leaves.
 """
@@ -62,9 +62,9 @@ def empty_router(spec: LearnedIvfRouting, documents: int, dimension: int, seed: 
 def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: int, each: Each = map) -> Ints:
     """Place documents in leaves [n, r], first leaf first, about evenly. The router keeps prices and leaf sizes.
 
-    Each round raises the price of full leaves and lowers that of empty leaves, as in an auction. The most even round
-    counts. A sample of documents decides prices, and the border within which a document has a second leaf. The router
-    keeps both, so each document is placed independently. `each` searches and places parts of the documents.
+    Each round raises the price of full leaves and lowers the price of empty leaves, as in an auction. The prices of the
+    round with the most even leaves are kept. A sample of documents decides the prices, and the border within which a
+    document gets a second leaf. So each document is placed independently. `each` maps a function over parts.
     """
     n, leaves = len(document_NM), spec.leaves_per_document
     rows = np.sort(np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE_A_LEAF * router.n_leaves])

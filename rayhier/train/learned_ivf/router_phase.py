@@ -1,4 +1,4 @@
-"""Train a learned IVF's router after its encoder: which leaves hold the answers of queries."""
+"""Train a learned IVF's router after the encoder, to choose the leaves that hold the answers of queries."""
 
 import math
 from collections.abc import Callable
@@ -39,7 +39,7 @@ MEASURED = 1 << 24
 FITTED = 1_024
 """Most targets from which the leaves' first scale is fitted."""
 LEAST, MOST, THIRDS = 0.02, 50.0, 16
-"""Least and greatest factor of the leaves' first weights, and how often a third of their range is dropped."""
+"""Least and greatest factor of the leaves' first weights, and rounds of the ternary search between these factors."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ class Targets:
     def of(cls, examples: Examples, query_QM: Floats, document_NM: Floats, seed: int) -> Self:
         """Make targets from trained vectors of queries [q, m] and of a sample of the documents [n, m].
 
-        Answers are a query's judged and exact nearest documents, or a document and its exact nearest documents.
+        Answers of a query are its judged and its exact nearest documents. Answers of a document are the document and
+        its exact nearest documents.
         """
         most = min(MOST_ASKING, DOCUMENTS_A_QUERY * len(query_QM))
         rows = np.random.default_rng([seed, 2]).permutation(len(document_NM))[:most]
@@ -91,7 +92,7 @@ def _keys(pair_P2: Ints, documents: int) -> Ints:
 
 class RouterPhase(Phase):
     def __init__(self, router: LearnedIvfRouter, leaf_NR: Ints, targets: Targets, dev: Targets, seed: int) -> None:
-        """Prepare to train a router whose documents lie in leaves [n, r]. The first worker's leaves count."""
+        """Prepare to train a router whose documents lie in leaves [n, r]. All workers use the first worker's leaves."""
         self.router, self.seed = router, seed
         self.sizes = leaf_sizes(leaf_NR, router.n_leaves)
         self.dev = dev

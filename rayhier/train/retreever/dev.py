@@ -16,9 +16,9 @@ from rayhier.train.dev_measures import DEPTH, MEASURES, DevJudge, DevMeasured
 from rayhier.train.group import WorkerGroup
 
 MOST_SEARCHED = 100_000
-"""Most documents that dev queries search: their answers, and random other documents."""
+"""Most documents among which dev queries search: the queries' answers, and random other documents."""
 MOST_NUMBERS = 1 << 28
-"""Most numbers that the largest vectors of the searched documents hold together."""
+"""Most numbers in the vectors of all searched documents together, at the largest size of vectors."""
 
 
 class SizesMeasure:

@@ -24,7 +24,7 @@ from rayhier.train.retreever.matching import AT_ONCE, MatchingPhase, Read, from_
 from rayhier.train.tower import Side, Tower, encode_side
 
 ADAPTER_RATE = 1e-3
-"""Learning rate of the adapter, a linear map that is trained first. The splits of a tree start at its directions."""
+"""Learning rate of the adapter, a linear map that is trained first. Splits of a tree start at its directions."""
 
 NONE: Ints = np.zeros(0, np.int64)
 MOST_READ = 200_000
@@ -49,7 +49,8 @@ def grow(
 ) -> RetreeverRouter:
     """Train a tree and return its router. `run` is called with each phase's name and the phase.
 
-    The tree reads tensors of `read`, by default the tower's vectors. Documents `held_N` replace dev queries.
+    The tree reads tensors of `read`, by default the tower's vectors. Documents `held_N` are no training queries,
+    because they replace dev queries.
     """
     group, dimension = WorkerGroup(), examples.document_NM.shape[1]
     document_NM = encode_side(tower, "document", dimension, group)
@@ -89,7 +90,7 @@ def grow(
 def with_documents(
     examples: Examples, document_NM: Floats, spec: RetreeverTraining, seed: int, held_N: Ints = NONE
 ) -> tuple[Examples, Callable[[Read], Read]]:
-    """Add documents as queries, except `held_N`. Returns the examples, and a function that adapts a `Read`."""
+    """Add documents, except `held_N`, as queries. Returns examples, and a function that lets a `Read` read them."""
     if not spec.documents or examples.same:
         return examples, lambda read: read
     group, queries = WorkerGroup(), len(examples.query_QM)
@@ -119,7 +120,7 @@ def _start(
 
 
 def asking(examples: Examples, document_NM: Floats, share: float, seed: int, held_N: Ints) -> tuple[Ints, Ints]:
-    """Draw documents as queries, each with one of its three nearest documents as answer. Returns their rows [r]."""
+    """Draw documents as queries, each with one of its three nearest documents as answer. Returns both rows [r]."""
     n, count = len(document_NM), round(share * len(examples.pair_P2))
     draws, none_R = np.random.default_rng([seed, 3]), np.zeros(0, np.int64)
     drawn_N = draws.permutation(n)
@@ -133,7 +134,7 @@ def asking(examples: Examples, document_NM: Floats, share: float, seed: int, hel
 
 
 def with_asked(examples: Examples, row_R: Ints, answer_R: Ints) -> Examples:
-    """Add pairs of documents as queries and as answers (rows [r]). No passage of a query is its negative."""
+    """Add pairs of documents as queries and as answers (rows [r]). A query's own passages are no negatives."""
     pair_P2 = np.stack([np.arange(len(row_R)), answer_R], axis=1)
     spared_S2 = np.stack(of_same_documents(row_R, len(examples.document_NM), examples.result_N), axis=1)
     more = Examples(examples.document_NM[row_R], examples.document_NM, pair_P2, spared_S2=spared_S2)
@@ -163,7 +164,7 @@ def _stacked(parts: tuple[Tensor, ...]) -> Tensor:
 
 
 class Adapter(Representations):
-    """A linear map of vectors, whose first numbers are a smaller vector (Kusupati et al., "Matryoshka", 2022)."""
+    """A linear map to vectors whose first numbers are smaller vectors (Kusupati et al., "Matryoshka", 2022)."""
 
     similarity: Comparison = "cosine"
 
@@ -206,10 +207,10 @@ def principal(vectors_NM: Floats, seed: int) -> Tensor:
 
 @torch.no_grad()
 def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats, seed: int) -> Tensor:
-    """Set the splits' hyperplanes to the first third of the directions [d, m], then at random.
+    """Set the splits' hyperplanes to the first third of the directions [d, m], and the remaining ones at random.
 
-    Random rows come in orthogonal bases, which keep inner products. Hidden units are set to the first rows and their
-    opposites. Returns the means of scores that were removed [splits].
+    Random hyperplanes come in orthogonal bases, which keep inner products. Hidden units are set to the first directions
+    and their opposites. Returns the means [splits] that were subtracted from the splits' scores.
     """
     planes, draw = splits.planes, torch.Generator().manual_seed(seed)
     count, dimension = len(planes.weight), direction_DM.shape[1]
@@ -243,7 +244,7 @@ def start_at_random(splits: Splits, vectors_NM: Floats, seed: int) -> Tensor:
 
 @torch.no_grad()
 def start_between_halves(splits: Splits, vectors_NM: Floats, seed: int) -> Tensor:
-    """Start each split at the difference of two k-means centroids of its node. Returns the removed means [splits]."""
+    """Start each split at the difference of its node's two k-means centroids. Returns the subtracted means [splits]."""
     rows = sampled(vectors_NM, seed)
     draw = torch.Generator().manual_seed(seed)
     levels = hierarchical_kmeans(rows, 2, splits.depth, seed)

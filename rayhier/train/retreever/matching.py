@@ -125,7 +125,7 @@ class MatchingPhase(Phase):
         return torch.as_tensor(loss)
 
     def _moved(self, deepest: Sequence[Tensor], vectors: Sequence[Tensor], counts: Sequence[int]) -> Tensor:
-        """Compute this worker's share of the anchor loss: how cosines of queries and documents changed, squared."""
+        """Compute this worker's share of the anchor loss: squared changes of cosines between queries and documents."""
         gathered = [[self.learner.group.gather(part, counts) for part in parts] for parts in (deepest, vectors)]
         total = deepest[0].new_zeros(())
         for first_side, second_side in ((0, 0), (0, 1), (1, 1)):
@@ -147,7 +147,7 @@ class MatchingPhase(Phase):
         return {"dev": measured.dev, **measured.values, "scale": float(self.scale().detach())}
 
     def _compared(self, score_NW: Floats) -> list[Floats]:
-        """Compute the vectors [n, size] that dev measures: the largest, and sizes at 1/3 and 1/2."""
+        """Compute the vectors [n, size] that dev measures: the largest, and those at 1/3 and 1/2 of all sizes."""
         last = len(self.representations.counts) - 1
         # Size 2 is left out, because the cosine of two numbers that sum to zero is 1 or -1.
         places = {last} if self.schedule == "constant" else {max(1, last // 3), max(1, last // 2), last}
@@ -178,14 +178,14 @@ class MatchingPhase(Phase):
 
 
 def picks(score_NC: Tensor, own_N: Tensor, spared_NC: Tensor) -> Tensor:
-    """Compute cross-entropy, summed over rows. Row i picks column `own_N[i]` among those not in `spared_NC`."""
+    """Compute cross-entropy, summed over rows. Row i picks column `own_N[i]` among columns that `spared_NC` leaves."""
     return F.cross_entropy(score_NC.masked_fill(spared_NC, -torch.inf), own_N, reduction="sum")
 
 
 def level_weights(schedule: Schedule, depth: int, done: float, drawn: float) -> Sequence[float]:
     """Return the loss weight of each level 1 to `depth`, after a share `done` of the steps.
 
-    `stochastic` draws a level with P(d) ∝ d² by the random number `drawn` in [0, 1).
+    `stochastic` draws level d with a probability in proportion to d², by the random number `drawn` in [0, 1).
 
     >>> level_weights("linear", 4, 0.5, 0.0), level_weights("stochastic", 2, 0.0, 0.19)
     ([0.0, 0.0, 1.0, 0.0], [1.0, 0.0])
