@@ -24,7 +24,7 @@ TOGETHER = 64
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print measures of the index as it is searched, and of exact search. Returns the exit code."""
+    """Print measures of the index with the spec's settings, of exact search, and of BM25. Returns the exit code."""
     options = _parser().parse_args(arguments)
     return run_command(lambda: print("\n".join(_measure(options))))
 

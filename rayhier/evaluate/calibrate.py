@@ -1,7 +1,7 @@
-"""Calibrate a built index with queries that training never saw.
+"""Calibrate a built index with dev queries, which training did not read.
 
-The queries' answers choose how many leaves a search visits, and the weight of BM25 in hybrid searches. The
-answers also choose the weight of the search's score in re-ranking, and if int8 is precise enough to encode queries.
+The queries' answers choose how many leaves a search visits, and the weight of BM25 in hybrid searches. The answers also
+choose the weight of the search's score in re-ranking, and if int8 is precise enough to encode queries.
 
 Shapes: Q queries, K documents, W weights.
 """
@@ -56,7 +56,7 @@ from rayhier.threads import get_threads
 
 MEASURE, RESULTS = "nDCG@10", 10
 MOST_RERANKED, MOST_ENCODED = 200, 300
-"""Most dev queries, by a hash of the id, that choose the weight of the search's score, and the number format."""
+"""Most dev queries that choose the weight of the search's score, and most that choose the number format."""
 BESIDES = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
 """Weights of the search's score in re-ranking to choose from."""
 
@@ -160,10 +160,10 @@ def leaves_of(best: Ranking) -> Ints:
 
 
 def positions(model: Model, encoded: Encoded, leaf_QKR: Ints) -> Ints:
-    """Compute at which position [q, k], from 1, a query's order of leaves has a leaf [q, k, r] of a document.
+    """Compute the position [q, k], from 1, of the first leaf among a document's leaves [q, k, r] in a query's order.
 
-    Routers of codes or inner nodes may miss a leaf even with a beam larger than its position. So a query is routed to
-    1, 2, 4, … leaves. A leaf that is missing there has a later position.
+    Routers with codes or inner nodes may miss a leaf even if the beam is larger than the leaf's position. So a query is
+    routed to 1, 2, 4, … leaves. A leaf that a beam misses gets a position after this beam.
     """
     leaves, parts = model.router.n_leaves, []
     widths = [*(1 << step for step in range((leaves - 1).bit_length())), leaves]
@@ -182,7 +182,7 @@ def positions(model: Model, encoded: Encoded, leaf_QKR: Ints) -> Ints:
 
 
 def choose_precision(dev: Queries, model: Model, folder: Path, leaf_map: LeafMap) -> QueryPrecision | None:
-    """Measure exact search by dev queries in float32 and int8. None without enough queries, or without int8."""
+    """Measure exact search by dev queries in float32 and int8. None with under 20 queries, or without int8."""
     if len(dev) < FEWEST_QUERIES or model.router.reader is not None or not (folder / FOLDER / MODELS["int8"]).is_file():
         return None
     dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_ENCODED)))
@@ -226,7 +226,7 @@ def choose_weight(
 
 
 def _in_folds(adoption: Adoption | None) -> tuple[int, Values]:
-    """Return how many train queries decided on the encoder, and the sum of their measures by weight [w]."""
+    """Return how many train queries in folds decided on the encoder, and their measures' sum for each weight [w]."""
     none_W = np.zeros(len(WEIGHTS))
     if adoption is None or adoption.source != "train queries in folds" or not adoption.measured:
         return 0, none_W
@@ -269,7 +269,7 @@ def choose_beside(
 
 
 def best_beside(judge: Judge, ranking: Ranking, score_QK: Values, base_QK: Floats) -> RerankWeight:
-    """Choose the least of the best weights of base scores [q, k], when added to a ranking's scores [q, k]."""
+    """Choose the weight of base scores [q, k] that are added to cross-encoder scores [q, k]. Of equals, the least."""
     measured = {weight: judge.mean(reordered(ranking, score_QK, base_QK, weight))[MEASURE] for weight in BESIDES}
     return RerankWeight(
         beside=max(BESIDES, key=lambda weight: (measured[weight], -weight)),
@@ -283,7 +283,7 @@ def best_beside(judge: Judge, ranking: Ranking, score_QK: Values, base_QK: Float
 
 
 def reordered(ranking: Ranking, score_QK: Values, base_QK: Floats, beside: float) -> Ranking:
-    """Order documents by scores [q, k] plus `beside` times base scores [q, k]. -inf means no score."""
+    """Order a ranking by scores [q, k] plus `beside` times base scores [q, k]. -inf means no score."""
     added_QK = np.where(np.isfinite(score_QK), base_QK, 0.0)
     total_QK = (score_QK + beside * added_QK).astype(np.float32)
     order_QK = np.argsort(-total_QK, axis=1, kind="stable")

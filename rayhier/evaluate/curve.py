@@ -24,7 +24,7 @@ class System:
     rank: Callable[[int], Ranking]
     routing: Callable[[int], float]
     seconds: Callable[[int], Values] | None = None
-    """Function from a beam to the seconds [n] that some single queries take on one core. None if they are not timed."""
+    """Function from a beam to the seconds [n] that n single queries take on one core. None if no query is timed."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Point:
 
 
 def beams(leaves: int, documents: int = 0) -> list[int]:
-    """Return the beams to measure: 1 to 16, then growing 1.25 times each, up to all leaves.
+    """Return the beams to measure: 1 to 16, then each 1.25 times the previous beam, up to all leaves.
 
     In a corpus of more than LARGE documents, the last beam is a quarter of the leaves.
 

@@ -55,7 +55,7 @@ class SeedResult:
     seed: int
     curves: dict[str, list[Point]] = field(default_factory=dict)
     rows: dict[str, dict[str, float]] = field(default_factory=dict)
-    """System -> measures and costs: the router with the spec's beam, a baseline at its first with as many visits."""
+    """System -> measures and costs: the index with the spec's beam, a baseline at its first with as many visits."""
     values: dict[str, dict[str, Values]] = field(default_factory=dict)
     """System -> measure -> value of each query [q], of the searches in `rows`."""
     runs: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class SeedResult:
     first_Q: Ints | None = None
     """The leaf that each query visits first."""
     history: dict[str, list[dict[str, float]]] = field(default_factory=dict)
-    """Phase of training -> metrics that it recorded, epoch by epoch."""
+    """Phase of training -> metrics that the phase recorded, epoch by epoch."""
     seconds: dict[str, float] = field(default_factory=dict)
     chosen: ChosenBeam | None = None
     weight: FusionWeight | None = None
@@ -75,7 +75,7 @@ class SeedResult:
     adoption: Adoption | None = None
     """The decision to keep the trained encoder or not. None if nothing trained, or encoders are always kept."""
     best: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Phase of training -> metrics of the epoch whose weights it kept."""
+    """Phase of training -> metrics of the epoch whose weights were kept."""
     others: dict[str, dict[str, float]] = field(default_factory=dict)
     """System -> measures over the queries that are in no earlier split (train, dev). Empty if no query is left out."""
 
@@ -96,7 +96,7 @@ class Evaluation:
     family_Q: Ints
     """Number [q] of each query's family: queries that share an answer or half of their words."""
     asked_before: dict[str, int]
-    """Number of `queries`, and of queries that an earlier split also has, `by_id` or `by_text`. Empty without these."""
+    """Number of `queries`, and of queries that train or dev also has, `by_id` or `by_text`. Empty if none are."""
     level: int | None = None
     """Level of ReTreever's tree by which the index is searched. None if a query visits leaves."""
     cut: dict[str, Any] | None = None
@@ -170,7 +170,7 @@ def about_matching(queries: Queries, base: BaselineDocuments) -> Queries:
 
 
 def baselines(spec: JobSpec) -> tuple[str, ...]:
-    """Return the spec's baselines, and those that its type of index is always compared with."""
+    """Return the spec's baselines, and further baselines that the spec implies: two lists per document, and BM25."""
     two = ("faiss_ivf_spill",) if spec.leaves_per_document > 1 else ()
     untrained = (UNTRAINED,) if "exact" in spec.evaluate.baselines else ()
     words = ("bm25", *untrained) if spec.measures_words else ()
@@ -203,7 +203,7 @@ class _Work:
     def add(
         self, seed: int, artifact: Artifact, index: Artifact, read: Mapping[str, Artifact]
     ) -> Iterator[dict[str, str]]:
-        """Measure one seed. The router comes first, because its visits decide which points of baselines count."""
+        """Measure one seed. The index comes first, because its visits decide which points of baselines are reported."""
         spec, calibration, router = self.spec, read.get("calibration"), str(self.spec.router.type)
         model = Model.open(artifact, spec, calibration=calibration)
         sizes = np.array(LeafMap.open(index.root, BUILT).manifest.counts)

@@ -11,9 +11,9 @@ from rayhier.dataset.measures import means
 def groups_of(first_Q: Ints, sizes: Sequence[int], values: Mapping[str, Values]) -> dict[str, dict[str, float]]:
     """Describe three groups of leaves, and measure the queries that visit a leaf of each group first.
 
-    The head has the leaves that most queries visit first, until half of the queries are covered. The tail has the other
-    leaves that a query visits first. `first_Q` is each query's first leaf [q], `sizes` are the rows of each leaf [l],
-    `values` each query's measures [q].
+    The head has the leaves that most queries visit first, until half of the queries are covered. The tail has all other
+    leaves that a query visits first. `first_Q` is each query's first leaf [q], `sizes` are the rows of each leaf [l].
+    `values` are each query's measures [q].
     """
     query_L, size_L = np.bincount(first_Q, minlength=len(sizes)), np.array(sizes)
     order, head_L = np.argsort(-query_L, kind="stable"), np.zeros(len(sizes), bool)

@@ -53,7 +53,7 @@ class _Row(BaseModel):
 
 
 class SystemRow(_Row):
-    """Measures of a system: the router with the spec's beam, or a baseline at its first point that visits as much."""
+    """Measures of a system: the index with the spec's beam, or a baseline at its first point with as many visits."""
 
     visited: float
     """Mean number of distinct documents scored for a query, as a share of the corpus."""
@@ -149,11 +149,11 @@ class Report(BaseModel):
     families: int = 0
     """Number of families of queries, which intervals resample."""
     asked_before: dict[str, int] = {}
-    """Numbers of test `queries`, and of those that train or dev also has, `by_id` or `by_text`. Empty if none has."""
+    """Number of `queries`, and of queries that train or dev also has, `by_id` or `by_text`. Empty if none are."""
     cut: dict[str, Any] | None = None
-    """Number of `families` that cut dev out of train, and what their queries `shared`. Absent if dev was not cut."""
+    """Number of `families` that moved from train to dev, and what their queries `shared`. Absent if none moved."""
     others: dict[str, dict[str, float]] = {}
-    """System -> measures over the queries that neither train nor choose. Empty if no query is left out."""
+    """System -> measures over the queries that neither train nor dev has. Empty if no query is left out."""
     filter: dict[str, Any] | None = None
     """Filter that chose the documents to search. Without a filter, `filter`, `corpus` and `left_out` are absent."""
     corpus: int | None = None
@@ -166,7 +166,7 @@ class Report(BaseModel):
     curves: dict[str, list[MeanRow]]
     balance: MeanBalance
     leaf_groups: dict[str, LeafRow] = {}
-    """`head`, `tail` or `unvisited` -> this group of leaves, with measures of the index."""
+    """`head`, `tail` or `unvisited` -> the group of leaves, with measures of the index."""
     significance: list[Difference]
     lists: dict[str, int]
     """Name of a baseline that cuts the corpus into lists (groups of documents, like leaves) -> its number of lists."""
@@ -239,12 +239,12 @@ class Report(BaseModel):
 
     @property
     def groups(self) -> list[QueryGroup]:
-        """Groups of queries that show what training gains. New answers, which show what generalises, come first."""
+        """Groups of queries that show what training gains. `new answers`, which show generalisation, come first."""
         return sorted(self.encoders, key=lambda group: group == "all")
 
     @property
     def trained(self) -> tuple[str, str]:
-        """Names of the systems that show what training gains: before and after, with BM25 if searches use BM25."""
+        """Names of the systems before and after training, with BM25 if searches use BM25."""
         hybrid = f"{self.router}+bm25", UNTRAINED
         return (hybrid[1], hybrid[0]) if set(hybrid) <= self.systems.keys() else ENCODERS
 

@@ -1,7 +1,6 @@
 """Test if a difference is more than chance, by a paired bootstrap (Efron, and Sakai 2006 for retrieval).
 
-Resamples draw whole families of queries (`dataset.families`). Queries of a family ask for the same, so their values are
-not independent.
+Resamples draw whole families of queries (`dataset.families`). Values of queries in one family are not independent.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,7 @@ INTERVAL = (0.025, 0.975)
 FEWEST = 20
 """Fewest families of queries for an interval that can exclude chance. Intervals of fewer families are too narrow."""
 QueryGroup = Literal["all", "new answers"]
-"""Group of queries: all queries, or those without an answer that is also the answer of a train query."""
+"""Group of queries: all queries, or queries with new answers."""
 
 
 class Difference(BaseModel):

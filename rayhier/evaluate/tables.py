@@ -1,4 +1,4 @@
-"""Make tables of a report: a measure at shares visited with differences and intervals, and the cost of recall."""
+"""Make tables of a report, such as a measure at shares of documents visited, and what recall costs."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ EXACT = {"faiss_ivf": "exact"}
 
 
 def table(report: Report, visited: Sequence[float], measure: str) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows: a measure of each system at shares visited, and the router minus each baseline."""
+    """Return header and rows: a measure of each system at shares visited, and the index minus each baseline."""
     header = [measure, *(f"{share:.0%} visited" for share in visited)]
     rows = []
     for name in report.curves:

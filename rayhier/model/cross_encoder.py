@@ -1,7 +1,8 @@
 """Score pairs with a cross-encoder: a transformer that reads a query and a document as one sequence.
 
-`cls` is sequence classification with one output. `emb` is the scaled cosine of the two segments' mean vectors.
-`emb` is by Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders", 2024.
+Head `cls` is sequence classification with one output. Head `emb` is the scaled cosine of the mean token vectors of
+query and document. `emb` is by Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with
+Cross-Encoders", 2024.
 """
 
 from collections.abc import Sequence
@@ -107,7 +108,7 @@ def load_cross_encoder(
     dtype: torch.dtype = torch.float32,
     seed: int | None = None,
 ) -> CrossEncoder:
-    """Load a cross-encoder, with random weights of the head by `seed`. InputError for other missing weights."""
+    """Load a cross-encoder. With a `seed`, a missing head gets random weights. InputError if more is missing."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
@@ -178,7 +179,7 @@ def _score_in_float32(model: Any) -> None:
 
 
 def save_cross_encoder(model: CrossEncoder, max_length: int, folder: Path) -> None:
-    """Write a folder that sentence-transformers' CrossEncoder loads. Head `emb` adds its scale."""
+    """Write a folder that sentence-transformers' CrossEncoder loads. For head `emb`, the scale is a further file."""
     folder.mkdir(parents=True, exist_ok=True)
     model.transformer.config.sentence_transformers = {"activation_fn": IDENTITY}
     model.transformer.save_pretrained(folder)

@@ -1,8 +1,9 @@
 """Train EHI's router: a tree of learned classifiers. `opened_router.Ehi` searches the tree with a beam.
 
 Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Retrieval", 3.3. At height h (1..H) the
-input is x = `[onehot(i_{h-1}); …; onehot(i_1); E(t)]`. Then k = x + ReLU(U_h x) and p̂_h = softmax(W_h k). A child's
-probability is p̂_h times its parent's. All nodes of a level share W_h and U_h.
+input is x = `[onehot(i_{h-1}); …; onehot(i_1); E(t)]`. E(t) is the vector of text t, i_h the child taken at height h.
+Then k = x + ReLU(U_h x) and p̂_h = softmax(W_h k). A child's probability is p̂_h times the parent's probability. All
+nodes of a level share W_h and U_h.
 
 Shapes: N texts, M embedding size, B branching, H height.
 """
@@ -92,7 +93,7 @@ class Batch:
     document_DM: Tensor
     document_DT: Tensor
     negative_ND: Tensor
-    """Booleans [n, d], True if document j is a negative of query i: not known as its answer."""
+    """Booleans [n, d], True if the document is a negative of the query: not known as the query's answer."""
     pairs: Tensor
     hard: Tensor
 
@@ -138,7 +139,7 @@ def indexing_loss(batch: Batch, margin: float) -> Tensor:
 
 
 def triplet(scores_NC: Tensor, positive_N1: Tensor, valid_NC: Tensor, margin: float) -> Tensor:
-    """Sum [s_ic - s_i+ + margin]_+ over the valid (i, c): scores of row i's candidates against its positive's score.
+    """Sum max(0, score of candidate - score of positive + margin) over the candidates that `valid_NC` marks.
 
     >>> scores = torch.tensor([[0.9, 0.7], [0.1, 0.5]])
     >>> triplet(scores, scores.diagonal().unsqueeze(1), ~torch.eye(2, dtype=torch.bool), 0.3)
@@ -149,18 +150,18 @@ def triplet(scores_NC: Tensor, positive_N1: Tensor, valid_NC: Tensor, margin: fl
 
 @torch.no_grad()
 def unlike_pairs(batch: Batch, unlike: float) -> Tensor:
-    """Return booleans [n, d], True if document j is a negative of query i, and less similar to document i than τ."""
+    """Mark [n, d] documents that are negatives of a query, and whose cosine to its answer is less than `unlike`."""
     cosine_ND = F.normalize(batch.positive_NM, dim=-1) @ F.normalize(batch.document_DM, dim=-1).T
     return (cosine_ND < unlike) & batch.negative_ND
 
 
 def intra_leaf_product(batch: Batch, unlike_ND: Tensor) -> Tensor:
-    """Compute the mean loss of unlike documents in the same leaf, Eq. 5: 1[cos(E(d+), E(d-)) < τ]·T(d+)·T(d-)."""
+    """Compute the mean inner product of path embeddings of answers and unlike documents (Eq. 5)."""
     return (batch.positive_NT @ batch.document_DT.T * unlike_ND).sum() / batch.pairs.clamp(min=1)
 
 
 def intra_leaf_triplet(batch: Batch, unlike_ND: Tensor, margin: float) -> Tensor:
-    """Compute the mean loss of unlike documents as a triplet (Algorithm 1). T(d+) is both anchor and positive."""
+    """Compute the mean triplet loss of unlike documents (Algorithm 1). The answer is both anchor and positive."""
     own_N1 = _rowwise(batch.positive_NT, batch.positive_NT)
     return triplet(batch.positive_NT @ batch.document_DT.T, own_N1, unlike_ND, margin) / batch.pairs.clamp(min=1)
 

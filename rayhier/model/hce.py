@@ -34,7 +34,7 @@ class Hierarchy(nn.Module):
         self._parents = [parent_K.to(self.device) for parent_K in parents]
 
     def loss(self, query_NM: Tensor, node_NT: Tensor, temperature: float) -> Tensor:
-        """Sum over queries and levels the cross-entropy of q·c/τ over the siblings of the answer's node (Eq. 5).
+        """Sum, over queries and levels, the cross-entropy of choosing the answer's node among its siblings (Eq. 5).
 
         `node_NT` [queries, levels] are the nodes above each query's answer, from the top.
         """

@@ -1,13 +1,15 @@
 """The learned IVF (ours): k-means leaves, and a router that learns which leaves hold the answers of a query.
 
 A query x is transformed, y = x + U ReLU(V x). A leaf's density exp(w·y + b) says how likely a document of the leaf is
-an answer. Density times the leaf's size is the leaf's probability, which training fits. Leaves are visited by density,
-because the cost of a search is the number of documents. At the start, W is the centroids times one factor and U is 0,
-which equals k-means IVF. Centroids alone place documents (cells.py).
+an answer. Learned are U, V, and each leaf's b and w, a row of W. Density times the leaf's size is the leaf's
+probability, which training fits. Leaves are visited by density, because the cost of a search is the number of
+documents. At the start, W is the centroids times one factor and U is 0, which equals k-means IVF. Centroids alone place
+documents (cells.py).
 
 Vecchiato et al. ("A Learning-to-Rank Formulation of Clustering-Based Approximate Nearest Neighbor Search", 2024) teach
-such a W which list holds a query's nearest document. Here judged answers teach too, in either leaf, and sizes weigh
-leaves. LeanVec (Tepper et al., 2023) maps queries and documents to fewer dimensions. V and U map queries alone.
+such a W which list holds a query's nearest document. Here, W also learns judged answers, in either of their leaves, and
+leaves are weighed by size. LeanVec (Tepper et al., 2023) maps queries and documents to fewer dimensions. V and U map
+queries alone.
 
 Shapes: N texts, M embedding size, L leaves, K beam, R rank.
 """
@@ -65,7 +67,7 @@ class LearnedIvfRouter(nn.Module):
 
 
 def reach_loss(log_p_NL: Tensor, row_P: Tensor, leaf_PR: Tensor, weight_P: Tensor) -> Tensor:
-    """Compute the sum over pairs of -w log(p). p is the total probability of the leaves of the answer.
+    """Compute the sum over pairs of -weight · log(p). p is the total probability of the answer's leaves.
 
     A pair is a row `row_P` of `log_p_NL` and an answer in the leaves `leaf_PR` [pairs, r]. Equal leaves count once.
 

@@ -321,7 +321,7 @@ def router_of(config: dict[str, Any], weights: Weights, source: object = "router
 
 
 def _renamed(config: dict[str, Any], weights: Weights) -> tuple[dict[str, Any], Weights]:
-    """Give a learned IVF of rayhier 0.2.0 today's names. ValueError if it has several levels."""
+    """Give a learned IVF of rayhier 0.2.0 the present names. ValueError if the router has several levels."""
     if "branching" not in config:
         return config, weights
     if config.pop("height") > 1:

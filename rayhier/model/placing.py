@@ -1,4 +1,4 @@
-"""Place documents in leaves: in the leaf that a router chooses, and in a second leaf that is as near."""
+"""Place documents in leaves: in the leaf that a router chooses, and in a second leaf that is nearly as near."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -27,7 +27,7 @@ def place(
 ) -> tuple[Ints, Floats]:
     """Place documents in 1 or 2 leaves. Returns leaves [n, leaves], the first leaf again if there is no second leaf.
 
-    Also returns log-probabilities [n, leaves]. Vectors may be float16. `each` places the parts.
+    Also returns log-probabilities [n, leaves]. Vectors may be float16. `each` maps a function over parts of documents.
     """
     batches = each(lambda part: _place(router, encoded[part], leaves), parts(len(encoded)))
     leaf_NR, log_prob_NR = (np.concatenate(arrays) for arrays in zip(*batches, strict=True))

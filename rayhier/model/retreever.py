@@ -45,7 +45,7 @@ class Trunk(nn.Module):
 
 
 class Splits(nn.Module):
-    """A hyperplane over texts' vectors for each split of a tree. A score above 0 sends a text left, any other right."""
+    """A hyperplane over texts' vectors for each split of a tree. A score above 0 sends a text left, others right."""
 
     def __init__(self, dimension: int, depth: int, trunk: Trunk | None = None) -> None:
         """Make 2^depth - 1 hyperplanes over vectors of size `dimension`, or over the hidden units of `trunk`."""
@@ -125,7 +125,7 @@ class AttentionSplits(nn.Module):
 
     @torch.no_grad()
     def scale(self, token_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-        """Shift scores to mean 0 and scale them to the level's deviation, with `shared` for all splits together."""
+        """Shift scores to mean 0 and scale them to the level's deviation. `shared` treats all splits as one."""
         score_NS = self._own(token_NTM, mask_NT)
         shared = self.aggregation == "shared"
         removed = _settle(self.planes, *_spread(score_NS.reshape(-1, 1) if shared else score_NS), self.depth)
@@ -184,7 +184,7 @@ def products(score_NS: Tensor) -> list[Tensor]:
 
 
 def sums(leaf_NL: Tensor) -> list[Tensor]:
-    """Compute log-probabilities [n, 2^h] of each level's nodes from those of the leaves. Children sum up to a node.
+    """Compute log-probabilities [n, 2^h] of each level's nodes from leaves' log-probabilities [n, leaves].
 
     >>> [level.exp() for level in sums(torch.tensor([[0.1, 0.2, 0.3, 0.4]]).log())]
     [tensor([[0.3000, 0.7000]]), tensor([[0.1000, 0.2000, 0.3000, 0.4000]])]

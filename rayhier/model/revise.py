@@ -30,8 +30,7 @@ def split(router: LearnedIvf, leaf_S: Sequence[int], centroid_S2M: Floats) -> tu
     """Split leaves in halves with unit centroids [s, 2, m], in a new router.
 
     The first half keeps the leaf's number. The second half takes the number of an unused leaf, or else a new number.
-    Returns the router and the numbers of second halves. The halves have no price,
-    which is what keeps leaves equally large.
+    Returns the router and the numbers of second halves. Both halves get price 0.
     """
     unused = np.flatnonzero(~router.in_use).tolist()[: len(leaf_S)]
     further = len(leaf_S) - len(unused)

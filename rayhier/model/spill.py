@@ -1,4 +1,4 @@
-"""Choose a document's second leaf by SOAR (Sun et al., 2023): its residual is not parallel to the first leaf's."""
+"""Choose a document's second leaf by SOAR (Sun et al., 2023): the residuals to both leaves should not be parallel."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ WEIGHT = 1.0
 CANDIDATES = 32
 """Number of nearest leaves, including the first leaf, from which the second leaf is chosen."""
 VECTORS = 64
-"""Documents whose second leaves are chosen at a time, so that centroids fit in the cache: three times as fast."""
+"""Number of documents at a time. Centroids then fit in the processor's cache, which is three times as fast."""
 
 
 def second_leaves(

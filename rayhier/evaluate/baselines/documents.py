@@ -39,7 +39,7 @@ class BaselineDocuments:
 
     @classmethod
     def of_vectors(cls, corpus: Artifact, vectors: Artifact, where: Filter | None = None) -> Self:
-        """Load base vectors and the fields of a filter. ValueError if the files have other documents."""
+        """Load base vectors and the fields of a filter. ValueError if `corpus` and `vectors` differ in documents."""
         names, fields = vectors.names("documents/"), [] if where is None else sorted(fields_of(where))
 
         def read(name: str) -> pa.Table:

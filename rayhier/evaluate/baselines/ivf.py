@@ -61,7 +61,7 @@ class KmeansIvf:
         self._index: Any = None if mapped else self._faiss(vector_NM[self._document_E], centroids)
 
     def rank(self, query_QM: Floats, beam: int, k: int) -> Ranking:
-        """Rank the best k results in `beam` lists. For the same queries, a wider beam scans only the further lists."""
+        """Rank the best k results in `beam` lists. A next call with these queries scans only the further lists."""
         k = min(k, len(self._document_E))
         if self._seen is None or self._seen.query_QM is not query_QM or self._seen.beam > beam or self._seen.k != k:
             list_QL = self._near.search(query_QM, len(self._sizes))[0].astype(np.int32)
@@ -86,7 +86,7 @@ class KmeansIvf:
         return replace(ranking, scanned_Q=scanned_Q, leaves_Q=np.full(len(documents), beam))
 
     def alone(self, query_QM: Floats, beam: int, k: int) -> None:
-        """Search as a user of faiss would. Only the time of this search counts."""
+        """Search with faiss's IVF, only to measure the time."""
         library: Any = faiss  # faiss's type hints lack this name
         self._index.search(np.ascontiguousarray(query_QM), k, params=library.SearchParametersIVF(nprobe=beam))
 
@@ -112,7 +112,8 @@ class _Seen:
 def tuned_lists(documents: BaselineDocuments, dev: Queries, seed: int, leaves: int = 1) -> int:
     """Choose the number of lists with the least cost to reach 95% of exact search's R@100 on dev.
 
-    If there are many documents, only a sample with all answers is searched. The number of lists grows with √documents.
+    Of more than 200,000 documents, only a sample with all answers is searched. For the whole corpus, the number of
+    lists is then multiplied by √(documents / sample).
     """
     every, answers = len(documents.doc_ids), {name for grades in dev.grades.values() for name in grades}
     documents = documents.some(MOST_TUNED, answers, seed)

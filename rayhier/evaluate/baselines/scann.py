@@ -16,7 +16,7 @@ CELLS = 20_000_000
 class ScannTree:
     """ScaNN's partitions with ScaNN's defaults and exact scores, so that only the choice of partitions loses results.
 
-    ScaNN does not say which partitions it searched. So it returns all documents that it finds, and these count as
+    ScaNN does not say which partitions it searched. So all documents that ScaNN finds are fetched, and count as
     visited. Partitions may have fewer than 50 documents, so that documents stay in their nearest partition.
     """
 
@@ -24,7 +24,7 @@ class ScannTree:
         self.result_ids, self.result_N, vector_NM = documents.result_ids, documents.result_N, documents.vector_NM
         self.count = len(vector_NM)
         self.width = min(WIDTH, self.count)
-        """Number of results that a call requests. Doubled if a call returns that many."""
+        """Number of results that a call requests. If a query gets this many results, the number is doubled."""
         # ScaNN is an optional package. The plan refuses specs that need ScaNN if it is not installed.
         from scann.scann_ops.py import scann_ops_pybind
 

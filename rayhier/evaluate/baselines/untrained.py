@@ -1,4 +1,4 @@
-"""The baseline of an encoder that was not trained, as people use it: exact search by its vectors, fused with BM25."""
+"""The baseline of an untrained encoder, as people use one: exact search by the base vectors, fused with BM25."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ def choosing_queries(corpus: Artifact, vectors: Artifact, split: str) -> list[Qu
 
 
 def chosen_weight(search: ExactHybrid, choosing: Sequence[Queries]) -> float:
-    """Choose BM25's weight by queries with base vectors. Without judged queries, it is the usual weight."""
+    """Choose BM25's weight by queries with base vectors. Without judged queries, return the usual weight."""
     answered = [queries for queries in choosing if queries.answered]
     if not answered:
         return UNTAUGHT_WEIGHT
