@@ -1,4 +1,4 @@
-"""`cluster:` the Ray cluster and the workers of each stage. No result depends on it, so no fingerprint contains it."""
+"""`cluster:` the Ray cluster and the workers of each stage. No result and no fingerprint depends on this section."""
 
 from typing import Annotated, Self
 
@@ -8,7 +8,7 @@ from rayhier.spec.base import Section
 
 
 class Workers(Section):
-    """Number of workers of a stage, and the CPUs and GPUs of each. They are processes on Ray, else threads."""
+    """Number of workers of a stage, and the CPUs and GPUs of each. Workers are processes on Ray, else threads."""
 
     workers: Annotated[int, Field(ge=1, le=10_000)] = 2
     """Number of processes."""
@@ -29,7 +29,7 @@ class TrainWorkers(Section):
     """Number of processes that share each training batch, the CPUs and GPUs of each, and time between checkpoints."""
 
     workers: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Number of processes. Batch size and result do not depend on it."""
+    """Number of processes. Batch size and result do not depend on this number."""
     least_workers: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Elastic training: least number of processes with which training starts, or continues after a failure. `null`:
     always `workers` processes."""
@@ -54,14 +54,14 @@ class ClusterSpec(Section):
     """Address of the Ray cluster, and number and resources of the processes that each stage starts there."""
 
     address: Annotated[str, Field(min_length=1)] = "auto"
-    """Address of Ray. `local`: a new cluster on this machine. `HOST:PORT`: that cluster. `auto`: $RAY_ADDRESS or a
+    """Address of Ray. `local`: a new cluster on this machine. `HOST:PORT`: a remote one. `auto`: $RAY_ADDRESS or a
     running cluster. If there is none, Ray starts only for jobs that gain from it. A small job runs in one process, and
     numbers of workers are upper limits."""
     corpus: Workers = Workers()
     """Processes of stage corpus, which read and check the source."""
     embed: Workers = Workers()
     """Processes that encode documents and queries, and that score pairs by the cross-encoder ahead of searches. If
-    several processes share a GPU, some read and write while another encodes."""
+    several processes share a GPU, some processes read and write while another process encodes."""
     train: TrainWorkers = TrainWorkers()
     """Processes that train the encoder, the router and the cross-encoder."""
     index: Workers = Workers()

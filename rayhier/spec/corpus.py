@@ -223,8 +223,8 @@ class MsMarco(_Corpus):
     """MS MARCO's passages as published: a folder of tab-separated files.
 
     `collection.tsv` (id, text), `queries.SPLIT.tsv` (id, text), `qrels.SPLIT.tsv` (query id, 0, passage id, grade). If
-    there is a `qrels.test.tsv`, each split reads its files. MS MARCO published no test judgements. Without them, split
-    `test` reads the files of `dev.small`, or else of `dev`, and split `dev` is cut from train.
+    there is a `qrels.test.tsv`, each split reads the files of its name. MS MARCO published no test judgements. Without
+    them, split `test` reads the files of `dev.small`, or else of `dev`, and split `dev` is cut from train.
     """
 
     type: Literal["msmarco"]
@@ -266,7 +266,7 @@ class HuggingFace(_Cut):
 class TextFiles(_Asked):
     """A folder of UTF-8 text files (`.txt`, `.md`, `.rst`). Each is a document, whose id is its path in the folder.
 
-    The title is the file's first line if this is a heading of Markdown (`# …`). Else it is the file's name.
+    The title is the file's first line if the line is a heading of Markdown (`# …`), else the file's name.
     """
 
     type: Literal["text"]

@@ -1,6 +1,7 @@
-"""`cross_encoder:` the model that reads a query and a document together, and `scores:` that it computes ahead.
+"""`cross_encoder:` the model that reads a query and a document together, and `scores:` pairs to score before searches.
 
-A cross-encoder is slow and accurate. Factors (a vector and a bias for each document) predict its scores quickly.
+A cross-encoder is slow and accurate. Factors (a vector and a bias for each document) quickly predict the scores that a
+cross-encoder would compute.
 """
 
 from typing import Annotated, Literal, Self
@@ -14,8 +15,8 @@ Head = Literal["cls", "emb"]
 Count = Annotated[int, Field(ge=1, le=100_000)]
 
 WRONG, OF_BASE, OF_BM25 = 7, 4, 1
-"""Number of wrong documents in a training group, drawn from the base encoder's best, and drawn from BM25's best. The
-remaining wrong documents are drawn from all documents."""
+"""Number of wrong documents in a training group, drawn from the base encoder's best documents, and from BM25's best
+documents. The remaining wrong documents are drawn from all documents."""
 MOST_PAIRS = 100_000
 """Most judged pairs of each corpus in an epoch, drawn by seed and epoch."""
 

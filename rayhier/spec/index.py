@@ -8,7 +8,7 @@ from rayhier.spec.base import Section
 
 VectorFormat = Literal["float16", "float32"]
 SPILLED = 0.5
-"""Share of the documents that get a second leaf with router learned_ivf: the nearest to a border between leaves."""
+"""Share of the documents that get a second leaf with router learned_ivf: those nearest to a border of leaves."""
 MOST_SMALL = 200_000
 """Most documents of an index for which dev queries choose the beam by default (docs/results/search.md)."""
 LEAF_FACTOR = 8.0
@@ -20,8 +20,8 @@ class IndexSpec(Section):
     """Number of leaves that hold a document, and number of files that hold the leaves."""
 
     shards: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
-    """Number of the leaf map's files (shards). Each holds a contiguous range of leaves, and must fit in memory when it
-    is built or compacted. `auto`: files of about 256 MiB on storage, at least four."""
+    """Number of the leaf map's files (shards). Each file holds a contiguous range of leaves, and must fit in memory to
+    be built or compacted. `auto`: files of about 256 MiB on storage, at least four."""
     leaves_per_document: Literal[1, 2, "auto"] = "auto"
     """Most leaves that hold a document, each with a row of the document. Two leaves take more space and find more
     answers at equal cost. SOAR chooses the second leaf. `auto`: two with router learned_ivf, one with ehi, hce and

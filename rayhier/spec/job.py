@@ -238,7 +238,7 @@ class JobSpec(Section):
 
     @property
     def calibrates(self) -> bool:
-        """Return True if queries that training never saw choose any setting for a built index."""
+        """Return True if queries that training did not read choose any setting for a built index."""
         return self.chooses_beam or self.chooses_weight or self.chooses_beside or self.chooses_precision
 
     def settled(self, weight: float | None) -> Self:

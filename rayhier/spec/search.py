@@ -11,8 +11,8 @@ from rayhier.spec.index import MOST_SMALL
 ROWS_A_RESULT = 10
 """Rows for each result that the visited leaves hold if `beam` is auto."""
 ROWS_A_ROOT = 32
-"""Least rows that the visited leaves of an index of N rows hold, divided by √N, if N is above MOST_SMALL. Ten rows for
-each result find little there, and a row in codes costs little (docs/results/LOG.md)."""
+"""Least rows that the visited leaves of an index of N rows hold, divided by √N, if N is above MOST_SMALL. In so large
+an index, ten rows for each result find little, and a row in codes costs little (docs/results/LOG.md)."""
 LEAVES_A_VISITED = 20
 """If `beam` is auto, a query visits at most one in this many of the index's leaves, but at least FEWEST_VISITED."""
 FEWEST_VISITED = 4
@@ -32,7 +32,7 @@ CACHE_BYTES = 50e9
 AUTO_RECALL = 0.99
 """Share of the exact best documents that the chosen beam must find, if `beam` is auto."""
 FEWEST_QUERIES, MOST_QUERIES = 20, 1_000
-"""Fewest and most dev queries that choose a beam. A hash of their ids decides which."""
+"""Fewest and most dev queries that choose a beam. Hashes of ids decide which queries are used."""
 CHOOSING_DOCUMENTS = 1_000
 """Documents that choose a beam as queries, if there are fewer than FEWEST_QUERIES dev queries."""
 
@@ -102,7 +102,7 @@ class HybridSpec(Section):
     fuse: Literal["sum", "rank"] = "sum"
     """Fusion rule. `sum`: score by vectors + weight · BM25 / the query's best BM25. `rank`: reciprocal rank fusion."""
     weight: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = "auto"
-    """Weight of BM25, for `fuse: sum` only. With similarity `dot` it is multiplied by the spread of the vector scores.
+    """Weight of BM25, for `fuse: sum` only. Similarity `dot` multiplies the weight by the spread of the vector scores.
     `auto`: chosen for the trained model by dev queries, and by folds of train queries if dev queries are few. `auto` is
     0 if BM25 does not help, and 0.3 if there are no dev queries."""
 
@@ -136,7 +136,7 @@ class SearchSpec(Section):
     """Number of results of a query."""
     how: Literal["leaves", "level"] = "leaves"
     """Documents that a query is compared with. `leaves`: documents of the visited leaves. `level`: all documents, by
-    the few numbers of one level of a retreever router's tree. The best are rescored by vectors."""
+    the few numbers of one level of a retreever router's tree. The best documents are rescored by vectors."""
     level: Annotated[int, Field(ge=1, le=16)] | Literal["auto"] = "auto"
     """Level h of the tree, at which a text is 2^h numbers, for `how: level`. `auto`: 6, or the tree's depth if less."""
     shortlist: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
@@ -144,9 +144,9 @@ class SearchSpec(Section):
     for each result, at least 60, or 120 for `level`. In an index of more than 200,000 documents, twice as many."""
     beam: Annotated[int, Field(ge=1)] | Literal["auto"] | RecallBeam = "auto"
     """Most leaves that a query visits, β. `{recall: 0.98}`: the fewest with which dev queries find 98% of the exact
-    best `k` documents on average, for each number of results. With fewer than 20 dev queries, documents are the
-    queries. `auto`: the same with recall 0.99. In an index of more than 200,000 rows, the leaves of `auto` hold 32
-    √rows and ten rows for each result. They are at most a twentieth of all leaves, and at least 4. Without a number
+    best `k` documents on average, for each number of results. With fewer than 20 dev queries, documents serve as
+    queries. `auto`: `{recall: 0.99}`. In an index of more than 200,000 rows, `auto` visits leaves with at least 32
+    √rows, and ten rows for each result. These are at most a twentieth of all leaves, and at least 4. Without a number
     here or in a request, queries visit more leaves to find `k` documents."""
     mode: Mode | Literal["auto"] = "auto"
     """Scores that order the results of a query that names no mode: of vectors (`dense`), of BM25 (`bm25`), or of both
@@ -185,13 +185,13 @@ class SearchSpec(Section):
         return "dense" if self.mode == "auto" else self.mode
 
     def adds_scores(self, mode: Mode) -> bool:
-        """Return True if a mode's scores, and not inner products of vectors, are added to the cross-encoder's."""
+        """Return True if a mode's scores, and not inner products of vectors, are added to cross-encoder scores."""
         return mode == "hybrid" and self.hybrid.fuse == "sum"
 
     def settled(self, weight: float, *, words: bool) -> Self:
         """Return these settings with a fixed mode and weight in place of `auto`.
 
-        `weight` is the model's. `words` is True if the index counts words. Otherwise nothing is fused.
+        `weight` is the model's weight of BM25. `words` is True if the index counts words. Otherwise nothing is fused.
 
         >>> [SearchSpec().settled(weight, words=True).mode for weight in (0.0, 0.1)]
         ['dense', 'hybrid']
@@ -219,7 +219,7 @@ class SearchSpec(Section):
     def leaves_visited(self, leaves: int, rows: int) -> int:
         """Return the beam β, the most leaves that a query visits, in an index of `leaves` leaves and `rows` rows.
 
-        A document in two leaves has two rows. If queries choose the beam, β is computed as if they did not.
+        A document in two leaves has two rows. A beam that queries chose is ignored.
 
         >>> SearchSpec(k=100).leaves_visited(leaves=1296, rows=10366), SearchSpec(beam=7).leaves_visited(1296, 10366)
         (65, 7)

@@ -27,5 +27,5 @@ class EhiRouting(TreeSpec):
         return self.height
 
     def auto_leaves(self, documents: int) -> float:
-        """Return N / max(16, √N / 10) leaves for N documents: 16 documents a leaf, and more above N = 25,600."""
+        """Return N / max(16, √N / 10) leaves for N documents, so that a leaf has at least 16 documents on average."""
         return documents / max(DOCUMENTS_A_LEAF, math.sqrt(documents) / 10)

@@ -1,4 +1,4 @@
-"""`router: {type: learned_ivf}` (our method): leaves by k-means, and a router that learns which to visit."""
+"""`router: {type: learned_ivf}` (our method): leaves by k-means, and a router that learns which leaves to visit."""
 
 import math
 from typing import Literal
@@ -9,7 +9,7 @@ from rayhier.spec.router.tree import TreeSpec
 RANK = 16
 """Rows of the matrix V in x + U ReLU(V x), the learned change of a query's vector x."""
 DOCUMENTS_A_QUERY = 8
-"""Most documents that teach the router as queries, for each judged query. More would outweigh judged queries."""
+"""Most documents that teach the router as queries, per judged query. More documents would outweigh these queries."""
 DOCUMENTS_A_LEAF = 4
 LEAVES_A_ROOT, CODED_LEAVES_A_ROOT = 25, 4
 EPOCHS = 5

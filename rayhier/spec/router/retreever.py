@@ -22,13 +22,13 @@ class RetreeverRouting(Routing):
     depth: Annotated[int, Field(ge=1, le=16)] = 10
     """Number of levels below the root, D. The tree has 2^D leaves."""
     splits: Splits = "linear"
-    """Model by which an inner node splits texts. `linear`: a hyperplane over their vectors. `mlp`: one over 128 hidden
-    units that all nodes share. `attention` (the paper): attention to token vectors, slow without a GPU."""
+    """Model by which an inner node splits texts. `linear`: a hyperplane over texts' vectors. `mlp`: a hyperplane over
+    128 hidden units that all nodes share. `attention` (the paper): attention to token vectors, slow without a GPU."""
     aggregation: Aggregation = "ancestors"
     """Function that makes attention's outputs a node's score. `shared`: one linear map for all nodes. `linear`: a map
     for each node. `ancestors`: as `linear`, then a small MLP over the scores of the node and its ancestors."""
     propagation: Literal["product", "learned"] = "product"
-    """Probability of a leaf. `product`: product of splits' probabilities on its path. `learned`: an MLP of them too."""
+    """Probability of a leaf. `product`: product of splits' probabilities on its path. `learned`: an MLP corrects it."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the nodes' scores that a training step leaves out at random."""
 

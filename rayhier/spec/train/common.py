@@ -66,7 +66,7 @@ class Training(Section):
         return None
 
     def check_documents(self, documents: int) -> None:
-        """Raise InputError if training cannot use so few documents. By default, any number is enough."""
+        """Raise InputError if `documents` documents are too few to train. By default, any number is enough."""
 
 
 class ExactNegatives(Section):
@@ -95,16 +95,16 @@ class InfoNce(Training):
     pseudo_queries: PseudoQueries = PseudoQueries()
     epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
     """Number of passes over the training pairs. `auto`: as many as make 300 steps, at least 10 passes. On a small
-    corpus, the number of steps matters, not of passes."""
+    corpus, the number of steps matters, and not the number of passes."""
     encoder_lr: Rate = 1e-3
-    """First learning rate of the encoder's optimizer. It falls to zero."""
+    """First learning rate of the encoder's optimizer. The rate falls to zero."""
     temperature: Annotated[float, Field(gt=0, le=10)] = 0.05
     """Number by which scores are divided before the softmax of the loss."""
     hard_negatives: ExactNegatives = ExactNegatives()
     """Mining of hard negatives (wrong documents that score high), in addition to the batch's documents."""
     anchor: Weight = 4.0
     """Weight of a loss that keeps documents near their base vectors (our addition). The loss is the mean of 1 - cosine
-    over documents drawn for each step. Without it, answers of train queries move away from all other documents."""
+    over documents drawn for each step. Without this loss, answers of train queries move away from all documents."""
 
     @model_validator(mode="after")
     def _pairs_count(self) -> Self:

@@ -1,4 +1,4 @@
-"""`train: {type: contrast}`: only the encoder learns. Queries move towards their documents, and away from others."""
+"""`train: {type: contrast}`: only the encoder learns. Queries move towards their answers, away from other documents."""
 
 from typing import Literal
 

@@ -26,7 +26,8 @@ class Loss(Section):
     """Weight λ3 of the loss for unlike documents in the same leaf."""
     intra_leaf_form: Literal["product", "triplet"] = "product"
     """Form of the loss for unlike documents in the same leaf. `product`: T(d+)·T(d-), as in Eq. 5. `triplet`:
-    [T(d+)·T(d-) - T(d+)·T(d+) + γ]+, as in Algorithm 1."""
+    [T(d+)·T(d-) - T(d+)·T(d+) + γ]+, as in Algorithm 1. T are path embeddings of an answer d+ and an unlike document
+    d-, and γ is the margin."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:

@@ -1,4 +1,4 @@
-"""`train: {type: hce}`: the encoder learns to pick a query's answer among its siblings in a tree over the documents.
+"""`train: {type: hce}`: the encoder learns to pick a query's answer among the answer's siblings in a document tree.
 
 "Hierarchical Corpus Encoder: Fusing Generative Retrieval and Dense Indices", Eq. 5-8 and Algorithms 1-3.
 """
@@ -40,7 +40,7 @@ class TreeShape(Section):
     """Number of levels below the root, M, in which the loss compares a node's centroid with its siblings' centroids.
     `auto`: all levels between root and documents."""
     recluster: Literal["never", "improved", "every"] = "never"
-    """Times at which the tree is rebuilt from the trained vectors. `never`: it is not rebuilt. `improved`: after each
+    """Times at which the tree is rebuilt from the trained vectors. `never`: never rebuilt. `improved`: after each
     measurement that is the best until then (the paper's Algorithm 3). `every`: after each measurement."""
 
     def counts(self, documents: int) -> list[int]:
@@ -64,7 +64,7 @@ class TreeShape(Section):
         return len(self.counts(documents)) if self.levels == "auto" else self.levels
 
     def check(self, documents: int) -> None:
-        """Raise InputError if a tree over so many documents has no level of nodes, or fewer levels than `levels`."""
+        """Raise InputError if a tree over `documents` documents has no inner level, or fewer levels than `levels`."""
         branching, height = self.children(documents), len(self.counts(documents))
         if branching >= documents:
             raise InputError(

@@ -17,8 +17,8 @@ class PseudoQueries(Section):
 
     source: Literal["titles", "spans", "titles_and_spans", "simcse"] = "titles"
     """Kind of pseudo-query. `titles`: a document's title, or its first sentence if the document has no title. `spans`:
-    random spans of its text. `simcse`: the document itself under another dropout mask (Gao et al., 2021), for a
-    transformer that trains. With simcse, titles and spans are the dev queries if no dev query is judged."""
+    random spans of its text. `simcse`: the document itself, encoded with dropout (Gao et al., 2021), for a transformer
+    that trains. With simcse, titles and spans are the dev queries if no dev query is judged."""
     length: Annotated[int, Field(ge=4, le=8192)] = 64
     """Number of tokens of a span. A document that is no longer than a span has no spans. A head learns from the same
     two spans of a document, encoded once. A transformer that trains gets new spans in every epoch."""

@@ -37,7 +37,7 @@ class RetreeverTraining(Training):
     """Highest learning rate of the tree (AdamW). It rises over the first twentieth of the steps, then falls to zero."""
     schedule: Schedule = "matryoshka"
     """Levels of the tree that a step trains. `constant`: only the leaves. `linear`, `exponential`: one level, deeper
-    with the steps. `stochastic`: one level d, drawn in proportion to d². `matryoshka`: all levels at once."""
+    in later steps. `stochastic`: one level d, drawn in proportion to d². `matryoshka`: all levels at once."""
     similarity: Comparison = "cosine"
     """Similarity of two texts at a level of 2^h nodes, from their probabilities p and q. `tv`: the paper's total
     variation, -½‖p - q‖₁. `cosine`: cosine of 2^h p - 1 and 2^h q - 1 (our addition)."""
@@ -45,11 +45,11 @@ class RetreeverTraining(Training):
     """Number of documents used as queries in addition to judged queries, as a multiple of the judged pairs. The answer
     is one of a document's three nearest documents (our addition). 0: none."""
     anchor: Weight | Literal["auto"] = "auto"
-    """Weight of a loss that keeps similarities which the training pairs do not show (our addition). It is the mean
-    squared difference between cosines of the deepest level and of the encoder's vectors, over a batch. 0: no such loss.
-    Similarity `tv` never has it. `auto`: 1,000 for linear splits, 0 for others, which cannot keep these cosines."""
+    """Weight of a loss that keeps similarities which the training pairs do not show (our addition). The loss is the
+    mean squared difference between cosines of the deepest level and of the encoder's vectors, over a batch. 0, or
+    similarity `tv`: no such loss. `auto`: 1,000 for linear splits, 0 for other splits, which cannot keep cosines."""
     start: Literal["auto", "random", "mrl", "kmeans"] = "auto"
-    """Directions of the splits at the start. `mrl`: those of a Matryoshka adapter that is trained before, the most
+    """Directions of the splits at the start. `mrl`: directions of a Matryoshka adapter that is trained before, the most
     important nearest to the root (our addition). `kmeans`: from one half of a node's documents to the other half.
     `random`: random. `auto`: random for splits by attention, else mrl."""
 
