@@ -27,7 +27,7 @@ class Read:
 
 
 def read(path: Path, schema: RowSchema, size: int, *, vectors: bool = True) -> Iterator[Read]:
-    """Yield the rows of a file, `size` at a time. InputError if it cannot be read, or lacks the column of ids."""
+    """Yield the rows of a file, `size` at a time. InputError if the file is missing, or has no column of ids."""
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     if path.suffix.lower() in SUFFIXES:

@@ -1,4 +1,4 @@
-"""Read text files with a row per line. Lines are bytes, so that an invalid line costs only its own row."""
+"""Read text files with a row per line. Lines are bytes, so that an invalid line rejects only one row."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

@@ -68,7 +68,7 @@ class Fates:
 
 @dataclass
 class CheckedParts:
-    """Part files of a source, each id once, and counts of rows."""
+    """Part files of a source, in which each id occurs once, and counts of rows."""
 
     digests: ids.Digests
     """Digests [n] of all ids that parts accepted. An id in several parts occurs several times."""

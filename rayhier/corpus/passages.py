@@ -90,7 +90,7 @@ def windows(text: str, passages: Passages) -> Iterator[str]:
 
 
 def joined(passages: Sequence[str]) -> str:
-    """Join a document's passages to its text. Neighbours share the most words that all neighbours can share.
+    """Join a document's passages to its text. All neighbours share equally many words, and as many as possible.
 
     >>> joined(["a b c", "c d e", "e f"])
     'a b c d e f'

@@ -116,7 +116,7 @@ def read(code: bytes, source: str) -> Iterator[Docstring]:
 
 
 def pair(docstring: Docstring, recurrence: int, limits: Limits) -> tuple[Entry, Entry]:
-    """Make (document, query). The second document of a name has the id `name#2`. RowError if unsuitable."""
+    """Make (document, query). A name's second document has the id `name#2`. RowError if no pair can be made."""
     summary, rest = divide(docstring.text)
     if not rest:
         raise RowError(Reason.SUMMARY_ONLY)

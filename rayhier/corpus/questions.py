@@ -31,7 +31,7 @@ class Questions:
     named: frozenset[str] | None
     """Ids of queries that train or dev judgements name, also in rejected judgements. None if nothing is judged."""
     earlier: Mapping[str, str] = field(default_factory=dict)
-    """Texts by id of the queries in splits that are not in `splits`."""
+    """Id -> text of the queries in train and dev, if `splits` has only the test split. Else empty."""
 
     @property
     def accepted_queries(self) -> list[Entry]:
@@ -67,7 +67,7 @@ class Questions:
         return counted
 
     def of_training(self) -> "Questions":
-        """Select judgements of train and dev, and the accepted queries that these name, or all if nothing is judged."""
+        """Select train and dev judgements, and the accepted queries in them. Selects all if nothing is judged."""
         if self.named is None:
             return self
         judgements = {split: rows for split, rows in self.judgements.items() if split != TEST}

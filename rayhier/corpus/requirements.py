@@ -49,7 +49,7 @@ def check_judgements(counts: dict[str, Any]) -> None:
 
 
 def check_split(spec: JobSpec, counts: dict[str, Any], training: dict[str, Any] | None = None) -> None:
-    """Check the evaluated split. InputError if no judgement is above 0, or all its queries also train."""
+    """Check the evaluated split. InputError if no judgement is above 0, or earlier splits have all its queries."""
     if spec.corpus.names_judgements and counts["splits"][spec.evaluate.split]["relevant"] == 0:
         splits = counts["splits"] | (training or {"splits": {}})["splits"]
         judged = [split for split in ("dev", "test") if split in splits and splits[split]["relevant"]]

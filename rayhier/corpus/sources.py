@@ -115,7 +115,7 @@ def ir(spec: IrDatasets) -> IrReader:
 
 
 def _splits(name: str, dataset: Any) -> dict[str, tuple[str, Any]]:
-    """Find the judged splits by name. If none is named test, a data set with judgements is the test split."""
+    """Find the judged splits by name. If no split is named test, a judged `dataset` is the test split."""
     by_split = {}
     for split, endings in SPLITS.items():
         for ending in endings:

@@ -27,7 +27,7 @@ PART_DOCUMENTS = 250
 PART_ROWS = 10_000
 """Number of rows in a part of a source that can only be iterated (ir_datasets, huggingface, CSV files)."""
 PART_FILES = 250
-"""Number of files in a part of a corpus of type text, so that every process encodes some."""
+"""Number of files in a part of a corpus of type text. Small parts give every process files to encode."""
 
 
 class MakePart:
