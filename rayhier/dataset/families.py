@@ -33,7 +33,7 @@ def families(words: Sequence[Collection[str]], answers: Sequence[Collection[str]
     """Number the family [q] of each query, from 0.
 
     `words` holds each query's words, as `dataset.words` splits them, and `answers` the ids of its answers. A query
-    without words is related through answers alone. ValueError if the two differ in length.
+    without words is related through answers alone. ValueError if `words` and `answers` differ in length.
 
     >>> families([["red", "fox"], ["red", "fox", "den"], ["owl"], ["bat"]], [["a"], ["b"], ["b"], ["c"]])
     array([0, 0, 0, 1])
@@ -108,7 +108,7 @@ def normal(text: str) -> str:
 
 
 def some(family_Q: Ints, texts: Sequence[str], most: int) -> Bools:
-    """Mark at most `most` queries [q], by whole families in the order of a hash, or else the smallest family."""
+    """Mark at most `most` queries [q] of whole families, in the order of a hash. If none fits, mark the smallest."""
     _, family_Q, size_F = np.unique(family_Q, return_inverse=True, return_counts=True)
     hash_F = np.full(len(size_F), np.iinfo(np.uint64).max, np.uint64)
     np.minimum.at(hash_F, family_Q, hash_ids([normal(text) for text in texts]))
@@ -122,7 +122,7 @@ def some(family_Q: Ints, texts: Sequence[str], most: int) -> Bools:
 
 
 def asked_before(asked: Mapping[str, str], earlier: Mapping[str, str]) -> tuple[Bools, Bools]:
-    """Return masks [q] of queries with an earlier query's id, and of others with its text. Both take id -> text."""
+    """Mark queries [q] with an earlier query's id, and further queries with an earlier text. Maps are id -> text."""
     texts = {normal(text) for text in earlier.values()}
     id_Q = np.array([query in earlier for query in asked], bool)
     return id_Q, np.array([normal(text) in texts for text in asked.values()], bool) & ~id_Q

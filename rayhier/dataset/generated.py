@@ -12,7 +12,7 @@ VECTORS = "generated.parquet"
 
 
 def split_generated(queries: Queries) -> tuple[Queries, Queries]:
-    """Split generated queries by a hash: a tenth, at most 1,000, becomes dev. Train has all if none would remain."""
+    """Split generated queries by a hash: a tenth, at most 1,000, becomes dev. If dev takes all, train has all too."""
     is_dev = np.zeros(len(queries), dtype=bool)
     is_dev[holdout_rows(queries.ids)] = True
     return queries.some(is_dev), queries if is_dev.all() else queries.some(~is_dev)

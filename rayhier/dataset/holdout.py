@@ -58,7 +58,7 @@ def load_dev(
 
 
 def load_judged(corpus: Artifact, vectors: Artifact) -> Queries:
-    """Load at most 1,000 judged dev queries, those with the smallest hashes of ids, the same for all phases."""
+    """Load at most 1,000 judged dev queries with the smallest hashes of ids, so that all phases use the same."""
     queries = load_queries(corpus, vectors, "dev")
     return queries.some(np.isin(queries.ids, held_queries(queries.ids, MOST_QUERIES)))
 

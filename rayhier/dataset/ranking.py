@@ -20,7 +20,7 @@ ID = "id"
 OWN = (ID, "leaf", "title", "text")
 """Columns that every result has. Further columns are the corpus's declared fields."""
 Needs = Literal["ids", "texts", "vectors"]
-"""Columns that a ranking needs: `id` alone, those that results show, or also `doc_id` and `vector`."""
+"""Columns that a ranking needs: `id` alone, all that results show, or `doc_id` and `vector` in addition."""
 COPIED = 1_000_000
 """Most bytes of documents for which a ranking is pickled as one byte string. A larger copy would cost too much."""
 HEAD = struct.Struct("QQQQ")
@@ -119,7 +119,7 @@ class Ranking:
         return cls(nothing.astype(np.float32), nothing.astype(np.int64), documents, zero_Q, zero_Q, zero_Q)
 
     def among(self, here_Q: Bools) -> "Ranking":
-        """Extend the ranking to more queries: those marked True in `here_Q` have its results, the rest have none."""
+        """Extend the ranking to more queries. Queries marked True in `here_Q` keep results, and all others get none."""
         if here_Q.all():
             return self
         shape = len(here_Q), self.row_QK.shape[1]
@@ -181,7 +181,7 @@ def together(sources: Sequence[Source]) -> Source:
 
 
 def joined(parts: Sequence[tuple[Source, Ints]]) -> tuple[Source, Ints]:
-    """Join the documents of several parts. Returns them, and the results [q, f] as rows of the joined documents."""
+    """Join the documents of several parts. Returns all documents, and the results [q, f] as rows of all documents."""
     documents = together([source for source, _ in parts])
     begin = np.cumsum([0, *(len(source) for source, _ in parts)])
     row_QF = [np.where(row_QK >= 0, row_QK + first, -1) for (_, row_QK), first in zip(parts, begin, strict=False)]
@@ -224,7 +224,7 @@ def stacked(parts: Sequence[Ranking]) -> Ranking:
 
 
 def split(ranking: Ranking, sizes: Sequence[int]) -> list[Ranking]:
-    """Divide a ranking into groups of consecutive queries, of the given sizes, each with only its own documents."""
+    """Divide a ranking into groups of consecutive queries, of the given sizes. A group keeps only found documents."""
     if len(sizes) == 1:
         return [ranking]
     parts, end = [], 0

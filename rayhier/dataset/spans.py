@@ -46,7 +46,7 @@ def span_queries(spans: Spans, ids: Sequence[str], results: Sequence[str]) -> tu
     """Split off the pseudo-queries of held-out documents as dev queries. Returns these queries, and the other spans.
 
     A hash of the ids holds out a tenth of the documents with pseudo-queries, at most 1,000. `results` are the documents
-    of the rows: passages of one document stay together. If no train span would be left, both have all pseudo-queries.
+    of the rows: passages of one document stay together. If no other span is left, both have all pseudo-queries.
     """
     result_P = [results[row] for row in spans.row_P]
     holdout = list(dict.fromkeys(result_P))

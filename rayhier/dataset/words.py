@@ -74,8 +74,8 @@ FREQUENT: dict[Language, str] = {
 }
 """Frequent words that identify the language of texts. Few of them are frequent in two languages."""
 RARE, TWICE, SOME = 50, 2, 10_000
-"""Texts have a language if more than one in RARE words of the first SOME texts is one of its frequent words. They must
-be TWICE as many as those of any other language."""
+"""Texts have a language if more than one in RARE words of the first SOME texts is frequent in the language. These words
+must be TWICE as many as the frequent words of any other language."""
 
 
 def language_of(texts: Iterable[str]) -> Language:
@@ -89,7 +89,7 @@ def language_of(texts: Iterable[str]) -> Language:
 def words(text: str, language: Language = "english") -> list[str]:
     """Split a text into the words that BM25 counts: stems of words in lower case and in Unicode's form NFKC.
 
-    English words have no stop words. With language `none`, words are not reduced to stems.
+    English stop words are left out. With language `none`, words are not reduced to stems.
 
     >>> words("The quick foxes, the FOX; plan B")
     ['quick', 'fox', 'fox', 'plan', 'b']
