@@ -46,7 +46,7 @@ class _Tokens(nn.Module):
 def export(folder: Path) -> None:
     """Export the transformer in an encoder's folder into the folder, or copy an export that this machine keeps.
 
-    If torch cannot export the transformer, or the numbers differ, warns that searches encode with torch.
+    If torch cannot export the transformer, or the export gives other numbers, a warning says that searches use torch.
     """
     layout = read_layout(folder)
     place = layout.transformer

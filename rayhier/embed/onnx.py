@@ -1,6 +1,6 @@
 """Encode texts for searches: ONNX Runtime computes the exported transformer, and numpy computes the other layers.
 
-Vectors are float32. If the transformer computes in float32, they equal those of torch to 1e-5.
+Vectors are float32. If the transformer computes in float32, they equal torch's vectors to 1e-5.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Agree on one number format (precision) for all processes of a run: embed measures it, later stages follow."""
+"""Agree on one number format (precision) in a run: stage embed measures the fastest, and later stages use it too."""
 
 from rayhier.executor import CPU
 from rayhier.model.precision import best_device, resolve
