@@ -15,7 +15,7 @@ T = TypeVar("T")
 LARGEST = 1e30
 """Largest score allowed, so that no sum of squares of scores is infinite."""
 Asking = Generator[tuple[Ints, Ints], object, list["Spent"]]
-"""Generator that yields each round's pairs, queries [n] and rows [n]. It is sent their scores, and returns results."""
+"""Generator that yields each round's queries [n] and rows [n], is sent the pairs' scores, and returns results."""
 
 
 class ScorerError(RuntimeError):

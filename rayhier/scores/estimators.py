@@ -47,8 +47,8 @@ class PlusBase:
 class Ridge:
     """Estimates scores as intercept + slope · prior + a residual that similar documents share (ours).
 
-    V are the vectors, s the scores of the documents A read, `F = [1, prior]` and `G = V_A V_Aᵀ + μ I`. The line c
-    minimises `(s - F_A c)ᵀ G⁻¹ (s - F_A c)` with slope >= 0. The estimate is `F c + V V_Aᵀ G⁻¹ (s - F_A c)`.
+    V are the pool's vectors, A the documents read, s their scores, `F = [1, prior]` and `G = V_A V_Aᵀ + μ I`. The line
+    c minimises `(s - F_A c)ᵀ G⁻¹ (s - F_A c)` with slope >= 0. The estimate is `F c + V V_Aᵀ G⁻¹ (s - F_A c)`.
     """
 
     prior_P: Values
@@ -88,7 +88,7 @@ def _trend(prior_S: Values, score_S: Values, solve: Callable[[np.ndarray], np.nd
 
 @dataclass(frozen=True)
 class LeastSquares:
-    """Fits a query vector to the scores, and mixes estimates as (1 - λ) fitted + λ base (AXN)."""
+    """Fits a query vector to the scores, and estimates by (1 - λ) fitted vector + λ base query vector (AXN)."""
 
     vector_PM: Floats
     base_M: Values | None = None
@@ -106,7 +106,7 @@ class LeastSquares:
 
 @dataclass(frozen=True)
 class Matching:
-    """A linear map of the cross-encoder's scores s to mean and spread of base scores: β (s - α), as in AXN.
+    """A linear map of cross-encoder scores s that gives them mean and spread of base scores: β (s - α), as in AXN.
 
     >>> matching = Matching.of(np.array([0.0, 2.0]), np.array([0.4, 0.6]))
     >>> matching(np.array([0.0, 2.0])).tolist()
@@ -118,7 +118,7 @@ class Matching:
 
     @classmethod
     def of(cls, score_N: Values, base_N: Values) -> "Matching":
-        """Fit the map to scores [n] and base scores [n]. If either are all equal, the map is the identity."""
+        """Fit the map to scores [n] and base scores [n]: the identity if all scores or all base scores are equal."""
         spread, base_spread = float(np.std(score_N)), float(np.std(base_N))
         if not spread or not base_spread:
             return cls(0.0, 1.0)

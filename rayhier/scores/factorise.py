@@ -22,11 +22,11 @@ SHRINK = 0.5
 OWN_LINE = 10
 """Least number of scores for which a query gets a separate line: intercept and slope of scores on base scores."""
 MATCHED = 100
-"""Number of queries, the first in order, whose scores fit the map from scores to the range of base scores."""
+"""Number of queries, the first in order, to whose scores `Matching` is fitted."""
 SCORES_A_STEP = 256
 GATE = -5.0
-"""First weight of what is learned, before the sigmoid, in the map from a text's vector to its factor. The weight is so
-low that the map begins almost as the identity."""
+"""First value of the number whose sigmoid is the weight g in `Inductive`. The weight is so low that the map begins
+almost as the identity."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Matrix:
 
 
 class Inductive(nn.Module):
-    """Maps vectors x [n, m] to σ(w) MLP(x) + (1 - σ(w)) x with learned w. The MLP has one hidden layer of size 2m."""
+    """Maps vectors x [n, m] to g MLP(x) + (1 - g) x. g is learned in (0, 1). The MLP has a hidden layer of size 2m."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__()

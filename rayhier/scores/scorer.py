@@ -101,7 +101,7 @@ def fastest(
     score: Callable[[CrossEncoder, Sequence[Pair]], Floats],
     pairs: Sequence[Pair],
 ) -> tuple[Precision, CrossEncoder]:
-    """Find the fastest precision whose scores correlate with float32's by 0.999 or more. Returns its model too."""
+    """Find the fastest precision whose scores correlate with float32's by 0.999 or more. Also returns the model."""
     model = load("float32")
     exact_N, seconds = _timed(score, model, pairs)
     best: tuple[Precision, CrossEncoder, float] = ("float32", model, seconds)

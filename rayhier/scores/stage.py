@@ -207,7 +207,7 @@ def choose_queries(spec: ScoresSpec, corpus: Artifact, vectors: Artifact) -> pa.
 
 
 def _spans(count: int, corpus: Artifact) -> list[tuple[str, str, str]]:
-    """Make queries of spans, from long enough documents with the smallest hashes of ids."""
+    """Make a query of a span from each of the `count` documents longer than a span with the smallest hashes."""
     drawn: list[tuple[int, str, str]] = []
     for name in corpus.names("documents/"):
         table = columns.read([corpus.path(name)], ["doc_id", "text"])
