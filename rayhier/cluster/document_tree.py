@@ -28,7 +28,7 @@ NO_LENGTH = 1e-6
 
 @dataclass(frozen=True)
 class DocumentTree:
-    """A tree over n documents: level 0 is the root, level L the documents. The fields describe the levels between."""
+    """A tree over n documents: level 0 is the root, level L the documents. Fields describe the levels in between."""
 
     centroids: list[Floats]
     """Unit centroids [nodes, m] of levels 1 to L - 1, top down. The centroid of a node is the mean of its children's

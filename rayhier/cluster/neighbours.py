@@ -21,7 +21,7 @@ def faiss_on_gpu() -> bool:
 
 
 class Neighbours:
-    """Rows [n, m], float32 or float16, among which queries find the nearest. A GPU holds all rows in its memory."""
+    """Rows [n, m], float32 or float16, among which queries find the nearest rows. A GPU keeps all rows in memory."""
 
     def __init__(self, row_NM: Floats, device: str | None = None) -> None:
         self._device, self._rows = device or gpu(), len(row_NM)
