@@ -144,7 +144,7 @@ def _path(steps: "Sequence[PathStep]") -> Iterator[str]:
 
 
 def _write_page(tree: "Inspection", file: Path, depth: int) -> tuple[int, int]:
-    """Write the page of the first `depth` levels. Returns its bytes and nodes. InputError if it has too many nodes."""
+    """Write the page of the first `depth` levels. Returns numbers of bytes and nodes. InputError for too many nodes."""
     from rayhier.storage import files
 
     nodes = [node for level in tree.levels[:depth] for node in level if node.size]

@@ -55,7 +55,7 @@ class Inspection:
     @classmethod
     @contextlib.contextmanager
     def open(cls, workdir: Location) -> Iterator[Self]:
-        """Open the index of a workdir. `vacuum` keeps its version during the block. InputError without an index."""
+        """Open the index of a workdir. In the `with` block, vacuum keeps its version. InputError without an index."""
         now = current.read(workdir)
         with reading_leaf_map(workdir, now) as leaf_map:
             yield cls(workdir, now, leaf_map, Model.of_workdir(workdir, now, leaf_map))
