@@ -151,7 +151,7 @@ class Report(BaseModel):
     asked_before: dict[str, int] = {}
     """Number of `queries`, and of queries that train or dev also has, `by_id` or `by_text`. Empty if none are."""
     cut: dict[str, Any] | None = None
-    """Number of `families` that moved from train to dev, and what their queries `shared`. Absent if none moved."""
+    """Number of `families` of train and dev, and what their queries `shared`. Absent if dev was not cut from train."""
     others: dict[str, dict[str, float]] = {}
     """System -> measures over the queries that neither train nor dev has. Empty if no query is left out."""
     filter: dict[str, Any] | None = None

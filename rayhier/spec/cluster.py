@@ -54,7 +54,7 @@ class ClusterSpec(Section):
     """Address of the Ray cluster, and number and resources of the processes that each stage starts there."""
 
     address: Annotated[str, Field(min_length=1)] = "auto"
-    """Address of Ray. `local`: a new cluster on this machine. `HOST:PORT`: a remote one. `auto`: $RAY_ADDRESS or a
+    """Address of Ray. `local`: a new cluster on this machine. `HOST:PORT`: the cluster there. `auto`: $RAY_ADDRESS or a
     running cluster. If there is none, Ray starts only for jobs that gain from it. A small job runs in one process, and
     numbers of workers are upper limits."""
     corpus: Workers = Workers()
