@@ -55,7 +55,7 @@ class SeedResult:
     seed: int
     curves: dict[str, list[Point]] = field(default_factory=dict)
     rows: dict[str, dict[str, float]] = field(default_factory=dict)
-    """System -> measures and costs: the index with the spec's beam, a baseline at its first with as many visits."""
+    """System -> measures and costs: index with the spec's beam, a baseline at its first beam with as many visits."""
     values: dict[str, dict[str, Values]] = field(default_factory=dict)
     """System -> measure -> value of each query [q], of the searches in `rows`."""
     runs: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Evaluation:
     family_Q: Ints
     """Number [q] of each query's family: queries that share an answer or half of their words."""
     asked_before: dict[str, int]
-    """Number of `queries`, and of queries that train or dev also has, `by_id` or `by_text`. Empty if none are."""
+    """Number of `queries`, and how many train or dev also has, `by_id` or `by_text`. Empty if they share none."""
     level: int | None = None
     """Level of ReTreever's tree by which the index is searched. None if a query visits leaves."""
     cut: dict[str, Any] | None = None

@@ -149,7 +149,7 @@ class Report(BaseModel):
     families: int = 0
     """Number of families of queries, which intervals resample."""
     asked_before: dict[str, int] = {}
-    """Number of `queries`, and of queries that train or dev also has, `by_id` or `by_text`. Empty if none are."""
+    """Number of `queries`, and how many train or dev also has, `by_id` or `by_text`. Empty if they share none."""
     cut: dict[str, Any] | None = None
     """Number of `families` of train and dev, and what their queries `shared`. Absent if dev was not cut from train."""
     others: dict[str, dict[str, float]] = {}

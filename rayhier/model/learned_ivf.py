@@ -1,7 +1,7 @@
 """The learned IVF (ours): k-means leaves, and a router that learns which leaves hold the answers of a query.
 
 A query x is transformed, y = x + U ReLU(V x). A leaf's density exp(w·y + b) says how likely a document of the leaf is
-an answer. Learned are U, V, and each leaf's b and w, a row of W. Density times the leaf's size is the leaf's
+an answer. U, V, and each leaf's b and w (a row of W) are learned. Density times the leaf's size is the leaf's
 probability, which training fits. Leaves are visited by density, because the cost of a search is the number of
 documents. At the start, W is the centroids times one factor and U is 0, which equals k-means IVF. Centroids alone place
 documents (cells.py).

@@ -9,7 +9,7 @@ WEIGHT = 1.0
 CANDIDATES = 32
 """Number of nearest leaves, including the first leaf, from which the second leaf is chosen."""
 VECTORS = 64
-"""Number of documents at a time. Centroids then fit in the processor's cache, which is three times as fast."""
+"""Number of documents whose second leaf is chosen at a time. Centroids then fit in the cache: three times as fast."""
 
 
 def second_leaves(

@@ -173,12 +173,12 @@ class Goal:
 class Widening:
     """A search of q queries in progress: results so far, leaves visited, and queries to scan again.
 
-    A query visits more leaves until it has k results, or has visited the `widest` number of leaves. With a filter, it
-    must also score `Goal.matching` documents. Else a query would stop at its first k matches, although further leaves
-    may hold nearer documents. The matches so far estimate how many leaves hold enough matches. The query visits 25%
-    more leaves than the estimate, and at least twice as many as before. If few documents match, it visits all leaves.
-    Each round scans all leaves of the query again, so that a document in an old and a new leaf counts once. The
-    ranking's `scanned_Q` sums all rounds.
+    A query visits more leaves until it has k results, or has visited the `widest` number of leaves. With a filter, a
+    query must also score `Goal.matching` documents. Else a query would stop at its first k matches, although further
+    leaves may hold nearer documents. The matches so far estimate how many leaves hold enough matches. A query visits
+    25% more leaves than the estimate, and at least twice as many as before. If few documents match, the query visits
+    all leaves. Each round scans all leaves of the query again, so that a document in an old and a new leaf counts once.
+    The ranking's `scanned_Q` sums all rounds.
     """
 
     def __init__(self, leaves_QB: Ints, goal: Goal) -> None:

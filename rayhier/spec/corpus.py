@@ -224,7 +224,7 @@ class MsMarco(_Corpus):
 
     `collection.tsv` (id, text), `queries.SPLIT.tsv` (id, text), `qrels.SPLIT.tsv` (query id, 0, passage id, grade). If
     there is a `qrels.test.tsv`, each split reads the files of its name. MS MARCO published no test judgements. Without
-    them, split `test` reads the files of `dev.small`, or else of `dev`, and split `dev` is cut from train.
+    this file, split `test` reads the files of `dev.small`, or else of `dev`, and split `dev` is cut from train.
     """
 
     type: Literal["msmarco"]

@@ -146,8 +146,8 @@ class SearchSpec(Section):
     """Most leaves that a query visits, β. `{recall: 0.98}`: the fewest with which dev queries find 98% of the exact
     best `k` documents on average, for each number of results. With fewer than 20 dev queries, documents serve as
     queries. `auto`: `{recall: 0.99}`. In an index of more than 200,000 rows, `auto` visits leaves with at least 32
-    √rows, and ten rows for each result. These are at most a twentieth of all leaves, and at least 4. Without a number
-    here or in a request, queries visit more leaves to find `k` documents."""
+    √rows, and ten rows for each result. `auto` visits at most a twentieth of all leaves, and at least 4. Without a
+    number here or in a request, queries visit more leaves to find `k` documents."""
     mode: Mode | Literal["auto"] = "auto"
     """Scores that order the results of a query that names no mode: of vectors (`dense`), of BM25 (`bm25`), or of both
     (`hybrid`). `auto`: of both if the index counts words and BM25's weight is above 0. Otherwise of vectors."""

@@ -1,13 +1,13 @@
 """Keep a trained encoder only if queries that training did not read find more with it (ours).
 
-Documents are searched for as the built index will be: by vectors, and with BM25 if the index counts words. The queries
-choose a weight of BM25 for each encoder. Their measures with each weight also help to choose the weight of searches.
+These queries search like queries of the built index: by vectors, and with BM25 if the index counts words. The queries
+choose a weight of BM25 for each encoder. The measures with each weight also help to choose the weight of searches.
 
 Fewer than ENOUGH dev queries cannot decide: the mean gain in nDCG@10 of twenty queries has a standard error of five
 points. So the encoder is trained again without a fold of the train queries, and then searches for the queries of the
 fold. Further folds follow until ENOUGH queries were used. With fewer than FEWEST train queries there are no folds. Then
 judged dev queries decide, or else pseudo-queries. Pseudo-queries are searched by vectors alone, because they share
-words with their documents. They cannot decide for a trained transformer if they are fewer than ENOUGH.
+words with their documents. If a transformer trains, ENOUGH queries are needed without folds, or the base encoder stays.
 
 Queries that ask the same (`dataset.families.alike`) are in one fold and count as one query.
 

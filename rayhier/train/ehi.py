@@ -261,7 +261,7 @@ def warm_start(router: EhiRouter, vectors_NM: Floats, seed: int) -> None:
 
 
 def fit(router: EhiRouter, x_NM: Tensor, centroids: list[Tensor], rng: np.random.Generator) -> None:
-    """Train each level to choose by softmax(20 cosine) to its k-means centroids [nodes above, branching, m]."""
+    """Train each level to the probabilities softmax(20 cosine) of its k-means centroids [nodes above, branching, m]."""
     draw = torch.Generator().manual_seed(int(rng.integers(2**31)))
     optimizer = torch.optim.AdamW(router.parameters(), lr=RATE, weight_decay=0)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, STEPS)

@@ -1,4 +1,4 @@
-"""Train an encoder by HCE (model/hce.py, Algorithms 1-3): it tells an answer from the answer's siblings in a tree."""
+"""Train an encoder by HCE (model/hce.py, Algorithms 1-3), to tell an answer from the answer's siblings in a tree."""
 
 from collections.abc import Iterator, Sequence
 

@@ -191,9 +191,9 @@ class Loop:
 
 
 def best_row(history: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Choose the row of a history whose weights a training returns: the best on dev, or a later row that is equal.
+    """Choose the row of a history whose weights a training returns: the best on dev, or a later row that matches it.
 
-    A row with an `error` is equal if its `dev` is lower than the best by at most its `error`. The last such row is
+    A row with an `error` matches if its `dev` is lower than the best by at most its `error`. The last such row is
     chosen. Few dev queries tell rows apart only by chance, and the end of a schedule is the better guess.
 
     >>> best_row([{"dev": 0.5}, {"dev": 0.7}, {"dev": 0.7}, {"dev": 0.6}])

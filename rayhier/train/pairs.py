@@ -60,7 +60,7 @@ class Pairs:
         return encode_side(self.tower, side, self.examples.document_NM.shape[1], self.learner.group)
 
     def steps(self, epoch: int, search: Callable[[], Search]) -> Iterator[tuple[float, Ints, np.random.Generator]]:
-        """Yield for each step the share of training done, numbers of pairs, and a generator. Mines before if due."""
+        """Yield each step's share of training done, numbers of pairs, and generator. Mines negatives first if due."""
         if self.source != "none" and epoch % REFRESH == 0:
             self.mine(search())
         steps = batches(len(self.examples.pair_P2), self.batch_size, self.seed, epoch)

@@ -47,7 +47,7 @@ class Chunk:
     parts: Sequence[tuple[Ints, Queries]]
     """Texts and vectors [a, m], each with the places [a] of their queries in `ids`."""
     self_ids: Sequence[str] | None = None
-    """Ids of the queries' documents, which their results leave out. None if the queries are no documents."""
+    """Ids of documents that serve as queries, and that results of the same query leave out. None for a file."""
 
     @classmethod
     def of(cls, rows: Sequence[QueryRow]) -> Self:

@@ -46,7 +46,7 @@ class CodedRouter(LearnedIvf):
         return leaf_NK, np.take_along_axis(self.log_probs(encoded.numpy), leaf_NK, axis=1)
 
     def by_codes(self, query_NM: Floats, beam: int) -> Ints:
-        """Choose leaves for vectors [n, m] by codes, even if a full comparison is faster. `beam` is at most half."""
+        """Choose leaves for vectors [n, m], always by codes. `beam` is at most half of the number of leaves."""
         bent_NM = np.ascontiguousarray(self.bend(query_NM), np.float32)
         leaf_NK: Ints = self._rows.scan(bent_NM, None, beam, _listed(beam), None, threads_for(len(bent_NM)))[0]
         if (leaf_NK[:, -1:] < 0).any():  # many leaves were merged

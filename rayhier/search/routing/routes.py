@@ -157,7 +157,7 @@ class Model:
         return LevelSimilarity.of(self.spec.search, self.tree) if self.spec.search.how == "level" else None
 
     def flat_query(self, encoded: Encoded) -> FlatQuery | None:
-        """Compute queries' numbers at a tree's level. None if leaves are searched. InputError if tokens are needed."""
+        """Compute queries' numbers at a tree's level. None if leaves are searched. InputError if tokens are missing."""
         return None if self.flat_similarity is None else self.flat_similarity.query(self.tree, encoded)
 
     @property

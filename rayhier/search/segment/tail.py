@@ -1,4 +1,4 @@
-"""The tail of a version: documents of the change log that leaf files lack, in memory. Every search compares them all.
+"""The tail: documents of the change log that a version's leaf files lack, in memory. Every search compares the tail.
 
 Rows are only appended. Each row has the numbers of the changes that wrote and removed the row. So a search reads the
 tail as it was after one change, while later changes are added.
@@ -219,7 +219,7 @@ class TailView:
     def scan(
         self, query_QM: Floats, leaves: range, k: int, where: Filter | None = None, *, needs: Needs = "texts"
     ) -> Ranking:
-        """Rank the best k documents of each query [q, m], among those in `leaves` by best leaf that meet `where`."""
+        """Rank each query's [q, m] best k documents, of all whose best leaf is in `leaves` and that meet `where`."""
         row_A = self.chosen(leaves, where)
         if not len(row_A):
             return Ranking.none(len(query_QM))

@@ -1,7 +1,7 @@
 """The weight of BM25 in hybrid searches: how queries choose it for a model, and how the stage calibrate publishes it.
 
-With few queries, weights differ by chance. So a weight w far from the usual weight 0.25 must win clearly. Its sum of
-the queries' nDCG@10 is lowered by log² ((w + 0.05) / (0.25 + 0.05)) (our addition). Shapes: Q queries, W weights.
+With few queries, weights differ by chance. So a weight w far from the usual weight 0.25 must win clearly. A penalty of
+log² ((w + 0.05) / (0.25 + 0.05)) lowers the sum of the queries' nDCG@10 (our addition). Shapes: Q queries, W weights.
 """
 
 import numpy as np

@@ -207,7 +207,7 @@ def principal(vectors_NM: Floats, seed: int) -> Tensor:
 
 @torch.no_grad()
 def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats, seed: int) -> Tensor:
-    """Set the splits' hyperplanes to the first third of the directions [d, m], and the remaining ones at random.
+    """Set hyperplanes of the splits to the first third of the directions [d, m], and further hyperplanes at random.
 
     Random hyperplanes come in orthogonal bases, which keep inner products. Hidden units are set to the first directions
     and their opposites. Returns the means [splits] that were subtracted from the splits' scores.
