@@ -1,4 +1,4 @@
-"""Tables of queries, judgements and rejected rows, and counts of all rows. The driver process writes them."""
+"""Tables of queries, judgements and rejected rows, and counts of all rows. The driver process writes these tables."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

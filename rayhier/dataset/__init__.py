@@ -1,1 +1,1 @@
-"""Documents, queries, judgements and rankings as arrays. Training, search and evaluation share them."""
+"""Documents, queries, judgements and rankings as arrays, for training, search and evaluation."""

@@ -19,7 +19,7 @@ class Queries:
     vector_QM: Floats
     grades: dict[str, dict[str, int]]
     texts: Sequence[str] = ()
-    """Texts [q], for BM25 and for a trained transformer. Empty if they are not loaded."""
+    """Texts [q], for BM25 and for a trained transformer. Empty if texts are not loaded."""
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -1,4 +1,4 @@
-"""Rankings: the results of queries. A search returns them, workers merge them, and `measures.Judge` measures them.
+"""Rankings: the results of queries. A search returns rankings, workers merge and `measures.Judge` measures rankings.
 
 Shapes: Q queries, K results, F rows fetched for a query, N rows of a part of the index.
 """

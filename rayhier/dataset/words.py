@@ -72,7 +72,7 @@ FREQUENT: dict[Language, str] = {
     "swedish": "och att för är inte ett från också",
     "turkish": "ve bir bu için ile olarak çok daha",
 }
-"""Frequent words that identify the language of texts. Few of them are frequent in two languages."""
+"""Frequent words that identify the language of texts. Few of these words are frequent in two languages."""
 RARE, TWICE, SOME = 50, 2, 10_000
 """Texts have a language if more than one in RARE words of the first SOME texts is frequent in the language. These words
 must be TWICE as many as the frequent words of any other language."""

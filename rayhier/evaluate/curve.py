@@ -134,7 +134,7 @@ def _mean_point(points: Sequence[Point]) -> Point:
 
 
 def reach(curve: Iterable[Point], measure: str, target: float, axis: str = "cost_mean") -> float:
-    """Return the least `axis` (cost, visits, microseconds) at which a measure reaches `target`. NaN if it never does.
+    """Return the least `axis` (cost, visits, microseconds) at which a measure reaches `target`. NaN if no point does.
 
     The value is linear between points. Later points than the one that reaches the target are not measured.
     """

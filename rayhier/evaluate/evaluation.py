@@ -45,7 +45,7 @@ Named = dict[str, str]
 FEW_DEV = 200
 """Number of dev queries below which a warning says that a tuned number of lists is uncertain."""
 LEAVES = {"faiss_ivf_spill": 2}
-"""Name of a baseline -> number of lists that hold each document, if there are several."""
+"""Name of a baseline -> number of lists that hold each document, if more than one."""
 
 
 @dataclass
@@ -96,7 +96,7 @@ class Evaluation:
     family_Q: Ints
     """Number [q] of each query's family: queries that share an answer or half of their words."""
     asked_before: dict[str, int]
-    """Number of `queries`, and how many train or dev also has, `by_id` or `by_text`. Empty if they share none."""
+    """Number of `queries`, and how many train or dev also has, `by_id` or `by_text`. Empty if no query is shared."""
     level: int | None = None
     """Level of ReTreever's tree by which the index is searched. None if a query visits leaves."""
     cut: dict[str, Any] | None = None

@@ -149,7 +149,7 @@ class Report(BaseModel):
     families: int = 0
     """Number of families of queries, which intervals resample."""
     asked_before: dict[str, int] = {}
-    """Number of `queries`, and how many train or dev also has, `by_id` or `by_text`. Empty if they share none."""
+    """Number of `queries`, and how many train or dev also has, `by_id` or `by_text`. Empty if no query is shared."""
     cut: dict[str, Any] | None = None
     """Number of `families` of train and dev, and what their queries `shared`. Absent if dev was not cut from train."""
     others: dict[str, dict[str, float]] = {}
@@ -173,9 +173,9 @@ class Report(BaseModel):
     level: int | None = None
     """Level of ReTreever's tree by which the index is searched. Absent if a query visits leaves."""
     beams: list[ChosenBeam] = []
-    """The beam that dev queries chose for each seed's index, and its recall on dev. Empty if they chose none."""
+    """The beam that queries chose for each seed's index, and the recall of these queries. Empty if none was chosen."""
     weights: list[FusionWeight] = []
-    """Weight of BM25 that dev queries chose for each seed's model. Empty if they chose none."""
+    """Weight of BM25 that dev queries chose for each seed's model. Empty if dev queries chose none."""
     besides: list[RerankWeight] = []
     """Weight of the search's score in re-ranking that dev queries chose for each seed's model."""
     precisions: list[QueryPrecision] = []

@@ -150,7 +150,7 @@ def bootstrap(
 ) -> Sequence[Interval]:
     """Compute means of paired differences [q, p] and percentile intervals of the means, from resamples of families.
 
-    `family_Q` numbers the family [q] of each query. If it is None, each query is a family.
+    `family_Q` numbers the family [q] of each query. None: each query is a family.
 
     >>> bootstrap(np.array([[0.5], [0.5]]))
     [Interval(difference=0.5, low=0.5, high=0.5, wins=1.0)]

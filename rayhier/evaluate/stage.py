@@ -91,7 +91,7 @@ def build_test(
 
 
 def read_test(spec: JobSpec, corpus: Artifact) -> tuple[pa.Table, Questions]:
-    """Read the spec's test split. Returns judged queries, and all rows. InputError if it lacks a needed answer."""
+    """Read the spec's test split. Returns judged queries, and all rows. InputError if the split lacks answers."""
     everything = questions.read(sources.reader(spec.corpus), ids.IdSet(ids.of(ids.of_documents(corpus))))
     rows = everything.of_test()
     requirements.check_judgements(rows.counts())

@@ -1,4 +1,4 @@
-"""Keep the leaves' centroids in a router that trains. `opened_router.OpenedCells` places documents by them.
+"""Keep the leaves' centroids in a router that trains. `opened_router.OpenedCells` places documents by centroids.
 
 Shapes: M embedding size, L leaves, G groups of leaves.
 """
@@ -17,7 +17,7 @@ class Cells(nn.Module):
     border: Tensor
     """Scalar: a document lies in a second leaf if its two greatest (cosine - price) differ by at most this much."""
     group_GM: Tensor
-    """Centroids of groups of leaves [groups, m]. If it has no rows, a document is compared with every leaf."""
+    """Centroids of groups of leaves [groups, m]. Without groups, a document is compared with every leaf."""
     group_L: Tensor
 
     def __init__(self, leaves: int, dimension: int, groups: int = 0) -> None:

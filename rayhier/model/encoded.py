@@ -10,7 +10,7 @@ import numpy as np
 from rayhier.arrays import Floats, Ints
 
 Reader = Callable[[Any, Any], Any]
-"""Function of a router, in torch. It maps tokens' vectors [n, t, m] and a mask [n, t] to scores [n, w]."""
+"""Function of a router, in torch, that maps tokens' vectors [n, t, m] and a mask [n, t] to scores [n, w]."""
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,7 @@ def load_transformer(folder: Path, dtype: torch.dtype, **own: Any) -> Any:
 
 
 def load_pretrained(kind: Any, folder: Path, dtype: torch.dtype, **own: Any) -> tuple[Any, list[str], list[str]]:
-    """Load a model by a class of `transformers`. Returns it with the names of missing and of misshapen weights."""
+    """Load a model by a class of `transformers`. Returns the model, and names of missing and misshapen weights."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()

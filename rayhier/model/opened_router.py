@@ -162,7 +162,7 @@ class LearnedIvf(OpenedRouter):
 
     @property
     def in_use(self) -> Bools:
-        """True [leaves] for a leaf that queries visit. The other leaves were merged with leaves near them."""
+        """True [leaves] for a leaf that queries visit. All other leaves were merged with near leaves."""
         return np.isfinite(self.b)
 
     def bend(self, x_NM: Floats) -> Floats:

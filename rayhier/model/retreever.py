@@ -45,7 +45,7 @@ class Trunk(nn.Module):
 
 
 class Splits(nn.Module):
-    """A hyperplane over texts' vectors for each split of a tree. A score above 0 sends a text left, others right."""
+    """A hyperplane over texts' vectors for each split of a tree. Texts with a score above 0 go left, others right."""
 
     def __init__(self, dimension: int, depth: int, trunk: Trunk | None = None) -> None:
         """Make 2^depth - 1 hyperplanes over vectors of size `dimension`, or over the hidden units of `trunk`."""

@@ -74,7 +74,7 @@ def _products(vector_PM: Floats, query_M: Values) -> Values:
 
 
 def _trend(prior_S: Values, score_S: Values, solve: Callable[[np.ndarray], np.ndarray]) -> tuple[Values, Values]:
-    """Fit intercept and slope (at least 0) by generalised least squares. Returns them with the line's values [s]."""
+    """Fit intercept and slope (at least 0) by generalised least squares. Returns both, and the line's values [s]."""
     design_S2 = np.stack([np.ones(len(prior_S)), prior_S], axis=1)
     weighted_S2 = solve(design_S2)
     normal_22, right_2 = design_S2.T @ weighted_S2, weighted_S2.T @ score_S

@@ -131,7 +131,7 @@ class Reranker:
         return run_sync(asking, lambda pairs: self.score(*pairs))
 
     def score(self, queries: Sequence[str], documents: Sequence[str]) -> object:
-        """Compute the cross-encoder's scores [n] of pairs of a query and a document. ScorerError if it fails."""
+        """Compute scores [n] of pairs of a query and a document. ScorerError if the cross-encoder fails."""
         if self.read is None:
             raise ScorerError("this re-ranker was opened without its cross-encoder")
         try:

@@ -125,8 +125,8 @@ class Snapshot:
     ) -> Self:
         """Open a version of the index that `now` names (None: the newest), and read a range of its leaves (None: all).
 
-        Searches see the change log up to number `log`. With None, they see all changes of the newest version, or no
-        change of a named version. The encoder's transformer is loaded at the first text. The model of the snapshot
+        Searches see the change log up to number `log`. With None, searches see all changes of the newest version, or
+        no change of a named version. The encoder's transformer is loaded at the first text. The model of the snapshot
         `before` is used again if it made the version. InputError as in `open`, or if an object of the log is damaged.
         """
         with contextlib.ExitStack() as pins:

@@ -1,4 +1,4 @@
-"""Base class of the sections of a spec. They are frozen, refuse unknown keys, and describe fields by docstrings.
+"""Base class of the sections of a spec. Sections are frozen, refuse unknown keys, and describe fields by docstrings.
 
 A key whose value is null counts as left out. So `--set` can remove a section of the file.
 """
@@ -35,7 +35,7 @@ class Section(BaseModel):
         return {key: value for key, value in mapping.items() if value is not None or key not in optional}
 
     def changed(self, *names: str) -> list[str]:
-        """List those of the named fields whose values differ from their defaults."""
+        """List the named fields whose values differ from their defaults."""
         fields = type(self).model_fields
         return [name for name in names if getattr(self, name) != fields[name].default]
 

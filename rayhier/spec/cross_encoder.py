@@ -69,7 +69,7 @@ class ScoresSpec(Section):
     """Pairs that the cross-encoder scores ahead of searches: the pairs that the base encoder scores best."""
 
     judged: Annotated[int, Field(ge=0, le=10_000_000)] = 50
-    """Number of judged train queries in these pairs, chosen by a hash of their ids. Training leaves them out."""
+    """Number of judged train queries in these pairs, chosen by a hash of their ids. Training leaves these out."""
     spans: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     """Number of spans (64 words of a document) that are queries of these pairs, chosen by a hash of document ids."""
     per: Literal["query", "item"] = "query"

@@ -39,9 +39,9 @@ class JobSpec(Section):
     """The spec of a job, read from its YAML file: everything that the job does."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    """Name of the job, shown in reports. No fingerprint contains it: jobs with different names share results."""
+    """Name of the job, shown in reports. No fingerprint contains the name: jobs with different names share results."""
     workdir: Annotated[str, Field(min_length=1)]
-    """Place of all results: a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. No fingerprint contains it."""
+    """Place of all results: a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. No fingerprint contains this place."""
     corpus: CorpusSpec
     encoder: EncoderSpec
     train: TrainSpec = ContrastTraining(type="contrast")
@@ -57,7 +57,7 @@ class JobSpec(Section):
     evaluate: EvaluateSpec = EvaluateSpec()
     cluster: ClusterSpec = ClusterSpec()
     track: TrackSpec | None = None
-    """Tracker that gets the measures of training and evaluation. TensorBoard's files are in every model anyway."""
+    """Tracker that gets the measures of training and evaluation. Every model has TensorBoard's files in any case."""
 
     @field_validator("workdir")
     @classmethod
@@ -217,7 +217,7 @@ class JobSpec(Section):
 
     @property
     def measures_words(self) -> bool:
-        """Return True if an evaluation measures BM25, alone and with vectors. With `search.mode` dense, it does not."""
+        """Return True if an evaluation measures BM25, alone and with vectors. With `search.mode` dense, none does."""
         return self.index.words and self.search.mode != "dense"
 
     @property

@@ -1,4 +1,4 @@
-"""`search:` defaults of every search of the index. A query may override some of them."""
+"""`search:` defaults of every search of the index. A query may override some defaults."""
 
 import math
 from typing import Annotated, Literal, Self

@@ -1,4 +1,4 @@
-"""`track:` trackers that a run reports its measures to. No result depends on them, so no fingerprint contains them."""
+"""`track:` trackers that a run reports its measures to. No result and no fingerprint depends on trackers."""
 
 from typing import Annotated, Literal
 from urllib.parse import urlsplit

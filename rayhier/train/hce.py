@@ -32,7 +32,7 @@ ROUNDS = 3
 
 
 class TrainingTree:
-    """The tree of documents in a training. Its number of nodes is fixed. Its shape changes when it is rebuilt."""
+    """The tree of documents in a training. The number of nodes is fixed. A rebuilt tree has another shape."""
 
     def __init__(self, learner: Learner, hierarchy: Hierarchy, counts: Sequence[int], documents: int) -> None:
         """Keep an empty tree of `counts` nodes at its levels in `learner.kept`, which checkpoints hold."""

@@ -35,7 +35,7 @@ class Descent:
     clip: float = math.inf
 
     def height(self, done: float) -> float:
-        """Return the learning rate's factor after a share `done` of training. It rises linearly, then falls.
+        """Return the learning rate's factor after a share `done` of training. The factor rises linearly, then falls.
 
         >>> Descent(warm_up=0.2).height(0.1), Descent(warm_up=0.2).height(0.6), Descent().height(0.25)
         (0.5, 0.5, 0.75)

@@ -230,7 +230,7 @@ class Run:
 
 
 def _with_precision(spec: JobSpec, scratch: Location) -> JobSpec:
-    """Set the number format that all workers use, also after a restart. If only a head is trained, it is float32."""
+    """Set the number format that all workers use, also after a restart. Training of a head alone uses float32."""
     if spec.encoder.transformer_part is None:
         return spec
     return spec.model_copy(update={"encoder": agreed(spec.encoder, Ledger(scratch / "ledger", scratch))})

@@ -132,7 +132,7 @@ class TextTower:
         self._tokens.pop(side, None)
 
     def tokens(self, side: Side) -> TokenStore:
-        """Return the token ids of a side's texts. The workers tokenise them together, once."""
+        """Return the token ids of a side's texts. The workers tokenise the texts together, once."""
         if side not in self._tokens:
             self._tokens[side] = TokenStore.of(self.texts[side], partial(self.encoder.tokenise, role=_role(side)))
         return self._tokens[side]

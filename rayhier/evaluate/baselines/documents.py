@@ -95,7 +95,7 @@ class BaselineDocuments:
         return exact(query_QM, vector_NM, doc_ids, result_ids, k)
 
     def with_words(self, words: Bm25Index, *, cosines: bool) -> ExactHybrid:
-        """Make the exact search by vectors and BM25. `words` are those of all documents, in the same order."""
+        """Make the exact search by vectors and BM25. `words` is BM25 over all documents, in the same order."""
         return ExactHybrid(words, self.vector_NM, self.doc_ids, self.result_ids, self.match_N, cosines)
 
     def _searched(self) -> tuple[pa.Array, pa.Array, Floats]:

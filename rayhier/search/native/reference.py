@@ -1,4 +1,4 @@
-"""The scan of rows in lists, in numpy. It defines what native kernels compute, and replaces missing kernels.
+"""The scan of rows in lists, in numpy. This code defines what native kernels compute, and replaces missing kernels.
 
 A row has a code: two bits for each dimension of its difference from its file's center. A query is rounded to 8 bits.
 Codes give estimates of scores, and the best `listed` rows get exact scores. The codes are those of RaBitQ (Gao and

@@ -79,7 +79,7 @@ class Request:
 
     @property
     def texts(self) -> Sequence[str]:
-        """The queries as texts. ValueError if they are vectors."""
+        """The queries as texts. ValueError if queries are vectors."""
         if isinstance(self.queries, np.ndarray):
             raise ValueError("queries: got vectors; allowed: texts")
         return self.queries

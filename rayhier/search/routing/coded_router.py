@@ -19,8 +19,8 @@ FEWEST = 128
 CODED = 16
 """Number of dimensions of codes that are compared in the time of one multiply-add."""
 MORE, FEWEST_MORE = 0.25, 16
-"""Leaves that are scored in full beyond the beam: a share of the beam, and a number. With them, queries find as many
-true results as with the full comparison (docs/results/LOG.md)."""
+"""Leaves that are scored in full beyond the beam: a share of the beam, and a number. With these leaves, queries find
+as many true results as with the full comparison (docs/results/LOG.md)."""
 
 
 class CodedRouter(LearnedIvf):

@@ -145,7 +145,7 @@ class Model:
 
     @property
     def chosen(self) -> ChosenBeam | None:
-        """The beam that dev queries chose for the spec's `search.k`. None if they chose no beam."""
+        """The beam that dev queries chose for the spec's `search.k`. None if dev queries chose no beam."""
         search = self.spec.search
         if search.recall is None or self.calibration is None:
             return None
@@ -222,7 +222,7 @@ class Routes:
 
     @cached_property
     def log_probs(self) -> Floats:
-        """Log-probabilities [q, β] of the leaves in `leaves_QB`. No search needs them."""
+        """Log-probabilities [q, β] of the leaves in `leaves_QB`. No search needs log-probabilities."""
         if not self.leaves_QB.size:
             return np.zeros(self.leaves_QB.shape, np.float32)
         return self.model.log_probs(self.encoded, self.leaves_QB.shape[1])[1]

@@ -101,7 +101,7 @@ class FlatScan:
 
 
 def nodes_of(leaf_map: LeafMap, shard: Shard) -> Sidecar:
-    """Return a shard's file of leaf probabilities. InputError if it is missing, or another model made it."""
+    """Return a shard's file of leaf probabilities. InputError if the file is missing or from another model."""
     nodes = shard.sidecars.get(NODES)
     if nodes is None:
         raise InputError(

@@ -87,7 +87,7 @@ class ListedRows:
 
     @classmethod
     def of(cls, vector_NM: npt.NDArray[Any], size_L: Ints | None = None) -> Self:
-        """Take vectors [n, m] in memory or in a mapped file, list after list. Without `size_L`, they are one list."""
+        """Take vectors [n, m] in memory or in a mapped file, list after list. Without `size_L`, all are one list."""
         size_L = np.array([len(vector_NM)]) if size_L is None else size_L
         end_L = np.cumsum(size_L)
         return cls(size_L, lambda number: vector_NM[end_L[number] - size_L[number] : end_L[number]])

@@ -153,7 +153,7 @@ class Segment:
         return np.asarray(self._array("leaves"))
 
     def warm(self) -> None:
-        """Read all stored vectors into memory, to avoid page faults in queries. The system may drop them again."""
+        """Read all stored vectors into memory, to avoid page faults in queries. The system may drop vectors again."""
         if self.count:
             with contextlib.suppress(OSError):  # older kernels do not know the advice
                 self._array("vectors").base.madvise(POPULATE)

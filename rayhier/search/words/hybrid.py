@@ -37,7 +37,7 @@ class WordScan:
 
     @property
     def words(self) -> PostingLists:
-        """The postings, opened at first use. InputError if there are none, or a file is not as it was published."""
+        """The postings, opened at first use. InputError if the index has none, or a file is not as published."""
         with self._lock:
             return self._words
 

@@ -217,8 +217,8 @@ class PostingLists:
         """Return scores and rows [q, t] of the best k documents that share a word with each text, best first.
 
         Documents whose scores tie with the last follow, at most TIES times k in all. So the documents found do not
-        depend on the division of an index. If there are fewer, scores are -inf and rows -1. Only rows that `mask_N` [n]
-        marks are results, but rarity is counted over all documents and `further` documents.
+        depend on the division of an index. For missing documents, scores are -inf and rows -1. Only rows that `mask_N`
+        [n] marks are results, but rarity is counted over all documents and `further` documents.
         """
         words_Q = [words(text, self.language) for text in texts]
         hash_T = word_hashes(chain.from_iterable(words_Q))

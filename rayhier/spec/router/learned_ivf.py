@@ -32,7 +32,7 @@ class LearnedIvfRouting(TreeSpec):
         return True
 
     def phases(self, *, supervised: bool) -> dict[str, int]:
-        """Return the router's phase of training, name -> epochs. Without judged queries, it has 0 epochs."""
+        """Return the router's phase of training, name -> epochs. Without judged queries, the phase has 0 epochs."""
         return {"router": EPOCHS if supervised else 0}
 
     def targets(self, queries: int, documents: int) -> int:

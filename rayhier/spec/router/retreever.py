@@ -28,7 +28,7 @@ class RetreeverRouting(Routing):
     """Function that makes attention's outputs a node's score. `shared`: one linear map for all nodes. `linear`: a map
     for each node. `ancestors`: as `linear`, then a small MLP over the scores of the node and its ancestors."""
     propagation: Literal["product", "learned"] = "product"
-    """Probability of a leaf. `product`: product of splits' probabilities on its path. `learned`: an MLP corrects it."""
+    """Probability of a leaf. `product`: product of splits on its path. `learned`: a product that an MLP corrects."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the nodes' scores that a training step leaves out at random."""
 

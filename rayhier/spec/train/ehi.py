@@ -16,7 +16,7 @@ UNLIKE = 0.9
 
 
 class Loss(Section):
-    """Weights λ of EHI's three losses. The paper's Table 8 tunes them for each collection."""
+    """Weights λ of EHI's three losses. The paper's Table 8 tunes the weights for each collection."""
 
     semantic: Weight = 1.0
     """Weight λ1 of the triplet loss on the encoder's vectors."""

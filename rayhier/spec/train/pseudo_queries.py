@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from rayhier.spec.base import Section
 
 MOST_DRAWN = 200_000
-"""Approximate number of documents that have pseudo-queries in a larger corpus. A hash of the id chooses them."""
+"""Approximate number of documents that have pseudo-queries in a larger corpus. Hashes of ids choose these."""
 SPANS = 2
 """Number of random spans that are drawn from a document, by its id."""
 

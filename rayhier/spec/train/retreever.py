@@ -34,7 +34,7 @@ class RetreeverTraining(Training):
     batch_size: Annotated[int, Field(ge=2, le=1_000_000)] = 128
     """Number of pairs in a training step, of all workers together."""
     router_lr: Rate = 3e-3
-    """Highest learning rate of the tree (AdamW). It rises over the first twentieth of the steps, then falls to zero."""
+    """Highest learning rate of the tree (AdamW). The rate rises in the first twentieth of steps, then falls to zero."""
     schedule: Schedule = "matryoshka"
     """Levels of the tree that a step trains. `constant`: only the leaves. `linear`, `exponential`: one level, deeper
     in later steps. `stochastic`: one level d, drawn in proportion to d². `matryoshka`: all levels at once."""

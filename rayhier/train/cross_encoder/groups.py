@@ -17,7 +17,7 @@ from rayhier.train.examples import Examples
 from rayhier.train.pairs import draw, mine
 
 SHARPNESS, LEXICAL = 20.0, 0.3
-"""SHARPNESS: factor of the teacher's scores before the softmax. LEXICAL: weight in them of BM25 / the query's best."""
+"""SHARPNESS: factor of the teacher's scores before the softmax. LEXICAL: weight of BM25 / best BM25 in these scores."""
 TOP = 30
 """Number of best documents, by the base encoder or by BM25, from which wrong documents are drawn."""
 

@@ -150,7 +150,7 @@ def _dev(corpus: Artifact, vectors: Artifact) -> DevReranking | None:
 
 
 def _samples(corpus: Artifact) -> list[tuple[str, str]]:
-    """Read pairs of a document's title, or first words, and text. They replace dev queries to compare precisions."""
+    """Read pairs of a document's title, or first words, and text, to compare precisions without dev queries."""
     table = columns.read([corpus.path(corpus.names("documents/")[0])], ["title", "text"]).slice(0, TRIED)
     rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
     return [(title or " ".join(text.split()[:FIRST_WORDS]), text) for title, text in rows]

@@ -101,7 +101,7 @@ class _Bidders:
 
     document_NM: Floats
     leaf_NC: npt.NDArray[np.int32]
-    """Nearest leaves [n, c] of each document. They are int32, because only the vectors take more memory."""
+    """Nearest leaves [n, c] of each document, in int32, because only the vectors take more memory."""
     near_NC: Floats
     """Cosines [n, c] to the leaves' centroids, up to a constant for each document."""
 

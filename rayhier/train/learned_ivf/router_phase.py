@@ -32,7 +32,7 @@ JUDGED, OF_DOCUMENTS = 10.0, 0.1
 """Weights in the loss. A nearest neighbour of a query has weight 1, and a judged answer has weight JUDGED. If a
 document is used as a query, the document and its neighbours are the answers. Each has weight OF_DOCUMENTS."""
 MOST_JUDGED = 10
-"""Most judged answers of a query with the full weight each. If there are more, they share the weight of this number."""
+"""Most judged answers of a query that each have the full weight. More answers share the weight of this number."""
 
 MEASURED = 1 << 24
 """Approximate largest number of densities, of dev pairs and leaves, that are in memory at a time."""
