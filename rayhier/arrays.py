@@ -17,7 +17,7 @@ Names = npt.NDArray[np.object_]
 """Array of ids of documents or queries, as Python strings."""
 
 IN_MEMORY = 1 << 30
-"""Most bytes of an array of vectors that a process holds in memory. Larger arrays lie in files."""
+"""Largest number of bytes of an array of vectors that a process holds in memory. Larger arrays lie in files."""
 
 
 def for_vectors(*shape: int) -> Floats:

@@ -36,7 +36,7 @@ TEXTS = ("text", "body", "content", "contents", "abstract", "passage", "context"
 ABOUT = re.compile(r"(readme|licen[cs]e|copying|changelog|contributing)\b", re.I)
 """Names of texts about a data set, which are no documents if there are other candidates."""
 MOST_WORDS = 3
-"""Most words in the name of a column."""
+"""Largest number of words in the name of a column."""
 VARIES = r"\d+|train|dev|validation|val|test"
 """Part of a name that may differ between files that belong together."""
 HEAD = """\

@@ -25,7 +25,7 @@ EXTRAS = {"mlflow": "mlflow", "wandb": "wandb"}
 PATIENCE, TRIES = 3, 3
 """Failures one after another at which a tracker is given up, and attempts to open a file of MLflow."""
 LONGEST = 500
-"""Most characters of a parameter that MLflow keeps."""
+"""Largest number of characters of a parameter that MLflow keeps."""
 
 Values = Mapping[str, float]
 

@@ -14,8 +14,8 @@ from rayhier.model.device import gpu
 
 ITERATIONS = 25
 FLAT, GPU_FLAT = 2_000_000_000, 20_000_000_000
-"""Most vectors times clusters for which k-means takes one step, on a CPU and on a GPU. Larger problems take two steps.
-On two cores, a problem of size FLAT takes ten minutes at 384 dimensions."""
+"""Largest number of vectors times clusters for which k-means takes one step, on a CPU and on a GPU. Larger problems
+take two steps. On two cores, a problem of size FLAT takes ten minutes at 384 dimensions."""
 SAMPLE_A_CLUSTER = 256
 """k-means learns k centroids from a random sample of at most 256 k vectors. faiss has the same limit."""
 CAST_ROWS = 65_536

@@ -13,7 +13,7 @@ BLOCK = 1 << 18
 """Number of rows that are converted to float32 and searched at a time."""
 SCORES = 1 << 28
 FAISS_MOST = 2048
-"""Most rows per query that faiss finds on a GPU. torch finds more."""
+"""Largest number of rows per query that faiss finds on a GPU. torch finds more."""
 
 
 def faiss_on_gpu() -> bool:

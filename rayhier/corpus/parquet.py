@@ -8,7 +8,7 @@ from rayhier.spec import InputError
 from rayhier.storage.parquet import opened, tables
 
 RANGE_BYTES = 16 << 20
-"""Most uncompressed bytes of a range of small row groups. A larger row group is a range by itself."""
+"""Largest number of uncompressed bytes of a range of small row groups. A larger row group is a range by itself."""
 BATCH_ROWS = 1_000
 
 

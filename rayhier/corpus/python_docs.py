@@ -23,7 +23,7 @@ SKIPPED |= {"ensurepip", "__pycache__"}
 SENTENCE_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?](?=\s)")
 SHORTEST_REST = 40
 LONGEST_SUMMARY = 200
-"""Most characters of a query. If the first sentence is longer, the query is the sentence's first line."""
+"""Largest number of characters of a query. If the first sentence is longer, the query is the sentence's first line."""
 
 Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -13,9 +13,9 @@ from rayhier.spec.corpus import ColumnNames, FieldType, Limits
 
 DIGEST_BYTES = 16
 LONGEST_LINE = 64 << 20
-"""Most bytes of a line. The limit keeps an endless line from filling the memory."""
+"""Largest number of bytes of a line. The limit keeps an endless line from filling the memory."""
 SHOWN = 80
-"""Most characters of a rejected row that users see."""
+"""Largest number of characters of a rejected row that users see."""
 HEADER = ("query-id", "corpus-id", "score")
 
 T = TypeVar("T")

@@ -22,7 +22,8 @@ OWN = (ID, "leaf", "title", "text")
 Needs = Literal["ids", "texts", "vectors"]
 """Columns that a ranking needs: `id` alone, all that results show, or `doc_id` and `vector` in addition."""
 COPIED = 1_000_000
-"""Most bytes of documents for which a ranking is pickled as one byte string. A larger copy would cost too much."""
+"""Largest number of bytes of documents for which a ranking is pickled as one byte string. A larger copy would cost too
+much."""
 HEAD = struct.Struct("QQQQ")
 """Numbers at the start of a packed ranking: queries, results per query, arrays of costs, bytes of a score."""
 

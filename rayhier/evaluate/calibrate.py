@@ -56,7 +56,8 @@ from rayhier.threads import get_threads
 
 MEASURE, RESULTS = "nDCG@10", 10
 MOST_RERANKED, MOST_ENCODED = 200, 300
-"""Most dev queries that choose the weight of the search's score, and most that choose the number format."""
+"""Largest number of dev queries that choose the weight of the search's score, and most that choose the number
+format."""
 BESIDES = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
 """Weights of the search's score in re-ranking to choose from."""
 

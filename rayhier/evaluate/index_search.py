@@ -19,7 +19,7 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap
 
 TOGETHER = 1_024
-"""Most queries that are searched together."""
+"""Largest number of queries that are searched together."""
 
 
 class IndexSearch:

@@ -58,7 +58,8 @@ class SystemRow(_Row):
     visited: float
     """Mean number of distinct documents scored for a query, as a share of the corpus."""
     beam: float | None = None
-    """Most leaves that a query visits. For HNSW efSearch, and in a search by a level the size of the shortlist."""
+    """Largest number of leaves that a query visits. For HNSW efSearch, and in a search by a level the size of the
+    shortlist."""
     leaves: float | None = None
     """Mean number of leaves that a query visits. Absent, like `beam`, for a system without a curve."""
     calls: float | None = None

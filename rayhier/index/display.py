@@ -10,7 +10,7 @@ from rayhier.cluster.document_tree import above, grow
 from rayhier.model.opened_router import OpenedRouter
 
 FLAT = 64
-"""Most leaves in one level that are shown without nodes above them."""
+"""Largest number of leaves in one level that are shown without nodes above them."""
 BRANCHING = 8
 SEED = 0
 

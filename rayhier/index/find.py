@@ -21,9 +21,9 @@ from rayhier.storage.shard import Shard
 FORMAT = 1
 FEWEST = 1_000
 CACHE_BYTES = 2e9
-"""Most bytes of hashes of ids that are cached on this machine."""
+"""Largest number of bytes of hashes of ids that are cached on this machine."""
 OPENED = 100
-"""Most shards whose hashes stay mapped into memory: those that were used last."""
+"""Largest number of shards whose hashes stay mapped into memory: those that were used last."""
 HASHES = "hashes.npy"
 Hashes = npt.NDArray[np.uint64]
 _known: "OrderedDict[str, tuple[Lease, Hashes]]" = OrderedDict()

@@ -48,7 +48,10 @@ def _held(part: pa.Table, number: int, over_L: np.ndarray) -> pa.Table:
 
 
 def within(router: OpenedRouter, table: pa.Table, size_L: Ints, most: int) -> tuple[pa.Table, int]:
-    """Move rows out of leaves that with `size_L` [l] earlier rows exceed `most` rows. Also returns how many moved."""
+    """Move new rows to their next-best leaf if a leaf would hold more than `most` rows.
+
+    `size_L` [l] counts the rows that leaves hold already. Returns the new rows with their leaves, and how many moved.
+    """
     count_L, room_L = leaf_sizes(table, len(size_L)), np.maximum(most - size_L, 0)
     over_L = count_L > room_L
     if not over_L.any():

@@ -42,7 +42,7 @@ from rayhier.storage.paths import Location
 NEAR, NEARBY = 16, 256
 """NEAR: leaves near a changed leaf whose documents are routed again. NEARBY: leaves from which a document chooses."""
 ROUNDS, STEPS = 6, 8
-"""Most rounds, in each of which a leaf is split once, and steps of 2-means."""
+"""ROUNDS: largest number of times that leaves which are too large are split. STEPS: iterations of 2-means per split."""
 AT_ONCE = 1_000_000
 LOPSIDED = 0.1
 """Least share of a split leaf's documents in each half. If 2-means makes a smaller half, the halves become equal."""

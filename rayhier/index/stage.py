@@ -43,7 +43,7 @@ ROUTED, CAPPED = "routed", "capped"
 ROUTED_ROWS = 1024
 """Rows in a row group of a routed part. A row group of each of MERGED parts lies in memory while they are merged."""
 MERGED = 256
-"""Most parts that are merged together. With 768 dimensions in float16, 256 parts take about 1.4 GB."""
+"""Largest number of parts that are merged together. With 768 dimensions in float16, 256 parts take about 1.4 GB."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ NORMAL = 1.96
 GROWN, SHRUNK = 1.5, 0.25
 """Leaves above and below these multiples of the mean rows in a rebuilt index are split or removed."""
 FEWEST = 3
-"""Most rows of a leaf that is never split."""
+"""Largest number of rows of a leaf that is never split."""
 EVEN = 1.2
 DEAR, EMPTIER = 1.25, 0.2
 """Values of `Due.dear` and `Due.emptier` above which leaves need maintenance."""

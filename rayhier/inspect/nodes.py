@@ -27,12 +27,12 @@ from rayhier.storage.paths import Location
 from rayhier.storage.schemas import NODES
 
 MOST_QUERIES = 1_000
-"""Most queries of the corpus that are routed to find typical queries of the nodes."""
+"""Largest number of queries of the corpus that are routed to find typical queries of the nodes."""
 QUERIES = 3
 """Largest number of typical queries that are shown for a node."""
 PLACED = 256
 TITLE = 200
-"""Most characters of a text that replaces a missing title."""
+"""Largest number of characters of a text that replaces a missing title."""
 
 
 @dataclass(frozen=True)

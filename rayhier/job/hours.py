@@ -32,7 +32,8 @@ RATES = {
 FLOPS = {False: 150e9, True: 60e9}
 """FLOP/s of a core that passes tokens through a transformer, in float32 (True) or in bfloat16 (False)."""
 TOKENISED = 100e3
-"""Most tokens per second of a core, even if the transformer is small, because texts are tokenised first."""
+"""Largest number of tokens per second of a core, even if the transformer is small, because texts are tokenised
+first."""
 START, START_HERE, LEAST_WORK = 5.0, 2.0, 2.0
 """START: seconds to start a stage's processes on Ray. START_HERE: seconds to start a stage in this process. LEAST_WORK:
 seconds of work by the table's rate. A rate is measured if a stage had that work, and took twice as long as its
@@ -46,7 +47,8 @@ POOLS = {"index": 3}
 BYTES_A_TOKEN = 4
 """Approximate bytes of text per token."""
 DEV_PAIRS = 200 * 50
-"""Most pairs that a cross-encoder reads when it is measured on dev queries: 200 queries, 50 documents for each."""
+"""Largest number of pairs that a cross-encoder reads when it is measured on dev queries: 200 queries, 50 documents for
+each."""
 BACKWARD = 3
 """Number of forward passes that take as long as a training step."""
 DEV = 0.1

@@ -15,7 +15,7 @@ from rayhier.spec import JobSpec
 from rayhier.spec.corpus import FileCorpus, passages_of
 
 MOST_READ = 16 << 20
-"""Most bytes of a corpus whose ids a plan reads, to check judgements within about a second."""
+"""Largest number of bytes of a corpus whose ids a plan reads, to check judgements within about a second."""
 NOT_EVALUATED = "evaluate: left out, because corpus.judgements names no file. rayhier eval can measure it later"
 
 

@@ -10,7 +10,7 @@ from rayhier.storage.cache import home
 
 FILE = "rates.json"
 MOST, MOST_BYTES = 200, 100_000
-"""Most rates that the file keeps (the newest), and most bytes that are read from the file."""
+"""Largest number of rates that the file keeps (the newest), and most bytes that are read from the file."""
 
 
 def load() -> dict[str, float]:

@@ -97,7 +97,7 @@ class OpenedCells:
 
     @cached_property
     def compared(self) -> int:
-        """Most leaves that a document is compared with."""
+        """Largest number of leaves that a document is compared with."""
         leaves, groups = len(self.centroid_LM), len(self.group_GM)
         return min(leaves, groups + PROBES * max(map(len, self._members))) if groups else leaves
 

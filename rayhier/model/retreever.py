@@ -269,7 +269,7 @@ class Representations(nn.Module, ABC):
 
     @property
     def floats(self) -> int:
-        """Most numbers in memory for a text while its vectors are computed."""
+        """Largest number of numbers in memory for a text while its vectors are computed."""
         return self.width
 
     @abstractmethod
@@ -349,7 +349,7 @@ class RetreeverRouter(nn.Module):
         learned = LearnedPropagation(depth) if propagation == "learned" else None
         self.representations = TreeLevels(NodeTree(node_scores, learned, dropout), similarity)
         self.cells = Cells(2**depth, dimension)
-        """Centroids of each leaf's training documents, without prices, to choose every document's second leaf."""
+        """Mean vector of each leaf's training documents. With these, every document chooses a second leaf."""
 
     def config(self) -> dict[str, Any]:
         return {"type": "retreever", **self._config}

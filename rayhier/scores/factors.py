@@ -83,7 +83,10 @@ class Factors:
         return own_M if self.maps is None else np.asarray(mapped(self.maps[0], own_M[None])[0])
 
     def prior(self, row_N: Ints, base_N: Values, slope: float | None = None) -> Values:
-        """Compute documents' expected scores [n], up to an intercept. Row -1 has no bias."""
+        """Compute documents' expected scores [n] from base scores [n], without the intercept of a query.
+
+        `row_N` [n] are rows of the table of biases. A document with row -1 is not in the table, so its bias is 0.
+        """
         bias_N = np.append(self.table["bias"].to_numpy(), 0.0)[row_N]
         return np.asarray((self.learned.slope if slope is None else slope) * base_N + bias_N)
 

@@ -20,7 +20,7 @@ from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 
 CPU_TOKENS = 4_096
-"""Most tokens in a CPU's batch, padding included. Larger batches outgrow the CPU's caches."""
+"""Largest number of tokens in a CPU's batch, padding included. Larger batches outgrow the CPU's caches."""
 PAIRS_AT_ONCE = 64
 CHUNK = 4_096
 """Number of pairs that are tokenised and sorted by length together."""

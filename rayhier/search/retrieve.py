@@ -53,7 +53,7 @@ class Scan:
         return np.asarray(in_range_QB.any(axis=1))
 
     def part(self, here_Q: Bools) -> "Scan":
-        """Return the work for the queries that a mask [q] marks."""
+        """Return the part of this work that is for the queries that a mask [q] marks."""
         if here_Q.all():
             return self
         return replace(self, query_QM=self.query_QM[here_Q], leaves_QB=self.leaves_QB[here_Q])
@@ -156,7 +156,7 @@ class Goal:
     matching: int
     """Number of documents that match the filter and must be scored for a query. 0 without a filter."""
     widest: int
-    """Most leaves that a query visits if its first leaves have too few documents."""
+    """Largest number of leaves that a query visits if its first leaves have too few documents."""
     jumps: bool = False
     """True if a query with too few documents visits the `widest` leaves at once, not in steps."""
 
@@ -187,7 +187,7 @@ class Widening:
         self.asked_A: Ints = np.arange(len(leaves_QB))
         """Numbers of the queries to scan next."""
         self.wider_A: Ints = np.full(len(leaves_QB), goal.beam)
-        """Most leaves [a] that each query in `asked_A` visits next."""
+        """Largest number of leaves [a] that each query in `asked_A` visits next."""
         self._goal = goal
         self._ranking: Ranking | None = None
 

@@ -44,13 +44,13 @@ from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import Location, locate
 
 AT_ONCE = 16
-"""Most queries that are re-ranked together, since the documents to re-rank are in memory."""
+"""Largest number of queries that are re-ranked together, since the documents to re-rank are in memory."""
 WARMED = 0.5
 """Largest share of the machine's memory for vectors that are read ahead."""
 SPARE = 16
-"""Most further results that are read at first, to replace results that changes remove."""
+"""Largest number of further results that are read at first, to replace results that changes remove."""
 PROBED = 16
-"""Most shards of which `probe` searches a leaf."""
+"""Largest number of shards of which `probe` searches a leaf."""
 
 
 @dataclass(frozen=True)

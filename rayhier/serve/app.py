@@ -51,8 +51,9 @@ from rayhier.spec import InputError
 from rayhier.storage.leaf_map import Manifest
 
 PASSED_ON = 10_000
-"""Most requests that Ray Serve passes to a replica at a time. The limit is high so that an ingress, not Ray Serve,
-refuses requests, with errors in rayhier's form. A high limit also lets health checks pass while a replica works."""
+"""Largest number of requests that Ray Serve passes to a replica at a time. The limit is high so that an ingress, not
+Ray Serve, refuses requests, with errors in rayhier's form. A high limit also lets health checks pass while a replica
+works."""
 UNLIMITED = -1
 CPUS_OF_TWO = 4
 """Least number of CPUs of a cluster on which two ingresses run by default. A smaller cluster gets one ingress."""

@@ -15,35 +15,37 @@ class _Args(BaseModel):
 
 class RequestLimits(_Args):
     max_body_bytes: Count = 4_000_000
-    """Most bytes in a request's body."""
+    """Largest number of bytes in a request's body."""
     max_batch: Count = 64
-    """Most queries, or vectors, in one request."""
+    """Largest number of queries, or vectors, in one request."""
     max_k: Count = 1_000
-    """Most results for a query."""
+    """Largest number of results for a query."""
     max_beam: Count = 1_024
-    """Most leaves that a query may ask to visit. A query with a filter may visit all leaves."""
+    """Largest number of leaves that a query may ask to visit. A query with a filter may visit all leaves."""
     max_budget: Count = 1_000
-    """Most documents that the cross-encoder reads for a query."""
+    """Largest number of documents that the cross-encoder reads for a query."""
     max_calls: Count = 6_400
-    """Most documents that the cross-encoder reads for all queries of one request."""
+    """Largest number of documents that the cross-encoder reads for all queries of one request."""
     max_pool: Count = 640_000
-    """Most documents, held in memory, from which re-ranking chooses for all queries of a request."""
+    """Largest number of documents, held in memory, from which re-ranking chooses for all queries of a request."""
     max_query: Count = 10_000
-    """Most characters in a query, or in a text to encode or to re-rank."""
+    """Largest number of characters in a query, or in a text to encode or to re-rank."""
     max_answer_bytes: Count = 10_000_000
-    """Most bytes, approximately, in one answer. A request whose answer would be larger is refused."""
+    """Largest number of bytes, approximately, in one answer. A request whose answer would be larger is refused."""
     queue_seconds: Seconds = 2.0
-    """Most seconds that a query may wait. The wait is estimated from the number of earlier queries and the rate of
-    answers. If queries have waited for 0.05 s or more, a query that would exceed this limit is answered 503."""
+    """Largest number of seconds that a query may wait. The wait is estimated from the number of earlier queries and the
+    rate of answers. If queries have waited for 0.05 s or more, a query that would exceed this limit is answered 503."""
     max_requests: Count = 256
-    """Most requests that an ingress works on or answers at a time, once their bodies have arrived. Further requests are
-    answered 503. In addition, as many requests may wait for `min_log`."""
+    """Largest number of requests that an ingress works on or answers at a time, once their bodies have arrived. Further
+    requests are answered 503. In addition, as many requests may wait for `min_log`."""
     peer_share: Annotated[float, Field(gt=0, le=1)] = 0.75
     """Share of `max_requests`, `max_arriving_bytes` and `max_unsent_bytes` for one address. Set 1 behind one proxy."""
     max_unsent_bytes: Count = 100_000_000
-    """Most unread bytes of large answers. A request whose answer would exceed this limit is answered 503."""
+    """Largest number of unread bytes of large answers. A request whose answer would exceed this limit is answered
+    503."""
     max_arriving_bytes: Count = 256_000_000
-    """Most bytes of arriving bodies in an ingress's memory. A request that would exceed this limit is answered 503."""
+    """Largest number of bytes of arriving bodies in an ingress's memory. A request that would exceed this limit is
+    answered 503."""
     body_seconds: Seconds = 10.0
     """Seconds that a request's body may take to arrive. A later body is answered 408."""
     seconds: Seconds = 30.0
@@ -54,11 +56,12 @@ class WriteLimits(_Args):
     """Limits of changes of documents, and when changes are folded into leaf files."""
 
     max_documents: Count = 1_000
-    """Most documents in one request, or ids to delete."""
+    """Largest number of documents in one request, or ids to delete."""
     max_tail_documents: Count = 20_000
-    """Most changed documents outside leaf files, which every search compares. Further changes are answered 503."""
+    """Largest number of changed documents outside leaf files, which every search compares. Further changes are answered
+    503."""
     max_tail_bytes: Count = 200_000_000
-    """Most bytes of rows of changed documents outside leaf files. Further changes are answered 503."""
+    """Largest number of bytes of rows of changed documents outside leaf files. Further changes are answered 503."""
     fold_documents: Count = 2_000
     """Number of changed documents from which on changes are folded into leaf files, as a new version."""
     fold_bytes: Count = 50_000_000
@@ -105,7 +108,8 @@ class ServeArgs(_Args):
     shard_groups: Count | None = None
     """Number of shard groups, at most one per leaf. Default: two on Ray Serve, one in a single process."""
     together: Count = 64
-    """Most queries, of several requests, that are encoded, routed and scanned together. 1: each query alone."""
+    """Largest number of queries, of several requests, that are encoded, routed and scanned together. 1: each query
+    alone."""
     shard_seconds: Seconds = 5.0
     """Seconds that a shard group may take to answer. If a group takes longer, answers lack its documents."""
     reranker_seconds: Seconds = 20.0

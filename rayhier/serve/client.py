@@ -61,7 +61,7 @@ from rayhier.serve.http.foreign import EmbeddingsResponse, RerankResponse
 from rayhier.spec.search import Mode
 
 ANSWER_SHOWN = 200
-"""Most characters that an error shows of an answer that cannot be read."""
+"""Largest number of characters that an error shows of an answer that cannot be read."""
 PAUSE_SECONDS, DOUBLED_SECONDS = 0.25, 4.0
 """First and longest pause in seconds before a retry. Each retry doubles the pause, which a server may lengthen."""
 WRITE_SECONDS = 150.0
@@ -88,7 +88,7 @@ class SearchOptions(TypedDict, total=False):
     rerank: bool | None
     """True: the cross-encoder re-ranks results. Default: as the index's spec says."""
     budget: SupportsIndex | None
-    """Most documents that the cross-encoder reads for a query."""
+    """Largest number of documents that the cross-encoder reads for a query."""
     explain: bool
     """True: answers list the leaves that the router chose, with probabilities, and the number of rows scored."""
     include: Sequence[Part] | None

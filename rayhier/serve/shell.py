@@ -18,11 +18,11 @@ from rayhier.spec import InputError
 from rayhier.spec.corpus import ColumnNames, FieldType, Limits
 
 TOGETHER, BYTES = 500, 1_000_000
-"""Most documents in a request, and most bytes of their texts and vectors, approximately."""
+"""Largest number of documents in a request, and most bytes of their texts and vectors, approximately."""
 PAGE = 1_000
-"""Most documents that a request lists, or ids that it deletes."""
+"""Largest number of documents that a request lists, or ids that it deletes."""
 RETRIES = 20
-"""Most retries of a request if the server has no room for further changes, or its connection is cut."""
+"""Largest number of retries of a request if the server has no room for further changes, or its connection is cut."""
 LONGEST = 1 << 40
 """Limit of a title, text or id, in characters, that none exceeds, so that only the server checks lengths."""
 

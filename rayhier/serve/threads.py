@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 MANY = 1_000
 """Number of results from which on work runs in a thread. To start a thread takes about as long as ten results."""
 SMALL = 4_000_000
-"""Most multiply-adds of a scan or a routing that runs without a thread, because waking a thread takes longer."""
+"""Largest number of multiply-adds of a scan or a routing that runs without a thread, because waking a thread takes
+longer."""
 _TASKS = set[asyncio.Task[Any]]()
 """Running tasks. asyncio keeps only weak references, so a task could otherwise be garbage-collected while it runs."""
 Given = ParamSpec("Given")

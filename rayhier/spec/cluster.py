@@ -38,8 +38,8 @@ class TrainWorkers(Section):
     gpus: Annotated[int, Field(ge=0, le=1)] = 0
     """GPUs that each process reserves."""
     micro_batch: Annotated[int, Field(ge=1)] | None = None
-    """Most texts whose activations a process keeps in memory. Smaller numbers let large batches fit a GPU, but encode
-    each text twice. Gradients stay the same. `null`: the process's whole share of a batch."""
+    """Largest number of texts whose activations a process keeps in memory. Smaller numbers let large batches fit a GPU,
+    but encode each text twice. Gradients stay the same. `null`: the process's whole share of a batch."""
     checkpoint_seconds: Annotated[float, Field(ge=0, le=86_400)] = 10.0
     """Least seconds between two checkpoints. Checkpoints are written at ends of epochs."""
 

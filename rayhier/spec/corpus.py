@@ -51,7 +51,8 @@ class Passages(Section):
     """Sizes of passages. Long documents are cut into passages, which are windows of words, and indexed one by one."""
 
     words: Annotated[int, Field(ge=1)]
-    """Most words of a passage. Words are split at blanks. A document with no more words stays one passage."""
+    """Largest number of words of a passage. Words are split at blanks. A document with no more words stays one
+    passage."""
     stride: Annotated[int, Field(ge=1)]
     """Words between the starts of two neighbouring passages. At most `words`, so that no word is left out."""
 

@@ -18,7 +18,7 @@ WRONG, OF_BASE, OF_BM25 = 7, 4, 1
 """Number of wrong documents in a training group, drawn from the base encoder's best documents, and from BM25's best
 documents. The remaining wrong documents are drawn from all documents."""
 MOST_PAIRS = 100_000
-"""Most judged pairs of each corpus in an epoch, drawn by seed and epoch."""
+"""Largest number of judged pairs of each corpus in an epoch, drawn by seed and epoch."""
 
 
 class CrossEncoderTraining(Section):
@@ -40,7 +40,7 @@ class CrossEncoderSpec(Section):
     """Part that makes the score. `cls`: the single output of a classifier. `emb`: scaled cosine of the mean vectors of
     the query's and the document's tokens, which are read together."""
     max_length: Annotated[int, Field(ge=8, le=8192)] = 256
-    """Most tokens of a pair. The longer of its two texts is cut."""
+    """Largest number of tokens of a pair. The longer of its two texts is cut."""
     precision: Precision = "auto"
     """Number format of the computation. `auto`: the fastest whose scores correlate with float32's by at least 0.999."""
     beside: Annotated[float, Field(ge=0, le=1000)] | Literal["auto"] = "auto"
@@ -51,7 +51,7 @@ class CrossEncoderSpec(Section):
 
 
 CHOSEN_DEPTH = 50
-"""Most documents that the cross-encoder reads for a dev query that chooses `cross_encoder.beside`."""
+"""Largest number of documents that the cross-encoder reads for a dev query that chooses `cross_encoder.beside`."""
 
 
 FactorKind = Literal["bias", "transductive", "inductive"]

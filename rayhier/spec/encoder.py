@@ -13,7 +13,7 @@ LearningPart = Literal["none", "head", "last_layer", "all"]
 ENOUGH = 300
 """Number of queries that tell what a training gains. With fewer dev queries, folds of train queries are used."""
 FOLDS = 5
-"""Most folds of the train queries. As many folds are used as have ENOUGH queries together."""
+"""Largest number of folds of the train queries. As many folds are used as have ENOUGH queries together."""
 
 
 class EncoderSpec(Section):
@@ -35,7 +35,7 @@ class EncoderSpec(Section):
     for queries that training did not read, else the base encoder. The comparison searches by vectors, and by BM25 too
     if the index counts words. Only with train.type contrast, hce or retreever, and not with router.type hce."""
     max_length: Annotated[int, Field(ge=4, le=8192)] = 256
-    """Most tokens of a text. Further tokens are cut off. The limit in the model's folder is ignored."""
+    """Largest number of tokens of a text. Further tokens are cut off. The limit in the model's folder is ignored."""
     query_prefix: str | None = None
     """Text that is put before each query, such as `query: ` for e5. `null`: the folder's prompt for queries, if any."""
     document_prefix: str | None = None

@@ -19,11 +19,11 @@ from rayhier.spec.corpus import FieldType
 from rayhier.spec.errors import InputError
 
 DEEPEST = 16
-"""Most levels of `and`, `or` and `not` that a filter may nest."""
+"""Largest number of levels of `and`, `or` and `not` that a filter may nest."""
 MOST_VALUES = 1_000
-"""Most values in all conditions of a filter together. An `exists` counts as one value."""
+"""Largest number of values in all conditions of a filter together. An `exists` counts as one value."""
 SHOWN = 60
-"""Most characters of a filter's value that an error message repeats."""
+"""Largest number of characters of a filter's value that an error message repeats."""
 
 JSON_WORDS: Mapping[str, bool] = {}
 """Texts that mean true and false in a filter written as JSON: none, as JSON has true and false."""

@@ -17,9 +17,9 @@ from rayhier.spec.job import JobSpec, with_partner
 from rayhier.spec.removed import advice
 
 MAX_BYTES = 1_000_000
-"""Most bytes of a spec file."""
+"""Largest number of bytes of a spec file."""
 MAX_SHOWN = 12
-"""Most mistakes that one error message shows."""
+"""Largest number of mistakes that one error message shows."""
 CLOSE = 0.75
 """Least similarity (difflib's ratio) of a known key that a message suggests instead of an unknown key."""
 

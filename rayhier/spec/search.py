@@ -22,12 +22,14 @@ LISTED_A_RESULT, FEWEST_LISTED = 3, {"leaves": 60, "level": 120}
 """If `shortlist` is auto: documents to rescore for each result, and the least number. An index of more than MOST_SMALL
 documents rescores twice as many, as codes rank more documents above the best (docs/results/LOG.md)."""
 POOLED = 10_000
-"""Most documents of the visited leaves that the cross-encoder may read with `pool: leaves`, unless `budget` is more."""
+"""Largest number of documents of the visited leaves that the cross-encoder may read with `pool: leaves`, unless
+`budget` is more."""
 FUSED = 100
 """Documents that fusion takes from BM25 and from the search by vectors, unless a query wants more results."""
 
 CACHE_BYTES = 50e9
-"""Most disk space for a machine's cached indexes. The least recently used index is removed first, unless it is open."""
+"""Largest number of disk space for a machine's cached indexes. The least recently used index is removed first, unless
+it is open."""
 
 AUTO_RECALL = 0.99
 """Share of the exact best documents that the chosen beam must find, if `beam` is auto."""
@@ -52,7 +54,7 @@ class Rerank(Section):
     documents. `axn`: after each round, a vector is fitted to all scores, and finds the documents of the next round.
     `adacur`: as `axn`, by the documents' scores for anchor queries, which are computed ahead of searches."""
     budget: Annotated[int, Field(ge=1, le=100_000)] = 100
-    """Most documents that the cross-encoder reads for a query."""
+    """Largest number of documents that the cross-encoder reads for a query."""
     pool: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["leaves", "all"] = "leaves"
     """Documents that the cross-encoder may read. `leaves`: the best 10,000 (or `budget`, if larger) of the leaves that
     the query visits. A number: so many of the best documents of these leaves. `all`: all documents of the index."""
@@ -143,9 +145,9 @@ class SearchSpec(Section):
     """Number of documents that are rescored by their vectors after a comparison by codes, or by `level`. `auto`: three
     for each result, at least 60, or 120 for `level`. In an index of more than 200,000 documents, twice as many."""
     beam: Annotated[int, Field(ge=1)] | Literal["auto"] | RecallBeam = "auto"
-    """Most leaves that a query visits, β. `{recall: 0.98}`: the fewest with which dev queries find 98% of the exact
-    best `k` documents on average, for each number of results. With fewer than 20 dev queries, documents serve as
-    queries. `auto`: `{recall: 0.99}`. In an index of more than 200,000 rows, `auto` visits leaves with at least 32
+    """Largest number of leaves that a query visits, β. `{recall: 0.98}`: the fewest with which dev queries find 98% of
+    the exact best `k` documents on average, for each number of results. With fewer than 20 dev queries, documents serve
+    as queries. `auto`: `{recall: 0.99}`. In an index of more than 200,000 rows, `auto` visits leaves with at least 32
     √rows, and ten rows for each result. `auto` visits at most a twentieth of all leaves, and at least 4. Without a
     number here or in a request, queries visit more leaves to find `k` documents."""
     mode: Mode | Literal["auto"] = "auto"

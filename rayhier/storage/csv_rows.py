@@ -12,7 +12,7 @@ SUFFIXES = (".csv", ".tsv")
 NOT_TEXT = re.compile("[\0\udc80-\udcff]")
 """Matches NUL, and a byte that is not UTF-8 (as a surrogate), which files in UTF-16 or Latin-1 have."""
 LONGEST = 64 << 20
-"""Most characters of a value."""
+"""Largest number of characters of a value."""
 
 
 def rows(path: Path) -> Iterator[dict[str, Any]]:

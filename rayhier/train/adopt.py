@@ -47,7 +47,7 @@ FOLD = "fold "
 MOST_ASKED, TOGETHER = 1_000, 200
 """MOST_ASKED: most queries of dev or of a fold. TOGETHER: most queries that are searched together, to limit memory."""
 MOST_COUNTED = 200_000
-"""Most documents whose words are counted. Larger corpora are searched by vectors alone."""
+"""Largest number of documents whose words are counted. Larger corpora are searched by vectors alone."""
 
 
 Asked = tuple[Values, Values, Ints]

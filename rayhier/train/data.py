@@ -104,7 +104,10 @@ def document_pairs(documents: Documents) -> Examples:
 
 
 def others(vectors_NM: Floats, result_N: Ints | None, rows: Ints, count: int) -> Ints:
-    """Find the `count` nearest rows of other documents (`result_N`) for each of `rows`: [r, count], -1 for none."""
+    """For each of `rows`, find the nearest rows of other documents: [r, count], -1 for none.
+
+    `result_N` [n] numbers the document of each row. None if each row is a document.
+    """
     if result_N is None:
         return neighbours(vectors_NM, rows, count)
     near = neighbours(vectors_NM, rows, count + SIBLINGS)

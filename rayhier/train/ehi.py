@@ -36,7 +36,8 @@ from rayhier.train.tower import Side, Tower
 VISITED = (0.05, 0.1, 0.2)
 MEASURES = ("R@10", "R@100")
 MOST_READ = 200_000
-"""Most documents from which a tree of several levels is started. Of a larger corpus, a random sample is read."""
+"""Largest number of documents from which a tree of several levels is started. Of a larger corpus, a random sample is
+read."""
 STEPS, BATCH, RATE = 1_000, 512, 3e-3
 LOSSES = ("semantic", "indexing", "intra_leaf", "total")
 MINING_BEAM = 4

@@ -23,7 +23,8 @@ from rayhier.spec.encoder import EncoderSpec
 from rayhier.train.examples import batches
 
 DOCUMENTS, PASSES, BATCH, RATE = 10_000, 3, 64, 1e-4
-"""Most documents whose titles and first sentences are read, passes over these, texts in a step, and learning rate."""
+"""Largest number of documents whose titles and first sentences are read, passes over these, texts in a step, and
+learning rate."""
 RIDGE = 1e-3
 
 

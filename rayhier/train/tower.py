@@ -71,7 +71,7 @@ class HeadTower:
     """A trainable head on stored vectors of a frozen encoder, so that texts are embedded only once (ours)."""
 
     micro_batch: int | None = None
-    """Most texts whose activations are in memory at a time. None: any number."""
+    """Largest number of texts whose activations are in memory at a time. None: any number."""
 
     def __init__(self, head: ResidualHead, stored: Mapping[Side, Floats], device: torch.device) -> None:
         self.module = head.to(device)

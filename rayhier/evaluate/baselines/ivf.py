@@ -27,7 +27,7 @@ TUNED_MEASURE = "R@100"
 TUNED_SHARE = 0.95
 DEPTH = 100
 MOST_TUNED = 200_000
-"""Most documents that are searched to choose the number of lists."""
+"""Largest number of documents that are searched to choose the number of lists."""
 
 
 class KmeansIvf:

@@ -10,7 +10,7 @@ from rayhier.evaluate.baselines.documents import BaselineDocuments
 
 WIDTH = 1024
 CELLS = 20_000_000
-"""Most scores, queries times results, that one call to ScaNN returns."""
+"""Largest number of scores, queries times results, that one call to ScaNN returns."""
 
 
 class ScannTree:

@@ -29,7 +29,7 @@ IDS, TEXT, VECTOR = ("_id", "id", "query_id"), "text", "vector"
 """Columns or keys of a query's id (the first that exists), of its text and of its vector."""
 KINDS = (".jsonl", ".json", ".tsv", ".parquet")
 SHOWN = 5
-"""Most refused rows of a file of queries that a message names one by one."""
+"""Largest number of refused rows of a file of queries that a message names one by one."""
 
 
 @dataclass(frozen=True)

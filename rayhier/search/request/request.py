@@ -54,7 +54,7 @@ class Request:
     queries: Queries
     k: int
     beam: int
-    """Most leaves that a query visits at first. 0 if BM25 alone, or a level of a tree, finds documents."""
+    """Largest number of leaves that a query visits at first. 0 if BM25 alone, or a level of a tree, finds documents."""
     mode: Mode = "dense"
     where: Filter | None = None
     """Filter that results meet. None if all documents may be results."""
@@ -162,7 +162,7 @@ class Rules:
 
     @property
     def default_beam(self) -> int:
-        """Most leaves that a query visits if its request has neither a beam nor a number of results."""
+        """Largest number of leaves that a query visits if its request has neither a beam nor a number of results."""
         return self.beam_for(self.search.k)
 
     def beam_for(self, k: int) -> int:

@@ -39,7 +39,7 @@ TIE = 1e-5
 SPARE = 16
 """Rows that are scored at first beyond the needed rows, since rows may tie with the last."""
 CHUNKS = 64
-"""Most tables in the rows' columns before they are copied into one table."""
+"""Largest number of tables in the rows' columns before they are copied into one table."""
 
 
 class Tail:

@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 K1, B = 1.5, 0.75
 FORMAT = 4
 TIES = 4
-"""Most results that are found for each wanted result if scores tie."""
+"""Largest number of results that are found for each wanted result if scores tie."""
 KIND = "postings"
 Weighted = tuple[npt.NDArray[np.uint64], Floats]
 """Hashes of a text's words [t], and their weights: rarity times how often the text has the word."""
@@ -58,7 +58,7 @@ class Postings:
     """Postings of a shard, or only the number of documents that have each word."""
 
     def __init__(self, arrays: Mapping[str, npt.NDArray[Any]], lease: Lease | None = None) -> None:
-        """Take the arrays that `counted` makes. If they are mapped, the lease holds their files."""
+        """Take the arrays that `counted` returns. If the arrays are mapped files, `lease` keeps these files on the disk."""
         self._lease = lease
         self.documents, self.total, self.rows = arrays["size"].tolist()
         """Number of documents, of words in all documents, and of rows."""

@@ -28,11 +28,11 @@ from rayhier.serve.metrics import Metrics
 from rayhier.serve.threads import begin
 
 DEPTH = 10
-"""Most results of a query that are compared with the exact results."""
+"""Largest number of results of a query that are compared with the exact results."""
 WINDOW = 1_000
 """Number of newest audited queries over which recall as served is averaged."""
 PART = 8_000_000
-"""Most multiply-adds, approximately, in a part of an exact search. A part takes a few milliseconds."""
+"""Largest number of multiply-adds, approximately, in a part of an exact search. A part takes a few milliseconds."""
 DISPATCH = 0.001
 """Seconds of CPU, approximately, to send a part of an exact search to a group and to merge its result."""
 AFTER = 0.05

@@ -29,7 +29,7 @@ WAITING = 0.5
 PING_SECONDS = 5.0
 """Seconds that the cross-encoder has to finish the pairs that it is reading, before `answers` returns False."""
 PAIRS = 128
-"""Most pairs, of one or several requests, that are scored together."""
+"""Largest number of pairs, of one or several requests, that are scored together."""
 HUNG_SECONDS = 120.0
 """Seconds of work on one batch of pairs after which Ray Serve replaces the replica."""
 log = logging.getLogger("ray.serve")

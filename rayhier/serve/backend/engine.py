@@ -47,13 +47,14 @@ from rayhier.serve.threads import MANY, SMALL, run_in, run_in_thread
 from rayhier.storage.leaf_map import LeafMap
 
 TOGETHER = 64
-"""Most queries, of several requests, that are encoded and routed together by default."""
+"""Largest number of queries, of several requests, that are encoded and routed together by default."""
 QUERY = 256
 """Characters that count as one query. A longer text counts as several queries, because it takes longer to encode."""
 PART = 64
-"""Most queries, of `QUERY` characters each, that a request encodes before other requests get their turn."""
+"""Largest number of queries, of `QUERY` characters each, that a request encodes before other requests get their
+turn."""
 AT_ONCE = 2
-"""Most scans that a group makes at a time, unless every request is scanned alone."""
+"""Largest number of scans that a group makes at a time, unless every request is scanned alone."""
 
 
 class Shards(Protocol):

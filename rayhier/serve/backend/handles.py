@@ -26,7 +26,7 @@ from rayhier.serve.threads import begin
 AGAIN_SECONDS = 1.0
 """Seconds between two pings to a lost deployment."""
 OPEN_SECONDS = 600.0
-"""Most seconds in which all replicas of a group must open a version."""
+"""Largest number of seconds in which all replicas of a group must open a version."""
 WRITER_AGAIN = 5
 """Seconds after which clients should repeat a change if the Writer does not answer."""
 T = TypeVar("T")
@@ -47,13 +47,14 @@ class DeploymentClient:
     handle: DeploymentHandle
     seconds: float = 5.0
     ping_seconds: float = 2.0
-    """Most seconds for a ping, which does a small piece of a replica's work."""
+    """Largest number of seconds for a ping, which does a small piece of a replica's work."""
     late_seconds: float = 0.5
     """Seconds after which a request is late, so that the client sends a health check."""
     alive_seconds: float = 2.0
-    """Most seconds for two health checks, which a replica answers in the middle of other work."""
+    """Largest number of seconds for two health checks, which a replica answers in the middle of other work."""
     another_seconds: float = 0.5
-    """Most seconds for another replica to answer the request of a dead replica. There may be no other replica."""
+    """Largest number of seconds for another replica to answer the request of a dead replica. There may be no other
+    replica."""
     lost: bool = field(default=False, init=False)
     """True while requests fail at once, until the deployment answers a ping."""
     _calls: "set[asyncio.Task[Any]]" = field(default_factory=set, init=False, repr=False)
@@ -161,7 +162,10 @@ class WriterHandle(DeploymentClient):
         return await self._told(key, lambda handle, key: handle.rollback.remote(number, key))
 
     async def newest(self, reader: str, seen: Seen) -> Newest:
-        """Tell the Writer the state that a reader shows, and return the newest state. LostError if no answer comes."""
+        """Tell the Writer which version and change a reading process serves. Returns the newest ones.
+
+        LostError if the Writer does not answer.
+        """
         newest: Newest = await self.ask(lambda handle: handle.newest.remote(reader, seen), READER_SECONDS)
         return newest
 

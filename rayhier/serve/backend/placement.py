@@ -21,7 +21,7 @@ from rayhier.spec import InputError
 from rayhier.storage.change_log import Change
 
 TOGETHER = 64
-"""Most documents, of several requests, that are encoded together."""
+"""Largest number of documents, of several requests, that are encoded together."""
 
 
 class Placement:

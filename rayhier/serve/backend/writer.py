@@ -42,7 +42,7 @@ from rayhier.storage.writer_lease import fence
 
 T = TypeVar("T")
 TOGETHER = 64
-"""Most documents, of several changes, that are looked up together."""
+"""Largest number of documents, of several changes, that are looked up together."""
 APPENDED_SECONDS = 0.02
 """Seconds after which the Writer stops appending changes, to answer the requests of appended changes first."""
 CARRY = "allowed: `rayhier run SPEC` again, which carries the documents as that index has them"

@@ -89,8 +89,9 @@ LEAF_BYTES, ROUTED_BYTES = 8, 100
 """Approximate bytes of a leaf's number in an answer, and of a leaf in an explanation."""
 KEY_LENGTH = 200
 WAITED, LOOK_SECONDS = 2.0, 0.1
-"""Most seconds that a request waits for a change of the log, and seconds between two reads of storage meanwhile. A
-change that a server has answered arrives sooner. So a request that waits longer names a change that does not exist."""
+"""Largest number of seconds that a request waits for a change of the log, and seconds between two reads of storage
+meanwhile. A change that a server has answered arrives sooner. So a request that waits longer names a change that does
+not exist."""
 READY_SECONDS = 1.0
 """Seconds for which the result of a readiness check is reused."""
 Key = Annotated[str | None, Header(description="Key that lets you repeat a request without changing anything twice.")]

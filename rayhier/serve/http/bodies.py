@@ -70,10 +70,10 @@ MOST = 1_000_000_000
 """Largest count that any request may name. A server's own limits are lower."""
 
 MOST_WRITTEN = 100_000
-"""Most documents, or ids, in any request to write. A server's own limit is lower."""
+"""Largest number of documents, or ids, in any request to write. A server's own limit is lower."""
 
 NAME_SHOWN = 80
-"""Most characters of an unknown name that a message repeats."""
+"""Largest number of characters of an unknown name that a message repeats."""
 
 
 Query = Annotated[str, AfterValidator(check_text)]
@@ -181,7 +181,7 @@ class _SearchOptions(RequestBody):
     k: Count | None = None
     """Number of results for each query. Default: `k` of `GET /v1/index`."""
     beam: Count | None = None
-    """Most leaves to visit for each query. Default: `beam` of `GET /v1/index`."""
+    """Largest number of leaves to visit for each query. Default: `beam` of `GET /v1/index`."""
     filter: FilterBody | None = None
     mode: Mode | None = None
     """Order of results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both). Default for texts: `mode` of
@@ -189,7 +189,7 @@ class _SearchOptions(RequestBody):
     rerank: bool | None = None
     """True: a cross-encoder re-ranks the results. Default: true for texts if the index re-ranks, else false."""
     budget: Count | None = None
-    """Most documents that the cross-encoder reads for a query. Default: `budget` of `GET /v1/index`."""
+    """Largest number of documents that the cross-encoder reads for a query. Default: `budget` of `GET /v1/index`."""
     explain: bool = False
     """True: answers list the leaves that the router chose, with probabilities, and the number of rows scored."""
     include: Include | None = None
@@ -226,7 +226,7 @@ class RouteRequest(_OneQuery):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"query": "how do I open a zip file", "beam": 4}]})
     beam: Count | None = None
-    """Most leaves to list. Default: `beam` of `GET /v1/index`."""
+    """Largest number of leaves to list. Default: `beam` of `GET /v1/index`."""
     model: str | None = None
     """Fingerprint of the model that made a vector. The request is refused if another model is served. Default: any."""
 
@@ -314,7 +314,7 @@ class ListRequest(_Page):
     after: str = ""
     """Id after which the page begins: `next` of the previous page. Empty for the first page."""
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
-    """Most documents of the page."""
+    """Largest number of documents of the page."""
     min_log: Log | None = None
     """Number of a change of the log. The answer waits until it includes the change."""
 
@@ -462,7 +462,7 @@ class NodesRequest(_Page):
     below: Annotated[str, Field(pattern="^[0-9]{1,9}:[0-9]{1,9}$")] | None = None
     """Name (LEVEL:NUMBER) of the node whose children are listed. Default without `leaf`: the root, 0:0."""
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
-    """Most children that are listed."""
+    """Largest number of children that are listed."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
@@ -509,7 +509,7 @@ class VersionsRequest(_Page):
     before: Annotated[int, Field(ge=1, le=MOST)] | None = None
     """Number before which the page begins: `next` of the previous page. Left out for the first page."""
     limit: Annotated[int, Field(ge=1, le=100)] = 20
-    """Most versions of the page."""
+    """Largest number of versions of the page."""
 
 
 class VersionBody(Body):
@@ -609,7 +609,7 @@ class IndexResponse(Body):
     leaves: int
     """Number of leaves."""
     leaves_per_document: int
-    """Most leaves in which a document lies."""
+    """Largest number of leaves in which a document lies."""
     shards: int
     """Number of files that hold the rows."""
     groups: list[str]
@@ -641,7 +641,7 @@ class IndexResponse(Body):
     weight: float | None
     """Weight of BM25 in mode `hybrid`. Null if there is no such mode, or ranks are fused."""
     beam: int
-    """Most leaves visited for a query that gives neither `k` nor `beam`."""
+    """Largest number of leaves visited for a query that gives neither `k` nor `beam`."""
     recall: float | None
     """Mean share of the exact best `k` documents that dev queries find. Null if dev queries did not choose `beam`."""
     drift: Drift

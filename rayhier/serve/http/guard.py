@@ -36,7 +36,7 @@ PATHS = READING_POSTS | {"/v1/index", "/v1/documents", "/v1/nodes", "/v1/version
 READS = ("GET", "HEAD", "OPTIONS")
 """HTTP methods that need no write token. All other methods need the token, except POST to `READING_POSTS`."""
 SMALL = 64_000
-"""Most bytes of a small answer. Only larger answers count for `max_unsent_bytes`."""
+"""Largest number of bytes of a small answer. Only larger answers count for `max_unsent_bytes`."""
 KNOWN = "known"
 """Key in a request's ASGI state, set if the request had the token, or if no token is needed."""
 Block = Callable[[], AbstractContextManager[None]]

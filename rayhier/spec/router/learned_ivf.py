@@ -9,13 +9,14 @@ from rayhier.spec.router.tree import TreeSpec
 RANK = 16
 """Rows of the matrix V in x + U ReLU(V x), the learned change of a query's vector x."""
 DOCUMENTS_A_QUERY = 8
-"""Most documents that teach the router as queries, per judged query. More documents would outweigh these queries."""
+"""Largest number of documents that teach the router as queries, per judged query. More documents would outweigh these
+queries."""
 DOCUMENTS_A_LEAF = 4
 LEAVES_A_ROOT, CODED_LEAVES_A_ROOT = 25, 4
 EPOCHS = 5
 """Passes over the texts that teach the router, after the encoder's training."""
 MOST_ASKING = 20_000
-"""Most documents that teach the router as queries."""
+"""Largest number of documents that teach the router as queries."""
 
 
 class LearnedIvfRouting(TreeSpec):

@@ -12,7 +12,8 @@ from rayhier.spec.router.common import Reads, Routing
 Splits = Literal["linear", "mlp", "attention"]
 Aggregation = Literal["shared", "linear", "ancestors"]
 DEEPEST_ATTENTION = 12
-"""Most levels of a tree with attention. The outputs for a batch of texts, 512 numbers a split, must fit in memory."""
+"""Largest number of levels of a tree with attention. The outputs for a batch of texts, 512 numbers a split, must fit in
+memory."""
 
 
 class RetreeverRouting(Routing):

@@ -14,7 +14,8 @@ REFRESH = 5
 """Number of epochs after which hard negatives (wrong documents that score high for a query) are mined again."""
 PAIRED = "only if objective is not documents, which reads no judged or generated pairs"
 MEASUREMENTS = 20
-"""Most measurements on dev. A measurement encodes all documents. With fewer epochs, each epoch is measured."""
+"""Largest number of measurements on dev. A measurement encodes all documents. With fewer epochs, each epoch is
+measured."""
 
 
 class Training(Section):

@@ -22,7 +22,7 @@ DEPTH, QUERIES = 50, 200
 """Number of documents that are re-ranked for a dev query, and most dev queries."""
 Read = Callable[[Sequence[tuple[str, str]]], Floats]
 PASS = 1_000
-"""Most groups in a pass. An epoch with more groups has several passes, with checkpoints between passes."""
+"""Largest number of groups in a pass. An epoch with more groups has several passes, with checkpoints between passes."""
 CPU_PAIRS = 64
 
 

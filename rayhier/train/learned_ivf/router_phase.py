@@ -32,12 +32,13 @@ JUDGED, OF_DOCUMENTS = 10.0, 0.1
 """Weights in the loss. A nearest neighbour of a query has weight 1, and a judged answer has weight JUDGED. If a
 document is used as a query, the document and its neighbours are the answers. Each has weight OF_DOCUMENTS."""
 MOST_JUDGED = 10
-"""Most judged answers of a query that each have the full weight. More answers share the weight of this number."""
+"""Largest number of judged answers of a query that each have the full weight. More answers share the weight of this
+number."""
 
 MEASURED = 1 << 24
 """Approximate largest number of densities, of dev pairs and leaves, that are in memory at a time."""
 FITTED = 1_024
-"""Most targets from which the leaves' first scale is fitted."""
+"""Largest number of targets from which the leaves' first scale is fitted."""
 LEAST, MOST, THIRDS = 0.02, 50.0, 16
 """Least and greatest factor of the leaves' first weights, and rounds of the ternary search between these factors."""
 

@@ -16,9 +16,9 @@ from rayhier.train.dev_measures import DEPTH, MEASURES, DevJudge, DevMeasured
 from rayhier.train.group import WorkerGroup
 
 MOST_SEARCHED = 100_000
-"""Most documents among which dev queries search: the queries' answers, and random other documents."""
+"""Largest number of documents among which dev queries search: the queries' answers, and random other documents."""
 MOST_NUMBERS = 1 << 28
-"""Most numbers in the vectors of all searched documents together, at the largest size of vectors."""
+"""Largest number of numbers in the vectors of all searched documents together, at the largest size of vectors."""
 
 
 class SizesMeasure:

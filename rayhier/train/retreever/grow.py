@@ -28,7 +28,7 @@ ADAPTER_RATE = 1e-3
 
 NONE: Ints = np.zeros(0, np.int64)
 MOST_READ = 200_000
-"""Most documents from which the splits' start is computed. Of a larger corpus, a random sample is read."""
+"""Largest number of documents from which the splits' start is computed. Of a larger corpus, a random sample is read."""
 DIRECTED = 3
 """Only the first 1/DIRECTED of the adapter's directions start splits, because the last directions are mostly noise."""
 READ = 64
