@@ -8,7 +8,8 @@ import numpy.typing as npt
 from rayhier.arrays import Ints
 
 CPU_BATCH, GPU_BATCH, ONNX_BATCH = (64, 2_048), (1_024, 65_536), (8, 512)
-"""Limits of texts and of tokens in a padded batch, for torch on a CPU, torch on a GPU, and ONNX Runtime. Larger batches outgrow the caches of a CPU."""
+"""Limits of texts and of tokens in a padded batch, for torch on a CPU, torch on a GPU, and ONNX Runtime. Larger batches
+outgrow the caches of a CPU."""
 Ids = Sequence[int] | npt.NDArray[np.int32]
 Tokens = Sequence[Ids]
 
