@@ -28,6 +28,7 @@ from rayhier.job.plan import make_plan
 from rayhier.progress import say
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import load
+from rayhier.spec.search import HybridSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.paths import locate
@@ -162,14 +163,14 @@ def results(
     judge, texts = Judge(queries, (NDCG, RECALL)), list(queries.texts)
     documents = BaselineDocuments.of_vectors(*base)
     hybrid = documents.with_words(Bm25.of_corpus(base[0]).words, cosines=True)
-    weight = chosen_weight(hybrid, choosing_queries(*base, "test"))
+    weight = chosen_weight(hybrid, choosing_queries(*base))
     say(f"BM25's weight with untouched vectors: {weight:g}")
     rankings = {
         **{
             name: searcher.retrieve(searcher.rules.request(texts, K, mode=mode)).ranking
             for name, mode in ((SHIPPED, None), (DENSE, "dense"), (BM25, "bm25"))
         },
-        BOTH: hybrid.rank(texts, queries.vector_QM, K, weight),
+        BOTH: hybrid.rank(texts, queries.vector_QM, K, HybridSpec(weight=weight)),
         UNTOUCHED: documents.exact(queries.vector_QM, K),
     }
     for system, overrides in others.items():

@@ -35,6 +35,7 @@ TITLES = ("title", "heading", "headline", "subject", "name")
 TEXTS = ("text", "body", "content", "contents", "abstract", "passage", "context", "description", "query", "question")
 ABOUT = re.compile(r"(readme|licen[cs]e|copying|changelog|contributing)\b", re.I)
 """Names of texts about a data set, which are no documents if there are other candidates."""
+QRELS = ".qrels"
 MOST_WORDS = 3
 """Largest number of words in the name of a column."""
 VARIES = r"\d+|train|dev|validation|val|test"
@@ -145,11 +146,13 @@ def look(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
     notes += [f"left out: {file}, which is empty" for file in files if not file.stat().st_size]
     files = [file for file in files if file.stat().st_size]
     texts = [file for file in files if file.suffix.lower() in listing.SUFFIXES and path.is_dir()]
-    tables = _tables([file for file in files if file.suffix.lower() in FORMATS], notes)
+    tables = _tables([file for file in files if file.suffix.lower() in (*FORMATS, QRELS)], notes)
     for kind, count in Counter(file.suffix for file in files).items():
-        if kind.lower() not in (*FORMATS, *listing.SUFFIXES):
+        if kind.lower() not in (*FORMATS, QRELS, *listing.SUFFIXES):
             notes.append(f"left out: {count:,} files {kind or 'without an ending'}")
-    found = sorted(tables["documents"] or tables["queries"], key=lambda table: _bytes(table.paths), reverse=True)
+    found = sorted(
+        tables["documents"] or ([] if texts else tables["queries"]), key=lambda table: _bytes(table.paths), reverse=True
+    )
     if path.is_file():
         found = [table._replace(paths=[path]) for table in found + tables["queries"] if path in table.paths]
     if not found and not texts:
@@ -220,7 +223,7 @@ def _pattern(path: Path) -> Path:
 
 
 def _is_judged(path: Path) -> bool:
-    """Return True for a file of judgements: parquet or .csv with BEIR's names, or .tsv with lines of judgements."""
+    """Return True for judgements: parquet or .csv with BEIR's names, or .tsv or .qrels with lines of judgements."""
     suffix = path.suffix.lower()
     if suffix == PARQUET:
         return set(HEADER) <= set(opened(path).schema_arrow.names)
@@ -229,7 +232,7 @@ def _is_judged(path: Path) -> bool:
     with path.open("rb") as file:
         first = file.readline(LIMITS.text)
     with suppress(RowError):
-        return suffix == ".tsv" and (lines.values(first) == HEADER or bool(lines.judgement(first)))
+        return suffix in (".tsv", QRELS) and (lines.values(first) == HEADER or bool(lines.judgement(first)))
     return False
 
 

@@ -30,10 +30,12 @@ def read(path: Path, schema: RowSchema, size: int, *, vectors: bool = True) -> I
     """Yield the rows of a file, `size` at a time. InputError if the file is missing, or has no column of ids."""
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    if path.suffix.lower() in SUFFIXES:
+    with path.open("rb") as opened:
+        is_text = path.suffix.lower() in SUFFIXES and not opened.read(1).startswith(b"{")
+    if is_text:
         needed = f"{schema.columns.id}, {schema.columns.title} and {schema.columns.text}"
         raise InputError(f"{path}: got a text; allowed: JSON lines, CSV or parquet with {needed}")
-    if path.suffix != PARQUET:
+    if path.suffix.lower() != PARQUET:
         rows = checked(csv_rows.rows(path), lambda row: own_files.csv_document(row, schema))
         if path.suffix.lower() not in csv_rows.SUFFIXES:
             raw = lines.rows(lines.lines(path, 0, path.stat().st_size))

@@ -16,7 +16,8 @@ SMALLEST_RANGE = 1 << 20
 MOST_RANGES = 1024
 SKIP = 1 << 20
 LINE_SHOWN = 60
-TREC_COLUMNS = 4
+TREC_COLUMNS, ITERATIONS = 4, ("0", "Q0")
+"""Number of columns of TREC's judgements, and the values of the second column."""
 
 T = TypeVar("T")
 
@@ -54,12 +55,13 @@ def table(columns: int, allowed: str, parse: Callable[[list[str]], T]) -> Format
 
 def judgement(line: bytes) -> Judgement:
     """Make a judgement from BEIR's three columns or TREC's four. RowError if the line has neither."""
-    values = row_checks.decode(line).rstrip("\r\n").split("\t") if b"\t" in line else row_checks.decode(line).split()
-    if len(values) == TREC_COLUMNS:
-        values = [values[0], *values[2:]]
-    if len(values) != len(HEADER):
-        raise RowError(row_checks.Reason.WRONG_COLUMNS)
-    return row_checks.judgement(*values)
+    text = row_checks.decode(line).rstrip("\r\n")
+    for values in (text.split("\t"), text.split()):
+        if len(values) == len(HEADER):
+            return row_checks.judgement(*values)
+        if len(values) == TREC_COLUMNS and values[1] in ITERATIONS:
+            return row_checks.judgement(values[0], *values[2:])
+    raise RowError(row_checks.Reason.WRONG_COLUMNS)
 
 
 JUDGEMENTS = Format(judgement, "BEIR's three columns, or TREC's four, split by tabs or blanks", HEADER)

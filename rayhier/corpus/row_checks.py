@@ -10,13 +10,14 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from rayhier.spec.corpus import ColumnNames, FieldType, Limits
+from rayhier.storage.source import JUDGED
 
 DIGEST_BYTES = 16
 LONGEST_LINE = 64 << 20
 """Largest number of bytes of a line. The limit keeps an endless line from filling the memory."""
 SHOWN = 80
 """Largest number of characters of a rejected row that users see."""
-HEADER = ("query-id", "corpus-id", "score")
+HEADER = JUDGED
 
 T = TypeVar("T")
 

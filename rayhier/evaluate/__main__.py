@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rayhier.evaluate.files import Run
     from rayhier.search.request.request import Request
     from rayhier.search.snapshot import Snapshot
+    from rayhier.spec.corpus import Language
 
 TOGETHER = 64
 
@@ -40,9 +41,14 @@ def _parser() -> argparse.ArgumentParser:
         "--queries",
         type=Path,
         required=True,
-        help="JSON lines or .csv with the spec's query columns or _id and text, or lines of ID TAB TEXT",
+        help="JSON lines, .csv or .parquet with the spec's query columns or _id and text, or lines of ID TAB TEXT",
     )
-    parser.add_argument("--judgements", type=Path, required=True, help="BEIR's three columns, or TREC's four (qrels)")
+    parser.add_argument(
+        "--judgements",
+        type=Path,
+        required=True,
+        help="BEIR's three columns or TREC's four (qrels), or .csv or .parquet",
+    )
     parser.add_argument("--trec", type=Path, help="file to write the index's ranking to, as a TREC run")
     parser.add_argument("--compare", metavar="RUN", type=Path, help="TREC run of another search, to measure it too")
     parser.add_argument("--beam", type=int, help="most leaves that a query visits (default: the spec's)")
@@ -58,7 +64,8 @@ def _measure(options: argparse.Namespace) -> list[str]:
         raise InputError(f"--trec: got {options.trec}; allowed: a file in a folder that exists")
     columns = current.read(workdir).spec.corpus.row_query_columns
     texts, grades = read_queries(options.queries, columns), read_judgements(options.judgements)
-    queries, other = judged(texts, grades), None if options.compare is None else read_run(options.compare)
+    queries = judged(texts, grades)
+    other = None if options.compare is None else read_run(options.compare, queries)
     say(f"loading index and encoder from {options.workdir}")
     from rayhier.dataset.measures import Judge
     from rayhier.dataset.queries import relevant
@@ -94,7 +101,7 @@ def _measure(options: argparse.Namespace) -> list[str]:
         *aligned(["system", *measures, "visited", "ms per query"], rows),
     ]
     if other is not None:
-        lines += _compared(judge, queries, runs["as searched"], other, options.compare)
+        lines += _compared(judge, queries, runs["as searched"], other, options.compare, searcher.manifest.language)
     if missing := len(answers - indexed):
         lines.append(f"{missing:,} of {len(answers):,} answers are not in the index and count as not found")
     if trained := _trained_on(workdir, queries.texts):
@@ -109,23 +116,27 @@ def _measure(options: argparse.Namespace) -> list[str]:
     return lines
 
 
-def _compared(judge: "Judge", queries: "Queries", ours: "Run", theirs: "Run", path: Path) -> list[str]:
+def _compared(
+    judge: "Judge", queries: "Queries", ours: "Run", theirs: "Run", path: Path, language: "Language"
+) -> list[str]:
     """Say by how much this index is above another run, with an interval over families of queries."""
     import numpy as np
 
     from rayhier.dataset.families import families
     from rayhier.dataset.queries import relevant
     from rayhier.dataset.words import words
-    from rayhier.evaluate.significance import bootstrap
+    from rayhier.evaluate.significance import FEWEST, bootstrap
 
     measure = judge.measures[0]
     difference_Q = judge.values_of(ours)[measure] - judge.values_of(theirs)[measure]
     answers = [relevant(queries.grades[query]) for query in queries.ids]
-    (gain,) = bootstrap(difference_Q[:, None], families([words(text) for text in queries.texts], answers))
+    family_Q = families([words(text, language) for text in queries.texts], answers)
+    (gain,) = bootstrap(difference_Q[:, None], family_Q)
     interval = f"95% interval {gain.low:+.3f} to {gain.high:+.3f}"
-    lines = [f"{measure} as searched minus {path.name}: {np.mean(difference_Q):+.3f} ({interval})"]
+    few = "" if len(np.unique(family_Q)) >= FEWEST else ". So few families of queries cannot tell this from chance"
+    lines = [f"{measure} as searched minus {path.name}: {np.mean(difference_Q):+.3f} ({interval}){few}"]
     if absent := sum(query not in theirs for query in queries.ids):
-        lines.append(f"{absent:,} judged queries are not in {path} and count as not found there")
+        lines.append(f"judged queries that are not in {path}, and count as not found there: {absent:,}")
     return lines
 
 

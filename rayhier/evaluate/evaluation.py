@@ -35,6 +35,7 @@ from rayhier.search.routing.query_precision import QueryPrecision
 from rayhier.search.routing.routes import Model
 from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.search import HybridSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap
@@ -129,7 +130,7 @@ def evaluate(
     base = BaselineDocuments.of_vectors(corpus, vectors, spec.measured)
     documents, matching = base.counts()
     dev, all_judged = load_dev(corpus, vectors, base.holdout, base.exact), len(queries)
-    choosing = choosing_queries(corpus, vectors, split)
+    choosing = choosing_queries(corpus, vectors)
     if spec.measured is not None:
         queries, dev, *choosing = (about_matching(chosen, base) for chosen in (queries, dev, *choosing))
         if not queries:
@@ -347,9 +348,11 @@ class _Work:
 
     def _untrained(self) -> Ranking:
         search = self.base.with_words(self._bm25.words, cosines=self.spec.encoder.similarity == "cosine")
-        weight = chosen_weight(search, self.choosing)
-        log(f"  {UNTRAINED}: BM25's weight {weight:g}, chosen by {sum(map(len, self.choosing)):,} queries")
-        return search.rank(self.queries.texts, self.queries.vector_QM, self.k, weight)
+        fusion = self.spec.search.hybrid
+        if fusion.fuse == "sum" and fusion.weight == "auto":
+            fusion = HybridSpec(weight=chosen_weight(search, self.choosing))
+            log(f"  {UNTRAINED}: BM25's weight {fusion.weight}, chosen by {sum(map(len, self.choosing)):,} queries")
+        return search.rank(self.queries.texts, self.queries.vector_QM, self.k, fusion)
 
     def _once(self, result: SeedResult, name: str, rank: Callable[[], Ranking]) -> None:
         """Measure a system that does not depend on the seed, once. Later seeds copy the results of the first seed."""

@@ -1,24 +1,26 @@
 """Read queries and judgements from a user's files, and format runs and tables. Errors name the line of a wrong row."""
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import numpy as np
 
-from rayhier.corpus import row_checks
-from rayhier.corpus.lines import lines, rows
+from rayhier.corpus import parquet, row_checks
+from rayhier.corpus.lines import lines, rows, values
 from rayhier.corpus.own_files import judgements, whole
 from rayhier.corpus.reader import Rows, checked, collect, distinct
-from rayhier.corpus.row_checks import Entry, Reason, RowError, RowSchema
+from rayhier.corpus.row_checks import LONGEST_LINE, Entry, Reason, RowError, RowSchema
 from rayhier.dataset.queries import Queries
 from rayhier.spec import InputError
 from rayhier.spec.corpus import ColumnNames, Limits
 from rayhier.storage import csv_rows
-from rayhier.storage.listing import judged_file
+from rayhier.storage.listing import PARQUET, judged_file
+from rayhier.storage.parquet import opened
 
 IDS = ("_id", "id", "query_id")
 TEXT = "text"
@@ -34,12 +36,21 @@ def read_queries(path: Path, columns: ColumnNames = BEIR) -> dict[str, str]:
     ids, texts = (columns.id, *IDS), (columns.text, TEXT)
     keys = (" or ".join(dict.fromkeys(names)) for names in (ids, texts))
     _check(path)
-    if path.suffix == ".csv":
+    suffix = path.suffix.lower()
+    if suffix == PARQUET:
+        read = checked(parquet.read(path, opened(path).schema_arrow.names), lambda row: _query_of(row, ids, texts))
+    elif suffix == ".csv" or (suffix == ".tsv" and _has_header(path, texts)):
         read = checked(csv_rows.rows(path), lambda row: _query_of(whole(row), ids, texts))
     else:
         read = checked(rows(lines(path, 0, path.stat().st_size)), partial(_query, ids=ids, texts=texts))
-    allowed = f"JSON lines or .csv with {', and '.join(keys)}, or lines of ID TAB TEXT"
+    allowed = f"JSON lines, .csv or .parquet with {', and '.join(keys)}, or lines of ID TAB TEXT"
     return {entry.key: entry.text for entry in _all(path, distinct(read, set()), allowed)}
+
+
+def _has_header(path: Path, texts: Sequence[str]) -> bool:
+    """Return True if the first line of a file names a column of texts."""
+    with path.open("rb") as file:
+        return bool({*texts} & {*values(file.readline(LONGEST_LINE))})
 
 
 def read_judgements(path: Path) -> dict[str, dict[str, int]]:
@@ -55,24 +66,37 @@ def read_judgements(path: Path) -> dict[str, dict[str, int]]:
     return grades
 
 
-def read_run(path: Path) -> Run:
-    """Read a TREC run: query -> document -> score. InputError for a line that does not have six values."""
+def read_run(path: Path, judged: Queries) -> Run:
+    """Read a TREC run: query -> document -> score. Ids that are not judged may be percent-encoded, as `trec` does.
+
+    InputError if a line has another form, a query has a document twice, or the run has no judged query.
+    """
     _check(path)
+    documents = {name for grades in judged.grades.values() for name in grades}
     run: Run = {}
     raw = checked(rows(lines(path, 0, path.stat().st_size)), _ranked)
     for query, document, score in _all(path, raw, "lines of QUERY Q0 DOCUMENT RANK SCORE NAME"):
-        run.setdefault(query, {})[document] = score
+        scores = run.setdefault(query if query in judged.grades else unquote(query), {})
+        name = document if document in documents else unquote(document)
+        if name in scores:
+            raise InputError(f"{path}: {query} has {document} twice; allowed: each document once")
+        scores[name] = score
+    if not run.keys() & judged.grades.keys():
+        raise InputError(f"{path}: none of the {len(judged):,} judged queries is in it; allowed: a run of them")
     return run
 
 
 def _ranked(line: bytes) -> tuple[str, str, float]:
-    values = row_checks.decode(line).split()
-    if len(values) != RUN_COLUMNS:
+    parts = row_checks.decode(line).split()
+    if len(parts) != RUN_COLUMNS:
         raise RowError(Reason.WRONG_COLUMNS)
     try:
-        return values[0], values[2], float(values[4])
+        score = float(parts[4])
     except ValueError:
         raise RowError(Reason.WRONG_TYPE) from None
+    if math.isnan(score):
+        raise RowError(Reason.WRONG_TYPE)
+    return parts[0], parts[2], score
 
 
 def judged(texts: dict[str, str], grades: dict[str, dict[str, int]]) -> Queries:

@@ -254,6 +254,11 @@ class Report(BaseModel):
         (difference,) = self.between(after, before, measure, queries)
         return difference
 
+    def is_worse(self, measure: str) -> bool:
+        """Return True if the trained encoder finds less than the base encoder, both with BM25 and by vectors alone."""
+        by_vectors = self.between(ENCODERS[1], ENCODERS[0], measure)
+        return self.learned(measure, "all").difference < 0 and all(row.difference < 0 for row in by_vectors)
+
     def told_before(self, spec: JobSpec) -> str:
         return f"{told_before(spec.evaluate.split, **self.asked_before)}. `without those` is of the other queries"
 

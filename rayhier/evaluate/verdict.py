@@ -4,6 +4,7 @@ from rayhier.evaluate.report import ENCODERS, NAMES, Report
 from rayhier.evaluate.significance import Difference
 from rayhier.progress import counted
 from rayhier.spec import JobSpec
+from rayhier.spec.corpus import passages_of
 
 MOST = 5
 SMALL = 5_000
@@ -40,7 +41,7 @@ def _training(spec: JobSpec, report: Report) -> str:
         learned = report.learned(measure, group)
         of = "" if len(report.groups) == 1 else " for all queries" if group == "all" else f" for queries with {group}"
         told.append(f"{_changed(measure, base, trained, learned)}{of}{learned.doubt}.")
-    lost = learned.difference < 0
+    lost = report.is_worse(measure)
     sure = " made results worse" if learned.high < 0 and not learned.doubt else " did not help here"
     worse = f" Training{sure}: use the base encoder, with encoder.train=none." if lost else ""
     words = "" if report.trained == ENCODERS else " with BM25"
@@ -88,8 +89,7 @@ def _index(spec: JobSpec, report: Report) -> str:
         return ""
     used = report.systems[report.router]
     share = used.measures[measure] / max(exact.measures[measure], 1e-9)
-    noun = "documents" if report.whole in (None, report.documents) else "passages"
-    reads = f"reads {used.visited:.1%} of the {noun}"
+    reads = f"reads {used.visited:.1%} of the {'documents' if passages_of(spec.corpus) is None else 'passages'}"
     return f"Index: it finds {share:.1%} of what exact search finds ({measure}), and {reads}."
 
 
@@ -109,7 +109,7 @@ def _cheaper(spec: JobSpec, report: Report) -> list[str]:
         return []
     goal, encoder = SHARE * exact.measures[measure], "encoder"
     if report.encoders:
-        lost = report.learned(spec.evaluate.measures[0], "all").difference < 0
+        lost = report.is_worse(spec.evaluate.measures[0])
         encoder = f"{'base' if report.keeps_base or report.began_best or lost else 'trained'} encoder"
     costs = {
         name: min((point.cost_mean for point in report.points(name) if point.measures[measure] >= goal), default=NEVER)

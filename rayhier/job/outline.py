@@ -14,8 +14,8 @@ from rayhier.progress import counted
 from rayhier.spec import JobSpec
 from rayhier.spec.corpus import FileCorpus, passages_of
 
-MOST_READ = 16 << 20
-"""Largest number of bytes of a corpus whose ids a plan reads, to check judgements within about a second."""
+MOST_READ, MOST_ROWS = 16 << 20, 100_000
+"""Largest numbers of bytes and of documents of a corpus whose ids a plan reads, to check judgements."""
 NOT_EVALUATED = "evaluate: left out, because corpus.judgements names no file. rayhier eval can measure it later"
 
 
@@ -117,10 +117,13 @@ def _splits(plan: Plan) -> list[str]:
     from rayhier.corpus import questions, requirements, sample, sources, tables  # other corpora need none of these
 
     if isinstance(plan.spec.corpus, FileCorpus):
-        known = (plan.source.bytes <= MOST_READ and sample.ids(plan.spec.corpus)) or None
-        read = questions.read(sources.reader(plan.spec.corpus), known)
+        small = plan.source.bytes <= MOST_READ and (plan.source.documents or 0) <= MOST_ROWS
+        read = questions.read(sources.reader(plan.spec.corpus), (small and sample.ids(plan.spec.corpus)) or None)
         requirements.check_judgements(read.counts())
         rejected = [f"warning: {told}" for told in sample.rejected(plan.spec.corpus)]
+        for split, rows in read.judgements.items():
+            bad = sum(len(parsed.rejected) for _, parsed in rows)
+            rejected += [f"warning: {bad:,} {split} judgements would be rejected"] if bad else []
         return [*tables.notes({"asked_before": read.asked_before()}), *rejected]
     return [] if test is None else tables.notes(test.record.counts)
 

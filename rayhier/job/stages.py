@@ -25,7 +25,7 @@ STAGES = {
     "test": Stage("test", 2, "evaluate"),
     "cross_encoder": Stage("cross_encoder", 2, "train"),
     "scores": Stage("scores", 1, "embed"),
-    "train": Stage("model", 15, "train"),
+    "train": Stage("model", 16, "train"),
     "index": Stage("index", 6, "index"),
     "factors": Stage("factors", 2, "train"),
     "calibrate": Stage("calibration", 9, "evaluate"),

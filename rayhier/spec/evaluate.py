@@ -36,7 +36,8 @@ class EvaluateSpec(Section):
     """Systems to compare with. `exact`, `exact_same_encoder`: exact search by the base encoder and by the trained
     encoder. `faiss_ivf`, `faiss_ivf_same_encoder`: k-means IVF of base vectors and of trained vectors.
     `faiss_ivf_spill`: k-means IVF of trained vectors, with each document in two lists. This baseline is always added
-    if `index.leaves_per_document` is 2. `hnsw`, `scann` and `bm25` hold the whole corpus in one process."""
+    if `index.leaves_per_document` is 2. If searches use BM25, `bm25` is added, and with `exact` also the base encoder
+    with BM25. `hnsw`, `scann` and `bm25` hold the whole corpus in one process."""
     lists: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """Number of lists (groups of documents, like leaves) of the IVF baselines, and of partitions of `scann`. `auto`: a
     power of two from 16 to N/8 for N documents, with the lowest cost on dev queries. With `auto`, `scann` gets as many

@@ -58,7 +58,8 @@ def find(spec: FileCorpus) -> CorpusFiles:
             return _msmarco(paths.resolve("corpus.path", spec.path))
         case OwnFiles():
             form: Format = "lines" if spec.type == "jsonl" else spec.type
-            return _asked(spec, _files("documents", spec.documents, _suffixes(spec), lambda _: form))
+            suffixes = csv_rows.SUFFIXES if spec.type == "csv" else (f".{spec.type}",)
+            return _asked(spec, _files("documents", spec.documents, suffixes, lambda _: form))
         case TextFiles():
             return _asked(spec, _texts(spec))
 
@@ -124,19 +125,7 @@ def _check_folder(folder: Path, allowed: str) -> None:
         raise InputError(f"corpus.path: got {str(folder)!r}, no such folder; allowed: {allowed}")
 
 
-def _suffixes(spec: OwnFiles | TextFiles) -> tuple[str, ...]:
-    """Return the endings of files that are read from a folder of documents or queries."""
-    return csv_rows.SUFFIXES if spec.type == "csv" else tuple(FORMATS) if spec.type == "text" else (f".{spec.type}",)
-
-
 def _asked(spec: OwnFiles | TextFiles, documents: tuple[NamedFile, ...]) -> CorpusFiles:
-    queries: tuple[NamedFile, ...] = ()
-    if spec.queries is not None:
-        own = documents[0].format if spec.type != "text" else "lines"
-        queries = _files("queries", spec.queries, _suffixes(spec), lambda path: FORMATS.get(path.suffix.lower(), own))
-    both = {file.path for file in documents} & {file.path for file in queries}
-    if both:
-        raise InputError(f"corpus.queries: {min(both)} is one of the documents too; allowed: other files")
     judged = {}
     for split in SPLITS:
         if (text := getattr(spec.judgements, split)) is not None:
@@ -144,6 +133,16 @@ def _asked(spec: OwnFiles | TextFiles, documents: tuple[NamedFile, ...]) -> Corp
             if not path.is_file():
                 raise InputError(f"{key}: got {text!r}, no such file; allowed: a file of judgements")
             judged[split] = judged_file(f"judgements/{split}/{path.name}", path)
+    queries: tuple[NamedFile, ...] = ()
+    if spec.queries is not None:
+        own = documents[0].format if spec.type != "text" else "lines"
+        found = _files("queries", spec.queries, tuple(FORMATS), lambda path: FORMATS.get(path.suffix.lower(), own))
+        queries = tuple(file for file in found if file.path not in {judgements.path for judgements in judged.values()})
+    asked = {file.path for file in (*queries, *judged.values())}
+    if spec.type == "text":
+        documents = tuple(file for file in documents if file.path not in asked)
+    elif both := {file.path for file in documents} & asked:
+        raise InputError(f"corpus.queries: {min(both)} is one of the documents too; allowed: other files")
     return CorpusFiles(documents, queries, judged)
 
 
@@ -153,7 +152,7 @@ def _files(key: str, text: str, suffixes: tuple[str, ...], form: Callable[[Path]
     if path.is_file():
         return (NamedFile(f"{key}/{path.name}", path, form(path)),)
     if path.is_dir():
-        entries = (entry for entry in path.iterdir() if entry.name.endswith(suffixes))
+        entries = (entry for entry in path.iterdir() if entry.name.lower().endswith(suffixes))
     else:
         start = Path.cwd() if path.is_relative_to(Path.cwd()) else Path(path.anchor)  # its name may have a bracket
         entries = start.glob(str(path.relative_to(start)))

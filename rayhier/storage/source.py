@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from rayhier.spec import InputError
 from rayhier.spec.corpus import (
+    LIMITS,
     CorpusSpec,
     FileCorpus,
     HuggingFace,
@@ -29,7 +30,8 @@ from rayhier.storage import csv_rows, files, hub_data, listing
 from rayhier.storage.listing import SPLITS, CorpusFiles, NamedFile
 
 BATCH_ROWS = 10_000
-QUERY_ID = "query-id"
+QUERY_ID, *_ = JUDGED = ("query-id", "corpus-id", "score")
+"""Columns of judgements in CSV and parquet files, and header of BEIR's files of judgements."""
 SAMPLE, SAMPLE_BYTES = 1_000, 4 << 20
 SAMPLE_ROWS = 50
 PEEKED, SHOWN = 10, 60
@@ -44,7 +46,7 @@ class FileStats(NamedTuple):
     bytes: int
     rows: int
     words: int = 0
-    """Words of a text file. 0 for other files."""
+    """Words at the beginning of a text file that a document can hold. 0 for other files."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,10 @@ def _files(spec: FileCorpus) -> Source:
     for split, file in listed.judgements.items():
         if all(name in ("", QUERY_ID) for name in islice(_judged_by(listed, split), PEEKED)):
             key = f"judgements.{split}" if isinstance(spec, OwnFiles | TextFiles) else "path"
-            raise InputError(f"corpus.{key}: {file.path} has no judgement; allowed: a file with some, or no file")
+            wanted = f", in columns {', '.join(JUDGED)}" if file.format != "lines" else ""
+            raise InputError(
+                f"corpus.{key}: {file.path} has no judgement; allowed: a file with some{wanted}, or no file"
+            )
     test = {*listed.queries, *(file for split, file in listed.judgements.items() if split == "test")}
     read = {file for file in scans if not spec.names_judgements or file not in test}
     training = {file.name: scan.sha256 for file, scan in scans.items() if file in read and file.format != "text"}
@@ -208,8 +213,9 @@ def _scan(file: NamedFile) -> FileStats:
 
             rows = parquet.opened(file.path).metadata.num_rows
         case "text":
-            content = file.path.read_bytes()
-            return FileStats(hashlib.sha256(content).hexdigest(), len(content), 1, len(content.split()))
+            with file.path.open("rb") as opened:
+                words = len(opened.read(LIMITS.text).split())
+            return FileStats(files.digest(file.path), file.path.stat().st_size, 1, words)
     return FileStats(files.digest(file.path), file.path.stat().st_size, rows)
 
 
@@ -249,7 +255,7 @@ def _judged_by(listing: CorpusFiles, split: str) -> Iterator[str]:
         return
     if file.format != "lines":
         rows = csv_rows.rows(file.path) if file.format == "csv" else _parquet_rows(file.path, [QUERY_ID], BATCH_ROWS)
-        yield from (str(row.get(QUERY_ID) or "") for row in rows)
+        yield from ("" if row.get(QUERY_ID) is None else str(row[QUERY_ID]) for row in rows)
         return
     with file.path.open("rb") as opened:
         for line in opened:

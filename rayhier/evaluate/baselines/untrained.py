@@ -17,16 +17,16 @@ UNTRAINED = "exact+bm25"
 """Name of the system in reports."""
 
 
-def choosing_queries(corpus: Artifact, vectors: Artifact, split: str) -> list[Queries]:
-    """Load the queries that choose BM25's weight for a measurement of `split`: dev, and train too if dev has few.
+def choosing_queries(corpus: Artifact, vectors: Artifact) -> list[Queries]:
+    """Load the queries that choose BM25's weight for base vectors: dev, and train too if dev has few.
 
     Train queries may choose, because the base encoder did not learn from them.
     """
-    dev = [] if split == "dev" else [load_judged(corpus, vectors)]
-    if sum(map(len, dev)) >= ENOUGH:
-        return dev
+    dev = load_judged(corpus, vectors)
+    if len(dev) >= ENOUGH:
+        return [dev]
     train = load_queries(corpus, vectors, "train")
-    return [*dev, train.some(np.isin(train.ids, held_queries(train.ids, MOST_QUERIES)))]
+    return [dev, train.some(np.isin(train.ids, held_queries(train.ids, MOST_QUERIES)))]
 
 
 def chosen_weight(search: ExactHybrid, choosing: Sequence[Queries]) -> float:

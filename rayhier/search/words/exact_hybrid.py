@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Bools, Floats, Values
+from rayhier.dataset.documents import result_numbers
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import ID, Ranking
-from rayhier.search.segment.exact import exact
+from rayhier.search.segment.exact import best_results, exact
 from rayhier.search.words.bm25 import Bm25Index
 from rayhier.search.words.fusion_weight import WEIGHTS
 from rayhier.search.words.hybrid import fused
@@ -35,9 +36,10 @@ class ExactHybrid:
     """Mask [n] of the documents that are searched. None: all."""
     cosines: bool = True
 
-    def rank(self, texts: Sequence[str], query_QM: Floats, k: int, weight: float) -> Ranking:
-        dense, lexical = self._found(texts, query_QM, k)
-        return fused(dense, [lexical], k, HybridSpec(weight=weight), k, cosines=self.cosines)
+    def rank(self, texts: Sequence[str], query_QM: Floats, k: int, fusion: HybridSpec) -> Ranking:
+        listed = fusion.listed(k)
+        dense, lexical = self._found(texts, query_QM, listed)
+        return fused(dense, [lexical], k, fusion, listed, cosines=self.cosines)
 
     def values(self, queries: Queries, query_QM: Floats, measure: str) -> Values:
         """Compute a measure [w, q] of queries [q, m] with each of WEIGHTS."""
@@ -54,8 +56,12 @@ class ExactHybrid:
             is_searched, vector_NM = pa.array(self.match_N), vector_NM[self.match_N]
             ids, results = ids.filter(is_searched), results.filter(is_searched)
         dense = exact(query_QM, vector_NM, ids, results, k)
-        listed = k if self.ids.equals(self.results) else 2 * k  # several passages may belong to one result
-        score_QK, row_QK = self.words.best(texts, listed, self.match_N)
+        score_QK, row_QK = best_results(
+            lambda fetch: self.words.best(texts, fetch, self.match_N),
+            result_numbers(self.ids, self.results),
+            self.words.count,
+            k,
+        )
         base_QK = np.full(row_QK.shape, -np.inf, np.float32)
         for query, row_K in enumerate(row_QK):
             base_QK[query, row_K >= 0] = self.vector_NM[row_K[row_K >= 0]] @ query_QM[query]

@@ -58,8 +58,7 @@ class Postings:
     """Postings of a shard, or only the number of documents that have each word."""
 
     def __init__(self, arrays: Mapping[str, npt.NDArray[Any]], lease: Lease | None = None) -> None:
-        """Take the arrays that `counted` returns. If the arrays are mapped files, `lease` keeps these files on the
-        disk."""
+        """Take the arrays that `counted` returns. If the arrays are mapped files, `lease` keeps these files."""
         self._lease = lease
         self.documents, self.total, self.rows = arrays["size"].tolist()
         """Number of documents, of words in all documents, and of rows."""

@@ -54,7 +54,19 @@ def test_another_search_is_compared_by_its_run(published, files, tmp_path, capsy
     assert float(row[1]) == pytest.approx(theirs, abs=5e-4)
     (line,) = [line for line in out if line.startswith("nDCG@10 as searched minus other.run: ")]
     assert float(line.split()[5]) == pytest.approx(ours - theirs, abs=2e-3)
-    assert f"1 judged queries are not in {run} and count as not found there" in out
+    assert f"judged queries that are not in {run}, and count as not found there: 1" in out
+    run.write_text("q0 Q0 d%30 1 1 encoded\n")  # as `trec` writes ids with blanks
+    assert main([str(published), *files, "--compare", str(run)]) == 0
+    assert "other.run " in (out := capsys.readouterr().out)
+    assert float(next(line for line in out.splitlines() if line.startswith("other.run")).split()[1]) > 0
+    for text, said in (
+        ("q0 Q0 d0 1 nan x\n", "wrong type"),
+        ("q0 Q0 d0 1 2 x\nq0 Q0 d0 2 1 x\n", "q0 has d0 twice"),
+        ("x Q0 d0 1 2 x\n", "none of the 12 judged queries is in it"),
+    ):
+        run.write_text(text)
+        assert main([str(published), *files, "--compare", str(run)]) == 2
+        assert said in capsys.readouterr().err
     run.write_text("q0 d0 1\n")
     assert main([str(published), *files, "--compare", str(run)]) == 2
     assert "line 1: wrong number of columns: 'q0 d0 1'" in capsys.readouterr().err
@@ -76,7 +88,7 @@ def test_queries_with_the_keys_of_the_spec(tmp_path):
     (tmp_path / "mine.csv").write_text('qid,question\nq1,"oak, or\nash"\n')
     assert read_queries(tmp_path / "mine.csv", ColumnNames(id="qid", text="question")) == {"q1": "oak, or\nash"}
     (tmp_path / "mine.jsonl").write_text('{"key": "q1", "text": "oak"}')
-    with pytest.raises(InputError, match=r"JSON lines or .csv with qid or _id or id or query_id, and question or text"):
+    with pytest.raises(InputError, match=r"with qid or _id or id or query_id, and question or text"):
         read_queries(tmp_path / "mine.jsonl", ColumnNames(id="qid", text="question"))
 
 

@@ -44,7 +44,7 @@ def test_exact_hybrid_is_a_loop_over_the_documents_that_match(world, passages, i
     match_N = np.arange(N) % 5 != 0 if is_filtered else None
     ids, results = pa.array([f"d{n}" for n in range(N)]), pa.array([result(n, passages) for n in range(N)])
     words = Bm25Index(texts)
-    ranking = ExactHybrid(words, vector_NM, ids, results, match_N).rank(queries, query_QM, N, 0.3)
+    ranking = ExactHybrid(words, vector_NM, ids, results, match_N).rank(queries, query_QM, N, HybridSpec(weight=0.3))
     for query, text in enumerate(queries):
         scores, expected = words.scores(text), dict[str, float]()
         lexical = best(scores, passages, lambda n: match_N is None or match_N[n])
