@@ -164,8 +164,8 @@ class _Asked(_Cut):
     """A source whose queries and judgements are your own files.
 
     A line of a judgements file has a query id, a document id and a whole number, separated by tabs. It may also have
-    TREC's four columns. A number above 0 means relevant. BEIR's header line may come first. A `.csv` or `.parquet` file has the
-    columns query-id, corpus-id and score.
+    TREC's four columns. A number above 0 means relevant. BEIR's header line may come first. A `.csv` or `.parquet` file
+    has the columns query-id, corpus-id and score.
     """
 
     queries: Text | None = None

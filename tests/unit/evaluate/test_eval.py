@@ -57,8 +57,8 @@ def test_another_search_is_compared_by_its_run(published, files, tmp_path, capsy
     assert f"judged queries that are not in {run}, and count as not found there: 1" in out
     run.write_text("q0 Q0 d%30 1 1 encoded\n")  # as `trec` writes ids with blanks
     assert main([str(published), *files, "--compare", str(run)]) == 0
-    assert "other.run " in (out := capsys.readouterr().out)
-    assert float(next(line for line in out.splitlines() if line.startswith("other.run")).split()[1]) > 0
+    (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("other.run")]
+    assert float(row[1]) > 0
     for text, said in (
         ("q0 Q0 d0 1 nan x\n", "wrong type"),
         ("q0 Q0 d0 1 2 x\nq0 Q0 d0 2 1 x\n", "q0 has d0 twice"),
