@@ -41,8 +41,12 @@ def note(values: Mapping[str, float]) -> None:
     """Write figures that this process has measured, in place of older ones of the same names."""
     given = re.sub(r" --(workdir \S+|note)", "", shlex.join(sys.argv[1:]))
     command = f"python -m {getattr(sys.modules['__main__'].__spec__, 'name', '')} {given}"
-    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    git = ["git", "-C", str(ROOT)]
+    commit = subprocess.run([*git, "describe", "--always"], capture_output=True, text=True, check=True).stdout.strip()
+    changed = subprocess.run(
+        [*git, "diff", "--quiet", "HEAD", "--", ".", f":!{FIGURES.relative_to(ROOT)}"], check=False
+    )
+    commit += "-dirty" if changed.returncode else ""
     machine = f"{os.cpu_count()} shared cores, {platform.machine()}, no GPU"
     date = str(datetime.datetime.now(datetime.UTC).date())
     about = {"command": command, "commit": commit, "machine": machine, "date": date}
