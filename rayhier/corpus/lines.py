@@ -68,7 +68,7 @@ JUDGEMENTS = Format(judgement, "BEIR's three columns, or TREC's four, split by t
 
 
 def json_objects(parse: Callable[[dict[str, Any]], T], columns: ColumnNames) -> Format[T]:
-    """Describe lines of JSON objects. `parse` makes a document or a query of an object."""
+    """Make the format of lines of JSON objects. `parse` makes a document or a query of an object."""
     return Format(lambda line: parse(row_checks.json_row(line)), f"a JSON object with {columns.id} and {columns.text}")
 
 

@@ -225,7 +225,7 @@ def stacked(parts: Sequence[Ranking]) -> Ranking:
 
 
 def split(ranking: Ranking, sizes: Sequence[int]) -> list[Ranking]:
-    """Divide a ranking into groups of consecutive queries, of the given sizes. A group keeps only found documents."""
+    """Divide a ranking into groups of consecutive queries, of the given sizes. A group keeps only its own results."""
     if len(sizes) == 1:
         return [ranking]
     parts, end = [], 0

@@ -23,7 +23,7 @@ U_STD = 1e-3
 
 
 class EhiRouter(nn.Module):
-    """EHI's router over unit vectors. `residual` says if each level has the layer U_h."""
+    """EHI's router over unit vectors. With `residual: relu`, each level has a residual layer (the paper's U_h)."""
 
     def __init__(self, dimension: int, branching: int, height: int, residual: Literal["relu", "none"]) -> None:
         super().__init__()

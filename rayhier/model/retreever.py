@@ -80,7 +80,7 @@ class AttentionSplits(nn.Module):
     within_SD: Tensor
 
     def __init__(self, dimension: int, depth: int, aggregation: Aggregation = "ancestors") -> None:
-        """Make embeddings of 2^depth - 1 splits over one attention.
+        """Make an embedding for each of 2^depth - 1 splits, and one attention by which embeddings read a text's tokens.
 
         One linear map makes the scores of all splits (`shared`), or each split has a linear map (`linear`). `ancestors`
         is `linear` plus a small MLP over the scores of the split and its ancestors.

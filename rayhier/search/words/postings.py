@@ -188,7 +188,7 @@ class PostingLists:
         *,
         language: Language,
     ) -> None:
-        """Search shards, each in a range of rows. Rarity is counted over these shards and `others`."""
+        """Take the shards that searches read, each with a range of its rows. `others` count only for words' rarity."""
         self.language = language
         self._searched, self._spans, self._shards = list(searched), list(spans), [*searched, *others]
         self.documents = sum(postings.documents for postings in self._shards)

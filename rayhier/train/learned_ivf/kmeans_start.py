@@ -29,7 +29,8 @@ AUCTIONS, EVEN, PRICE = 20, 1.2, 0.02
 """AUCTIONS: most rounds of price changes. EVEN: imbalance that ends the rounds. PRICE: amount that one round adds to
 the price of a leaf with twice the mean size."""
 DEAREST = 0.2
-"""Largest price or discount, in cosine. No price separates identical documents."""
+"""Largest amount, in cosine, that a leaf's price takes or adds. Without it, identical documents would raise a price for
+ever."""
 FEWEST_GROUPED = 16_384
 """Least number of leaves for which leaves are grouped."""
 SAMPLE_A_LEAF = 256

@@ -209,8 +209,9 @@ def principal(vectors_NM: Floats, seed: int) -> Tensor:
 def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats, seed: int) -> Tensor:
     """Set hyperplanes of the splits to the first third of the directions [d, m], and further hyperplanes at random.
 
-    Random hyperplanes come in orthogonal bases, which keep inner products. Hidden units are set to the first directions
-    and their opposites. Returns the means [splits] that were subtracted from the splits' scores.
+    Random hyperplanes come in orthogonal bases, which keep inner products. Splits that are an MLP start with hidden
+    units at the first directions and their opposites. Returns each split's mean score over `vectors_NM`: [splits]. The
+    means were subtracted from the splits.
     """
     planes, draw = splits.planes, torch.Generator().manual_seed(seed)
     count, dimension = len(planes.weight), direction_DM.shape[1]
