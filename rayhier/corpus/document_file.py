@@ -29,7 +29,7 @@ class Read:
 def read(path: Path, schema: RowSchema, size: int, *, vectors: bool = True) -> Iterator[Read]:
     """Yield the rows of a file, `size` at a time. InputError if the file is missing, or has no column of ids."""
     if not path.is_file():
-        raise InputError(f"{path}: no such file")
+        raise InputError(f"{path}: {'a folder; allowed: one file' if path.is_dir() else 'no such file'}")
     with path.open("rb") as opened:
         is_text = path.suffix.lower() in SUFFIXES and not opened.read(1).startswith(b"{")
     if is_text:
