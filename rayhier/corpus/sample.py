@@ -12,9 +12,10 @@ FILES, ROWS = 50, 1_000
 
 def rejected(spec: FileCorpus) -> list[str]:
     """Name the first rejected row in each of the first files of documents, and count rejected rows in a sample."""
-    told, earlier = list[str](), set[bytes]()
-    first = {stream.source: stream for stream in reversed(_streams(spec))}
-    for stream in list(reversed(first.values()))[:FILES]:
+    told, earlier, first = list[str](), set[bytes](), dict[str, Stream[Entry]]()
+    for stream in _streams(spec):
+        first.setdefault(stream.source, stream)
+    for stream in list(first.values())[:FILES]:
         rows = collect(islice(distinct(stream.rows, earlier), ROWS))
         for line, rejection in rows.rejected[:1]:
             count = f"{len(rows.rejected):,} of the first {rows.read:,} rows would be rejected"

@@ -284,7 +284,7 @@ def best_beside(judge: Judge, ranking: Ranking, score_QK: Values, base_QK: Float
 
 
 def reordered(ranking: Ranking, score_QK: Values, base_QK: Floats, beside: float) -> Ranking:
-    """Order a ranking by scores [q, k] plus `beside` times base scores [q, k]. -inf means no score."""
+    """Order a ranking by its scores [q, k] plus base scores [q, k] with a weight. -inf means no score."""
     added_QK = np.where(np.isfinite(score_QK), base_QK, 0.0)
     total_QK = (score_QK + beside * added_QK).astype(np.float32)
     order_QK = np.argsort(-total_QK, axis=1, kind="stable")

@@ -246,8 +246,7 @@ class Report(BaseModel):
     @property
     def trained(self) -> tuple[str, str]:
         """Names of the systems before and after training, with BM25 if searches use BM25."""
-        hybrid = f"{self.router}+bm25", UNTRAINED
-        return (hybrid[1], hybrid[0]) if set(hybrid) <= self.systems.keys() else ENCODERS
+        return (UNTRAINED, self.hybrid) if self.hybrid and UNTRAINED in self.systems else ENCODERS
 
     def learned(self, measure: str, queries: QueryGroup) -> Difference:
         before, after = self.trained

@@ -94,7 +94,7 @@ def hint(url: str, token_file: str | None) -> str:
     """Return the lines to print once a server runs: its address, and a sample query that reads the token file."""
     header = "" if token_file is None else f"""\n  -H "Authorization: Bearer $(cat '{token_file}')" \\"""
     return (
-        f"serving at {url} (a search page, and HTTP); Ctrl-C stops it. In another shell:\n\n"
+        f"serving at {url} (a search page, and HTTP). Ctrl-C stops it. In another shell:\n\n"
         f"curl -s {url}/v1/search -H 'Content-Type: application/json' \\{header}\n"
         """  -d '{"query": "a few words", "k": 3}'\n"""
     )

@@ -51,7 +51,7 @@ class CrossEncoderSpec(Section):
 
 
 CHOSEN_DEPTH = 50
-"""Largest number of documents that the cross-encoder reads for a dev query that chooses `cross_encoder.beside`."""
+"""Largest number of documents that the cross-encoder reads for each dev query that chooses a weight."""
 
 
 FactorKind = Literal["bias", "transductive", "inductive"]

@@ -47,7 +47,8 @@ class CorpusFiles:
 
 
 def judged_file(name: str, path: Path) -> NamedFile:
-    return NamedFile(name, path, FORMATS.get(path.suffix.lower().replace(".tsv", ""), "lines"))
+    suffix = path.suffix.lower()
+    return NamedFile(name, path, "lines" if suffix == ".tsv" else FORMATS.get(suffix, "lines"))
 
 
 def find(spec: FileCorpus) -> CorpusFiles:
@@ -137,7 +138,7 @@ def _asked(spec: OwnFiles | TextFiles, documents: tuple[NamedFile, ...]) -> Corp
     if spec.queries is not None:
         own = documents[0].format if spec.type != "text" else "lines"
         found = _files("queries", spec.queries, tuple(FORMATS), lambda path: FORMATS.get(path.suffix.lower(), own))
-        queries = tuple(file for file in found if file.path not in {judgements.path for judgements in judged.values()})
+        queries = tuple(file for file in found if file.path not in [judgements.path for judgements in judged.values()])
     asked = {file.path for file in (*queries, *judged.values())}
     if spec.type == "text":
         documents = tuple(file for file in documents if file.path not in asked)

@@ -131,16 +131,16 @@ def _files(spec: FileCorpus) -> Source:
     if isinstance(spec, TextFiles):
         content = {file.name: scan.sha256 for file, scan in scans.items() if file.format == "text"}
         training["texts"] = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-        rows_ = sum(len(passages.starts(scan.words)) if passages else 1 for scan in documents)
+        indexed = sum(len(passages.starts(scan.words)) if passages else 1 for scan in documents)
     else:
-        rows_ = round(count * passages_a_document(spec, passages, first) if passages else count)
+        indexed = round(count * passages_a_document(spec, passages, first) if passages else count)
     return Source(
         training,
         {file.name: scan.sha256 for file, scan in scans.items() if file in test},
         count,
         sum(scan.bytes for scan in scans.values()),
         frozenset(listed.judgements),
-        rows_,
+        indexed,
         document_bytes=sum(scan.bytes for scan in documents),
         queries=sum(scan.rows for scan in queries),
         query_bytes=sum(scan.bytes for scan in queries),

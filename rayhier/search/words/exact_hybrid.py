@@ -1,4 +1,4 @@
-"""Exact search by vectors and BM25, fused in memory. Training chooses BM25's weight by this search, a baseline.
+"""Exact search by vectors and BM25, fused in memory, to choose BM25's weight and as a baseline of reports.
 
 Shapes: Q queries, M embedding size, N documents (or passages), K results, W weights.
 """
